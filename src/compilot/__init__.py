@@ -1,0 +1,1 @@
+"""compilot: the fastest correct way to run a PyTorch model on this machine."""

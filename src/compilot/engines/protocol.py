@@ -1,0 +1,84 @@
+"""What an engine is: one small protocol, in two halves.
+
+The build half (tuning plane, NAME/build.py) says whether the engine is there, what is worth trying and makes artifact files.
+The load half (run plane, NAME/load.py) turns files and the user's model into a callable with the model's own signature.
+Not covered: guards and fallback (runtime/), measuring (measure/): an engine may assume that its guard has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from compilot.records import ArtifactFile, Candidate, Diagnosis, Guard, Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from compilot._tree import Call
+
+
+class Availability(NamedTuple):
+    """Is the engine usable here? If not: why, and the command that would make it so."""
+
+    ok: bool
+    version: str = ""
+    why: str = ""
+    install: str = ""
+
+
+class Infeasible(Exception):
+    """This engine cannot run this model with these settings; the text is the first cause, with its source line if known."""
+
+
+class BuildRequest(NamedTuple):
+    """What an engine gets to build from. It must not change the model."""
+
+    model: nn.Module
+    call: Call  # the first example
+    guard: Guard
+    candidate: Candidate
+    workspace: Path  # the candidate's own folder; files made here are the artifact
+
+
+class LoadRequest(NamedTuple):
+    """What an engine gets to load from."""
+
+    model: nn.Module  # a structural clone where the engine needs to change modules is the engine's own business
+    guard: Guard
+    settings: Settings
+    artifacts: Path | None  # the candidate's folder, None: build at the first call
+
+
+class Loaded(NamedTuple):
+    """A callable with the model's own signature and output structure.
+
+    `prepare(args, kwargs)` is run once per variant of a call (see runtime) in the calling thread, under a lock, before
+    `call` may serve that variant; it is where compiling happens. None: nothing to prepare.
+    """
+
+    call: Callable[..., Any]
+    prepare: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None
+    frozen_weights: bool = False  # weight values were baked in: updates must invalidate this callable
+    concurrent: bool = True  # several threads may be inside `call` at once
+
+
+class BuildHalf(Protocol):
+    """engines/NAME/build.py implements this as module-level functions."""
+
+    def available(self) -> Availability: ...
+
+    def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]: ...
+
+    def validate(self, settings: Settings) -> str | None:
+        """Why these settings make no sense for this engine; None: they do."""
+        ...
+
+    def build(self, request: BuildRequest) -> Sequence[ArtifactFile]: ...
+
+
+class LoadHalf(Protocol):
+    """engines/NAME/load.py implements this as a module-level function."""
+
+    def load(self, request: LoadRequest) -> Loaded: ...

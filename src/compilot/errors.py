@@ -1,0 +1,78 @@
+"""The error tree. Errors are for the user's mistakes and the environment; a failed candidate is a Trial, not an error.
+
+CompilotError                 every error below; str() is one sentence with the next step
+├── UserError                 exit code 2
+│   ├── TargetError           the target cannot be loaded or returns the wrong thing
+│   ├── InputError            inputs, dynamic dimensions or options that make no sense
+│   ├── UnpicklableError      live objects that cannot be shipped to a child process
+│   ├── PlanError             a plan file that cannot be read: names the field
+│   └── RunDirError           a run directory that cannot be written or resumed
+├── EnvironmentProblem        exit code 2: no disk, no torch, eager itself fails
+│   └── WorkerError           a worker of ours could not start or broke the protocol
+├── StalePlan                 the plan was made for another model, machine or version: names each difference
+├── NoFallback                the fast path cannot take this call and the eager model was dropped
+├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
+└── Interrupted               Ctrl-C or SIGTERM: exit code 130
+"""
+
+from __future__ import annotations
+
+
+class CompilotError(Exception):
+    """Base class; its text is one clear sentence that tells the next step."""
+
+
+class UserError(CompilotError):
+    """The user's mistake."""
+
+
+class TargetError(UserError):
+    """The target cannot be loaded or returns the wrong thing."""
+
+
+class InputError(UserError):
+    """Inputs, dynamic dimensions or options that make no sense."""
+
+
+class UnpicklableError(UserError):
+    """Live objects that cannot be shipped to a child process."""
+
+
+class PlanError(UserError):
+    """A plan file that cannot be read."""
+
+
+class RunDirError(UserError):
+    """A run directory that cannot be written or resumed."""
+
+
+class EnvironmentProblem(CompilotError):
+    """Something outside the user's model stops the work."""
+
+
+class WorkerError(EnvironmentProblem):
+    """A worker process could not start or broke the protocol."""
+
+
+class StalePlan(CompilotError):
+    """The plan was made for another model, machine or version."""
+
+    def __init__(self, message: str, differences: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.differences = differences
+
+
+class NoFallback(CompilotError):
+    """The fast path cannot take this call and there is no eager model to answer it."""
+
+
+class ForkedAfterUse(CompilotError):
+    """The process was forked after a parallel call."""
+
+
+class Interrupted(CompilotError):
+    """Ctrl-C or SIGTERM."""
+
+    def __init__(self, message: str, run_dir: str | None = None) -> None:
+        super().__init__(message)
+        self.run_dir = run_dir

@@ -1,0 +1,485 @@
+"""READ FIRST: every record of compilot, in the order of its life.
+
+In: nothing. Out: frozen, keyword-only msgspec structs that refuse unknown fields; the same JSON travels on the worker's
+pipe, lies in the journal and the plan, and feeds the report. Units are in the names (`median_s`, `peak_rss_bytes`).
+Covered: shape of the data and its stable identity. Not covered: any behaviour (see the stage that makes each record).
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from typing import Any
+
+import msgspec
+
+PLAN_SCHEMA = 1  # raised when an old reader could misread a new plan
+JOURNAL_SCHEMA = 1
+
+OptionValue = bool | int | float | str
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of all records: a changed record is a new one (`msgspec.structs.replace`)."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 1. The workload: what the user wants to run
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Kind(enum.StrEnum):
+    """What one unit of work is."""
+
+    INFERENCE = "inference"
+
+
+class DynamicDim(Record):
+    """One input dimension whose size may vary between calls."""
+
+    input: str  # the forward parameter's name ("input_ids"), with a path for nested inputs ("batch.image", "xs.0")
+    dim: int
+    min: int
+    max: int
+
+
+class WorkloadRef(Record):
+    """How a child process rebuilds the workload."""
+
+    label: str  # the model's class name, for people
+    target: str | None = None  # "path/to/file.py:factory" or "package.module:factory"
+    payload_sha256: str | None = None  # of the pickled live objects, when there is no target
+    kind: Kind = Kind.INFERENCE
+    seed: int = 0
+    grad: bool = False  # True: the call runs with gradients enabled
+    dynamic: tuple[DynamicDim, ...] = ()
+
+
+class MachineFingerprint(Record):
+    """What a measurement or an artifact depends on, as far as the machine goes."""
+
+    torch: str
+    python: str
+    platform: str  # "Linux-x86_64"
+    glibc: str
+    cpu_model: str
+    cpu_isa: tuple[str, ...]  # the vector extensions that code generators look at, sorted
+    cores: int
+    threads: int  # torch.get_num_threads() at the time
+    compiler: str | None = None  # "g++ 12.2.0", None when there is none
+    engines: dict[str, str] = {}  # engine name -> version, installed ones only
+    gpu: str | None = None
+    gpu_driver: str | None = None
+
+
+class ModelFingerprint(Record):
+    """Identity of a model: never its module name or path, so the same file loaded under another name is the same model."""
+
+    class_name: str
+    source_sha256: str  # source text of every module class in the tree
+    structure_sha256: str  # submodule names and classes, training flags, plain attributes
+    parameters_sha256: str  # names, shapes and dtypes of parameters and buffers
+    parameter_count: int
+    parameter_bytes: int
+    weights_sha256: str | None = None  # values; only where an artifact froze them
+
+
+class Fingerprint(Record):
+    machine: MachineFingerprint
+    model: ModelFingerprint
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 2. The diagnosis: what is known before anything is tried
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Finding(Record):
+    """One thing worth telling the user, with its cost and its mend."""
+
+    kind: str  # "train-mode", "stochastic", "tiny-work", "graph-break", ...
+    where: str  # file:line or module path, "" for the whole model
+    explanation: str
+    advice: str
+    cost_s: float | None = None  # per call, where it can be told
+
+
+class Diagnosis(Record):
+    """What one look at the eager model says."""
+
+    findings: tuple[Finding, ...] = ()
+    eager_call_s: float | None = None
+    has_4d_input: bool = False
+    has_conv: bool = False
+    stochastic: bool = False
+    training: bool = False
+    floating_inputs: bool = True
+    dynamic: bool = False
+    cuda: bool = False
+    parameter_bytes: int = 0
+    cores: int = 1
+    threads: int = 1
+    compiler_problem: str | None = None  # why no C++ compiler can be used; None: it works
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 3. The candidate: one way to run the model
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Shapes(enum.StrEnum):
+    """What the compiled code may assume about input shapes."""
+
+    STATIC = "static"  # exactly the example's shapes
+    DYNAMIC = "dynamic"  # the declared dimensions vary (all dimensions where none is declared)
+
+
+class MemoryFormat(enum.StrEnum):
+    PRESERVE = "preserve"
+    CHANNELS_LAST = "channels_last"
+
+
+class Settings(Record):
+    """How one engine is to run the model or a region of it. Engines validate their own options."""
+
+    engine: str = "eager"
+    mode: str | None = None
+    options: dict[str, OptionValue] = {}
+    shapes: Shapes = Shapes.STATIC
+    memory_format: MemoryFormat = MemoryFormat.PRESERVE
+    precision: str = "as-is"
+
+
+class Region(Record):
+    """Other settings for the submodules that a selector names."""
+
+    selector: str
+    settings: Settings
+
+
+class ProcessSettings(Record):
+    """Settings of the whole process. None leaves what the process has."""
+
+    threads: int | None = None
+    flush_denormals: bool | None = None
+
+
+class Candidate(Record):
+    """One way to run the model, with the reason for trying it. Identity is the settings; rationale and label are not part."""
+
+    settings: Settings
+    label: str
+    rationale: str
+    regions: tuple[Region, ...] = ()
+    process: ProcessSettings = ProcessSettings()
+
+    @property
+    def id(self) -> str:
+        """Stable short id of the normal form: equal settings give equal ids, in any process and on any machine."""
+        normal = {"settings": self.settings, "regions": self.regions, "process": self.process}
+        text = msgspec.json.encode(msgspec.to_builtins(normal), order="sorted")
+        return hashlib.sha256(text).hexdigest()[:10]
+
+    @property
+    def is_eager(self) -> bool:
+        """True for the baseline itself: plain eager, nothing changed."""
+        return self.settings == Settings() and not self.regions and self.process == ProcessSettings()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 4. The trial: what happened when it was tried
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class WarmUp(Record):
+    """How the callable became steady."""
+
+    calls: int
+    wall_s: float
+    steady: bool
+    slope: float | None = None  # relative change over the last third of the warm-up; None: too few calls to tell
+
+
+class Measurement(Record):
+    """Raw samples of one arm in one process and what was seen on the way."""
+
+    cold_s: float  # build + first call; cold only when cold_cache is True
+    cold_cache: bool  # the cache directory was empty at the start
+    cold_cpu_s: float = 0.0  # CPU seconds of the process and its children during the build
+    compiler_runs: int = 0  # C++ compiler processes started during the build
+    warm_up: WarmUp | None = None
+    calls_per_batch: int = 1
+    batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
+    call_s: tuple[float, ...] = ()  # single calls, for the tails
+    samples_per_call: int | None = None  # size of the batch dimension, for throughput
+    peak_rss_bytes: int = 0
+    steady_rss_bytes: int = 0
+    doubts: tuple[str, ...] = ()
+
+
+class OutputCheck(Record):
+    """One output tensor of one case."""
+
+    case: str  # "seed 1", "zeros", "largest", ...
+    output: str  # path inside the output structure, "output" for a bare tensor
+    rmse: float  # candidate against the reference
+    eager_rmse: float  # eager against the reference
+    limit: float
+    max_abs: float
+    passed: bool
+    why: str = ""
+
+
+class Check(Record):
+    """Is the candidate correct?"""
+
+    passed: bool
+    why: str  # the first failure, or what was checked
+    reference: str  # "float64" or "eager"
+    worst: tuple[OutputCheck, ...] = ()  # the worst output of each case
+    notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
+
+
+class State(enum.StrEnum):
+    OK = "ok"
+    WRONG = "wrong"
+    INFEASIBLE = "infeasible"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    PRUNED = "pruned"
+
+
+class ArtifactFile(Record):
+    """A file an engine made, addressed by what is in it."""
+
+    name: str  # relative to the candidate's workspace
+    sha256: str
+    size_bytes: int
+
+
+class Trial(Record):
+    """One candidate's story. A failed candidate is data, not an exception."""
+
+    candidate: Candidate
+    state: State
+    reason: str  # why it failed or was pruned; for ok ones, one line of what was seen
+    measurement: Measurement | None = None
+    check: Check | None = None
+    artifacts: tuple[ArtifactFile, ...] = ()
+    code_sha256: str | None = None  # of the generated code, to recognise candidates that are the same program
+    same_as: str | None = None  # id of the candidate this one is identical to
+    guard: Guard | None = None  # which inputs the built callable serves
+    screening: tuple[tuple[float, float], ...] = ()  # (eager, candidate) seconds per call, paired
+    stderr_log: str = ""  # relative to the run directory
+    wall_s: float = 0.0
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 5. The race and the verdict
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class ProcessSamples(Record):
+    """Paired samples of one set of processes: one row per round, one column per arm, seconds per call."""
+
+    rounds: tuple[tuple[float, ...], ...]
+    settle_timeouts: int = 0  # batches started although another arm was not idle yet
+
+
+class Race(Record):
+    """Several arms timed in interleaved rounds. arms[0] is eager; arms[1] is eager again (A/A) where with_aa is set."""
+
+    arms: tuple[str, ...]  # candidate ids
+    with_aa: bool
+    processes: tuple[ProcessSamples, ...]
+    purpose: str = "race"  # "race", "confirm", "aa", "bench"
+    load: str = ""  # what was odd on the machine meanwhile ("another process used 83 % of a core"), "" for quiet
+
+
+class Outcome(enum.StrEnum):
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no-difference"
+    UNDECIDED = "undecided"
+
+
+class Comparison(Record):
+    """Speed-up of one arm over another. ratio > 1: the candidate is faster."""
+
+    candidate_id: str
+    baseline_id: str
+    ratio: float
+    low: float  # 95 % interval
+    high: float
+    outcome: Outcome
+    margin: float  # relative; smaller differences are not called differences
+    mde: float  # smallest relative effect that this many samples could have shown
+    aa_noise: float  # this race's own A/A 95th percentile
+    processes: int
+    pairs: int  # per process
+    far_out: int = 0  # samples beyond 3 IQR; kept, only counted
+    doubts: tuple[str, ...] = ()
+
+
+class BreakEven(Record):
+    """When the compile cost is paid back. None: never."""
+
+    cold_calls: int | None
+    warm_calls: int | None
+
+
+class Decision(enum.StrEnum):
+    USE = "use"
+    KEEP_EAGER = "keep-eager"
+
+
+class Verdict(Record):
+    decision: Decision
+    chosen_id: str
+    because: str
+    comparisons: tuple[Comparison, ...] = ()
+    break_even: BreakEven | None = None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 6. The plan: what the run plane applies
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class DimRange(Record):
+    """Sizes that a guard accepts at one dimension."""
+
+    min: int
+    max: int
+
+
+class TensorGuard(Record):
+    """One tensor leaf that the callable was built for."""
+
+    path: str  # python-like path from the call: "args[0]", "kwargs['mask']", "args[0]['x'][1]"
+    dtype: str  # "torch.float32"
+    device: str  # "cpu", "cuda:0"
+    shape: tuple[int | DimRange, ...]
+    stride: tuple[int, ...] | None  # None: contiguous at whatever shape (used when a dimension is dynamic)
+    requires_grad: bool = False
+
+
+class ValueGuard(Record):
+    """One non-tensor leaf (bool, int, float, str, None) that was baked in."""
+
+    path: str
+    type: str
+    value: str  # repr
+
+
+class ContainerGuard(Record):
+    """One list, tuple or dict among the inputs, whose make-up was baked in."""
+
+    path: str
+    type: str  # "list", "tuple", "dict" or a qualified class name
+    keys: tuple[str, ...] | None = None  # dict keys
+    length: int | None = None  # list and tuple
+
+
+class Guard(Record):
+    """Which calls an entry takes; everything else goes to eager."""
+
+    positional: int  # number of positional arguments in the example call
+    keywords: tuple[str, ...]
+    tensors: tuple[TensorGuard, ...]
+    values: tuple[ValueGuard, ...] = ()
+    containers: tuple[ContainerGuard, ...] = ()
+    grad_enabled: bool = False
+    autocast: bool = False
+    training: bool = False
+
+
+class Evidence(Record):
+    """The figures behind an entry; the raw samples are in the journal."""
+
+    versus_eager: Comparison | None = None
+    versus_compile: Comparison | None = None  # against plain torch.compile, where that was possible
+    eager_p50_s: float | None = None
+    p50_s: float | None = None
+    cold_s: float | None = None
+    warm_s: float | None = None  # first call of a fresh process that finds the artifacts
+    peak_rss_bytes: int | None = None
+    break_even: BreakEven | None = None
+    candidates_tried: int = 0
+    check: str = ""
+
+
+class PlanEntry(Record):
+    guard: Guard
+    candidate: Candidate
+    evidence: Evidence
+    sentence: str  # the honest sentence
+    artifacts: tuple[ArtifactFile, ...] = ()
+    artifacts_dir: str = ""  # relative to the plan's folder
+    frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
+
+
+class Plan(Record):
+    """What was decided for this model on this machine. What no entry takes goes to eager."""
+
+    schema: int
+    compilot: str  # version that wrote it
+    created: str  # ISO 8601, UTC
+    workload: WorkloadRef
+    fingerprint: Fingerprint
+    because: str
+    entries: tuple[PlanEntry, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 7. The journal: append-only, one line per record
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class RunHeader(Record, tag="run"):
+    """First line of a journal."""
+
+    schema: int
+    compilot: str
+    created: str
+    workload: WorkloadRef
+    fingerprint: Fingerprint
+    budget_s: float
+    objective: str = "latency"
+    horizon_calls: int | None = None
+    argv: tuple[str, ...] = ()
+
+
+class DiagnosisLine(Record, tag="diagnosis"):
+    diagnosis: Diagnosis
+    prepare_s: float = 0.0  # building the shared precompiled header, paid once per machine
+
+
+class TrialLine(Record, tag="trial"):
+    trial: Trial
+    at_s: float  # since the run began
+
+
+class RaceLine(Record, tag="race"):
+    race: Race
+    at_s: float
+
+
+class WarmStartLine(Record, tag="warm-start"):
+    """First call of a fresh process that reuses a trial's artifacts, from the confirmation."""
+
+    candidate_id: str
+    measurement: Measurement
+
+
+class VerdictLine(Record, tag="verdict"):
+    verdict: Verdict
+    at_s: float
+
+
+JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine
+
+
+def encode(record: Any) -> bytes:
+    """JSON of a record, on one line."""
+    return msgspec.json.encode(record)
