@@ -34,7 +34,7 @@ class Kind(enum.StrEnum):
     INFERENCE = "inference"
 
 
-class DynamicDim(Record):
+class DynamicDim(Record, frozen=True, kw_only=True):
     """One input dimension whose size may vary between calls."""
 
     input: str  # the forward parameter's name ("input_ids"), with a path for nested inputs ("batch.image", "xs.0")
@@ -43,7 +43,7 @@ class DynamicDim(Record):
     max: int
 
 
-class WorkloadRef(Record):
+class WorkloadRef(Record, frozen=True, kw_only=True):
     """How a child process rebuilds the workload."""
 
     label: str  # the model's class name, for people
@@ -55,7 +55,7 @@ class WorkloadRef(Record):
     dynamic: tuple[DynamicDim, ...] = ()
 
 
-class MachineFingerprint(Record):
+class MachineFingerprint(Record, frozen=True, kw_only=True):
     """What a measurement or an artifact depends on, as far as the machine goes."""
 
     torch: str
@@ -72,8 +72,8 @@ class MachineFingerprint(Record):
     gpu_driver: str | None = None
 
 
-class ModelFingerprint(Record):
-    """Identity of a model: never its module name or path, so the same file loaded under another name is the same model."""
+class ModelFingerprint(Record, frozen=True, kw_only=True):
+    """Identity of a model. Never its module name or path: the same file loaded under another name is the same model."""
 
     class_name: str
     source_sha256: str  # source text of every module class in the tree
@@ -84,7 +84,7 @@ class ModelFingerprint(Record):
     weights_sha256: str | None = None  # values; only where an artifact froze them
 
 
-class Fingerprint(Record):
+class Fingerprint(Record, frozen=True, kw_only=True):
     machine: MachineFingerprint
     model: ModelFingerprint
 
@@ -94,7 +94,7 @@ class Fingerprint(Record):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class Finding(Record):
+class Finding(Record, frozen=True, kw_only=True):
     """One thing worth telling the user, with its cost and its mend."""
 
     kind: str  # "train-mode", "stochastic", "tiny-work", "graph-break", ...
@@ -104,7 +104,7 @@ class Finding(Record):
     cost_s: float | None = None  # per call, where it can be told
 
 
-class Diagnosis(Record):
+class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
     findings: tuple[Finding, ...] = ()
@@ -139,7 +139,7 @@ class MemoryFormat(enum.StrEnum):
     CHANNELS_LAST = "channels_last"
 
 
-class Settings(Record):
+class Settings(Record, frozen=True, kw_only=True):
     """How one engine is to run the model or a region of it. Engines validate their own options."""
 
     engine: str = "eager"
@@ -150,22 +150,22 @@ class Settings(Record):
     precision: str = "as-is"
 
 
-class Region(Record):
+class Region(Record, frozen=True, kw_only=True):
     """Other settings for the submodules that a selector names."""
 
     selector: str
     settings: Settings
 
 
-class ProcessSettings(Record):
+class ProcessSettings(Record, frozen=True, kw_only=True):
     """Settings of the whole process. None leaves what the process has."""
 
     threads: int | None = None
     flush_denormals: bool | None = None
 
 
-class Candidate(Record):
-    """One way to run the model, with the reason for trying it. Identity is the settings; rationale and label are not part."""
+class Candidate(Record, frozen=True, kw_only=True):
+    """One way to run the model, with the reason for trying it. Its identity is the settings alone."""
 
     settings: Settings
     label: str
@@ -191,7 +191,7 @@ class Candidate(Record):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class WarmUp(Record):
+class WarmUp(Record, frozen=True, kw_only=True):
     """How the callable became steady."""
 
     calls: int
@@ -200,7 +200,7 @@ class WarmUp(Record):
     slope: float | None = None  # relative change over the last third of the warm-up; None: too few calls to tell
 
 
-class Measurement(Record):
+class Measurement(Record, frozen=True, kw_only=True):
     """Raw samples of one arm in one process and what was seen on the way."""
 
     cold_s: float  # build + first call; cold only when cold_cache is True
@@ -217,7 +217,7 @@ class Measurement(Record):
     doubts: tuple[str, ...] = ()
 
 
-class OutputCheck(Record):
+class OutputCheck(Record, frozen=True, kw_only=True):
     """One output tensor of one case."""
 
     case: str  # "seed 1", "zeros", "largest", ...
@@ -230,7 +230,7 @@ class OutputCheck(Record):
     why: str = ""
 
 
-class Check(Record):
+class Check(Record, frozen=True, kw_only=True):
     """Is the candidate correct?"""
 
     passed: bool
@@ -249,7 +249,7 @@ class State(enum.StrEnum):
     PRUNED = "pruned"
 
 
-class ArtifactFile(Record):
+class ArtifactFile(Record, frozen=True, kw_only=True):
     """A file an engine made, addressed by what is in it."""
 
     name: str  # relative to the candidate's workspace
@@ -257,7 +257,7 @@ class ArtifactFile(Record):
     size_bytes: int
 
 
-class Trial(Record):
+class Trial(Record, frozen=True, kw_only=True):
     """One candidate's story. A failed candidate is data, not an exception."""
 
     candidate: Candidate
@@ -279,14 +279,14 @@ class Trial(Record):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class ProcessSamples(Record):
+class ProcessSamples(Record, frozen=True, kw_only=True):
     """Paired samples of one set of processes: one row per round, one column per arm, seconds per call."""
 
     rounds: tuple[tuple[float, ...], ...]
     settle_timeouts: int = 0  # batches started although another arm was not idle yet
 
 
-class Race(Record):
+class Race(Record, frozen=True, kw_only=True):
     """Several arms timed in interleaved rounds. arms[0] is eager; arms[1] is eager again (A/A) where with_aa is set."""
 
     arms: tuple[str, ...]  # candidate ids
@@ -303,7 +303,7 @@ class Outcome(enum.StrEnum):
     UNDECIDED = "undecided"
 
 
-class Comparison(Record):
+class Comparison(Record, frozen=True, kw_only=True):
     """Speed-up of one arm over another. ratio > 1: the candidate is faster."""
 
     candidate_id: str
@@ -321,7 +321,7 @@ class Comparison(Record):
     doubts: tuple[str, ...] = ()
 
 
-class BreakEven(Record):
+class BreakEven(Record, frozen=True, kw_only=True):
     """When the compile cost is paid back. None: never."""
 
     cold_calls: int | None
@@ -333,7 +333,7 @@ class Decision(enum.StrEnum):
     KEEP_EAGER = "keep-eager"
 
 
-class Verdict(Record):
+class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
     because: str
@@ -346,14 +346,14 @@ class Verdict(Record):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class DimRange(Record):
+class DimRange(Record, frozen=True, kw_only=True):
     """Sizes that a guard accepts at one dimension."""
 
     min: int
     max: int
 
 
-class TensorGuard(Record):
+class TensorGuard(Record, frozen=True, kw_only=True):
     """One tensor leaf that the callable was built for."""
 
     path: str  # python-like path from the call: "args[0]", "kwargs['mask']", "args[0]['x'][1]"
@@ -364,7 +364,7 @@ class TensorGuard(Record):
     requires_grad: bool = False
 
 
-class ValueGuard(Record):
+class ValueGuard(Record, frozen=True, kw_only=True):
     """One non-tensor leaf (bool, int, float, str, None) that was baked in."""
 
     path: str
@@ -372,7 +372,7 @@ class ValueGuard(Record):
     value: str  # repr
 
 
-class ContainerGuard(Record):
+class ContainerGuard(Record, frozen=True, kw_only=True):
     """One list, tuple or dict among the inputs, whose make-up was baked in."""
 
     path: str
@@ -381,7 +381,7 @@ class ContainerGuard(Record):
     length: int | None = None  # list and tuple
 
 
-class Guard(Record):
+class Guard(Record, frozen=True, kw_only=True):
     """Which calls an entry takes; everything else goes to eager."""
 
     positional: int  # number of positional arguments in the example call
@@ -394,7 +394,7 @@ class Guard(Record):
     training: bool = False
 
 
-class Evidence(Record):
+class Evidence(Record, frozen=True, kw_only=True):
     """The figures behind an entry; the raw samples are in the journal."""
 
     versus_eager: Comparison | None = None
@@ -409,7 +409,7 @@ class Evidence(Record):
     check: str = ""
 
 
-class PlanEntry(Record):
+class PlanEntry(Record, frozen=True, kw_only=True):
     guard: Guard
     candidate: Candidate
     evidence: Evidence
@@ -419,7 +419,7 @@ class PlanEntry(Record):
     frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
 
 
-class Plan(Record):
+class Plan(Record, frozen=True, kw_only=True):
     """What was decided for this model on this machine. What no entry takes goes to eager."""
 
     schema: int
@@ -436,7 +436,7 @@ class Plan(Record):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class RunHeader(Record, tag="run"):
+class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     """First line of a journal."""
 
     schema: int
@@ -450,29 +450,29 @@ class RunHeader(Record, tag="run"):
     argv: tuple[str, ...] = ()
 
 
-class DiagnosisLine(Record, tag="diagnosis"):
+class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):
     diagnosis: Diagnosis
     prepare_s: float = 0.0  # building the shared precompiled header, paid once per machine
 
 
-class TrialLine(Record, tag="trial"):
+class TrialLine(Record, frozen=True, kw_only=True, tag="trial"):
     trial: Trial
     at_s: float  # since the run began
 
 
-class RaceLine(Record, tag="race"):
+class RaceLine(Record, frozen=True, kw_only=True, tag="race"):
     race: Race
     at_s: float
 
 
-class WarmStartLine(Record, tag="warm-start"):
+class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
     """First call of a fresh process that reuses a trial's artifacts, from the confirmation."""
 
     candidate_id: str
     measurement: Measurement
 
 
-class VerdictLine(Record, tag="verdict"):
+class VerdictLine(Record, frozen=True, kw_only=True, tag="verdict"):
     verdict: Verdict
     at_s: float
 
