@@ -240,6 +240,18 @@ class Check(Record, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
 
 
+class Reference(Record, frozen=True, kw_only=True):
+    """What every candidate is compared with; the tensors lie in the run's folder, one file per case."""
+
+    kind: str  # "float64", or "eager" where the model cannot run in double precision
+    cases: tuple[str, ...]  # names of the cases kept, in order; eager raises on the others
+    stochastic: bool = False  # two eager runs on the same inputs differ
+    seeded: bool = False  # stochastic, but seeding torch before each call makes eager repeat itself
+    stateful: str = ""  # the attributes through which one call changes the next, "" where there are none
+    overwritten: tuple[str, ...] = ()  # outputs whose memory eager itself shares between calls
+    notes: tuple[str, ...] = ()
+
+
 class State(enum.StrEnum):
     OK = "ok"
     WRONG = "wrong"
