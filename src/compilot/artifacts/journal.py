@@ -1,0 +1,172 @@
+"""The journal: what a run found out, one JSON line per record, written at once and for good.
+
+In: journal records. Out: an append-only file whose first line is the RunHeader; on disk when append() returns.
+A kill at any moment loses at most the line under way: such a torn last line is ignored by read() and cut off by open().
+Covered: one writer at a time (locked), full disk (the file stays whole). Not covered: editing, merging.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+
+from compilot.errors import EnvironmentProblem, RunDirError
+from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
+
+_decoder = msgspec.json.Decoder(JournalLine)
+
+
+class Journal:
+    """A journal open for appending; use create() or open()."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    @classmethod
+    def create(cls, path: Path, header: RunHeader) -> Journal:
+        """Start a new journal; a run directory that already holds one is refused."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            hint = f"pass --resume {path.parent} to go on with it, or another --out"
+            raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
+        except OSError as problem:
+            raise _problem(path, problem) from problem
+        journal = cls(path, fd)
+        journal._lock()
+        journal.append(header)
+        _sync_folder(path.parent)
+        return journal
+
+    @classmethod
+    def open(cls, path: Path) -> Journal:
+        """Go on with an existing journal; a torn last line is cut off first."""
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_APPEND)
+        except FileNotFoundError:
+            raise RunDirError(f"{path.parent} holds no run to resume (no {path.name}); check the directory.") from None
+        except OSError as problem:
+            raise _problem(path, problem) from problem
+        journal = cls(path, fd)
+        try:
+            journal._lock()
+            os.ftruncate(fd, _scan(path)[1])
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    def append(self, line: JournalLine) -> None:
+        """Write one record; it is on disk when this returns."""
+        data = encode(line)
+        if _decoder.decode(data) != line:  # NaN and infinity become null: better now than at the resume
+            raise ValueError(f"{type(line).__name__} does not survive JSON; it holds a value that JSON has not.")
+        size = os.fstat(self._fd).st_size
+        try:
+            self._write(data + b"\n")
+            os.fsync(self._fd)
+        except OSError as problem:
+            os.ftruncate(self._fd, size)  # half a line would spoil every line after it
+            raise _problem(self.path, problem) from problem
+
+    def close(self) -> None:
+        """Close the file; also gives up the lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunDirError(
+                f"another compilot run is writing to {self.path.parent}; wait for it or choose another --out."
+            ) from None
+        except OSError:
+            pass  # a file system without locks: one writer is then the user's care
+
+
+def read(path: Path) -> list[JournalLine]:
+    """The records of a journal; only a torn last line is forgiven."""
+    return _scan(path)[0]
+
+
+def _scan(path: Path) -> tuple[list[JournalLine], int]:
+    """The records and the number of bytes they take."""
+    lines: list[JournalLine] = []
+    good = 0
+    bad: RunDirError | None = None
+    try:
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, 1):
+                if bad is not None:
+                    raise bad  # something follows: the bad line was not the last one
+                bad = _torn(path, number, raw)
+                if bad is None:
+                    lines.append(_decode(path, number, raw))
+                    good += len(raw)
+    except FileNotFoundError:
+        raise RunDirError(f"there is no journal {path}; check the run directory.") from None
+    except OSError as problem:
+        raise _problem(path, problem) from problem
+    _check_header(path, lines)
+    return lines, good
+
+
+def _torn(path: Path, number: int, raw: bytes) -> RunDirError | None:
+    """The error to raise unless this is the last line; None for a whole line."""
+    whole = raw.endswith(b"\n")
+    try:
+        msgspec.json.decode(raw, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return RunDirError(f"{path} line {number} is damaged ({problem}); start a new run with another --out.")
+    return None if whole else RunDirError(f"{path} line {number} does not end.")
+
+
+def _decode(path: Path, number: int, raw: bytes) -> JournalLine:
+    try:
+        return _decoder.decode(raw)  # type: ignore[no-any-return]
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise RunDirError(
+            f"{path} line {number} cannot be read: {problem}; was it written by another version of compilot?"
+        ) from problem
+
+
+def _check_header(path: Path, lines: list[JournalLine]) -> None:
+    if not lines:
+        raise RunDirError(f"{path} is empty: the run ended before it began; start a new one with another --out.")
+    header = lines[0]
+    if not isinstance(header, RunHeader):
+        raise RunDirError(f"{path} line 1 is not a run header; this is not a journal of compilot.")
+    if header.schema != JOURNAL_SCHEMA:
+        raise RunDirError(f"{path} has journal schema {header.schema}, this compilot reads {JOURNAL_SCHEMA}.")
+
+
+def _problem(path: Path, problem: OSError) -> RunDirError | EnvironmentProblem:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return EnvironmentProblem(f"the disk that holds {path.parent} is full; free some space, then resume the run.")
+    return RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.")
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

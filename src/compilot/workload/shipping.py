@@ -1,0 +1,157 @@
+"""How a workload reaches a child process.
+
+In: a Workload and a folder. Out: a Shipment (a record), and in the child the same Workload again.
+A workload from a target travels as the target; live objects travel by cloudpickle, their weights written once and
+mapped by every child. The parent's sys.path and working directory go along.
+Covered: classes from scripts, notebooks and modules that only the parent can find. Not covered: another machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import inspect
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
+from compilot.records import Record, WorkloadRef
+from compilot.workload.culprit import find_culprit
+from compilot.workload.target import absolute_target, load_target
+from compilot.workload.weights import WeightsPickler, WeightsUnpickler, WeightsWriter
+from compilot.workload.workload import Workload
+
+_ADVICE = 'put the construction into a file and pass "file.py:factory"'
+
+
+class Shipment(Record, frozen=True, kw_only=True):
+    """What a child process needs to rebuild a workload."""
+
+    ref: WorkloadRef
+    sys_path: tuple[str, ...]
+    cwd: str
+    target: str | None = None  # with an absolute file path
+    payload: str | None = None  # absolute path of the pickled structure
+    weights: str | None = None  # absolute path of the storages' bytes
+
+
+def ship(workload: Workload, folder: Path) -> Shipment:
+    """Write what children need into the folder; sets payload_sha256 of a workload of live objects."""
+    cwd = str(Path.cwd())
+    path = tuple(os.path.abspath(entry) for entry in sys.path)  # "" and relative entries mean the parent's cwd
+    if workload.target is not None:
+        return Shipment(ref=workload.ref, target=absolute_target(workload.target), sys_path=path, cwd=cwd)
+    payload, weights = folder.absolute() / "payload.pkl", folder.absolute() / "weights.bin"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        workload.payload_sha256 = _write(workload, payload, weights)
+    except OSError as problem:
+        raise RunDirError(
+            f"cannot write the model into {folder}: {problem.strerror}; choose another --out."
+        ) from problem
+    return Shipment(ref=workload.ref, payload=str(payload), weights=str(weights), sys_path=path, cwd=cwd)
+
+
+def unship(shipment: Shipment) -> Workload:
+    """The workload again, in another process; its seed, grad mode and dynamic dimensions are the shipment's."""
+    sys.path.extend(entry for entry in dict.fromkeys(shipment.sys_path) if entry not in sys.path)
+    try:
+        os.chdir(shipment.cwd)
+    except OSError as problem:
+        raise EnvironmentProblem(f"the working directory {shipment.cwd} is gone: {problem.strerror}.") from problem
+    ref = shipment.ref
+    workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
+    workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic)
+    workload.label, workload.target, workload.payload_sha256 = ref.label, ref.target, ref.payload_sha256
+    return workload
+
+
+def _write(workload: Workload, payload: Path, weights: Path) -> str:
+    parts = _parts(workload)
+    part_files = [path.with_name(path.name + ".part") for path in (payload, weights)]
+    with _private(part_files[0]) as structure, _private(part_files[1]) as storages:
+        writer = WeightsWriter(storages)
+        with _by_value(_lost_modules(workload)):
+            _dump(parts, structure, writer)
+    digest = hashlib.sha256(part_files[0].read_bytes() + writer.hexdigest().encode()).hexdigest()
+    for part, final in zip(part_files, (payload, weights), strict=True):
+        part.replace(final)
+    return digest
+
+
+def _parts(workload: Workload) -> dict[str, Any]:
+    state = vars(workload)
+    return {**{name: state[name] for name in sorted(state)}, "payload_sha256": None}
+
+
+def _dump(parts: dict[str, Any], file: Any, writer: WeightsWriter) -> None:
+    try:
+        WeightsPickler(file, writer).dump(parts)
+    except OSError:
+        raise
+    except Exception as problem:
+        culprit = _first_culprit(parts)
+        raise UnpicklableError(
+            f"{culprit} cannot be sent to a worker process ({type(problem).__name__}: {problem}); {_ADVICE}."
+        ) from problem
+
+
+def _first_culprit(parts: dict[str, Any]) -> str:
+    names = {"_inputs": "inputs"}
+    shown = {names.get(name, name): part for name, part in parts.items()}
+    return find_culprit(shown, "").removeprefix("['").replace("']", "", 1)
+
+
+def _private(path: Path) -> Any:
+    """A new file that only its owner may read: it holds the user's weights, and children unpickle it."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _lost_modules(workload: Workload) -> list[ModuleType]:
+    """Modules that define parts of the model but that a child could not import by name."""
+    classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
+    found = {inspect.getmodule(kind) for kind in classes}
+    return [module for module in found if module is not None and not _importable(module.__name__)]
+
+
+def _importable(name: str) -> bool:
+    top = name.partition(".")[0]
+    if top == "__main__" or top in sys.builtin_module_names:
+        return True  # cloudpickle sends __main__ by value by itself
+    return importlib.machinery.PathFinder.find_spec(top) is not None
+
+
+@contextmanager
+def _by_value(modules: list[ModuleType]) -> Iterator[None]:
+    fresh = [m for m in modules if m.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    for module in fresh:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in fresh:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _read(shipment: Shipment) -> Workload:
+    assert shipment.payload is not None
+    assert shipment.weights is not None
+    try:
+        with open(shipment.payload, "rb") as file:
+            parts = WeightsUnpickler(file, Path(shipment.weights)).load()
+    except OSError as problem:
+        raise EnvironmentProblem(f"cannot read the shipped model {problem.filename}: {problem.strerror}.") from problem
+    except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
+        raise UnpicklableError(f"the model cannot be rebuilt in a worker process: {problem}; {_ADVICE}.") from problem
+    workload = Workload.__new__(Workload)
+    vars(workload).update(parts)
+    return workload

@@ -1,0 +1,249 @@
+"""Targets: "path/to/file.py:factory" or "package.module:factory" -> Workload.
+
+In: the user's string. Out: the Workload that the factory makes, or a TargetError of one sentence that names the user's
+line and the next step (the original exception is its __cause__).
+A file is loaded the way `python file.py` would load it: its folder comes first on sys.path. Import and factory run with
+the random generators at a fixed seed, so that random weights are the same in every process that loads the target; the
+caller's random state is put back.
+Not covered: remote files, factories with arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import linecache
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+
+from compilot.errors import CompilotError, TargetError
+from compilot.workload.workload import Workload
+
+_SEED = 0  # any fixed value: parent and children must agree on random weights
+_SPELLING = "path/to/file.py:factory or package.module:factory"
+_RETURNS = "return (model, args), (model, args, kwargs) or compilot.Workload(...)"
+
+
+class _Place(NamedTuple):
+    """A parsed target."""
+
+    module: str  # as the user wrote it
+    factory: str
+    file: Path | None  # None: a module to import
+
+
+def load_target(target: str) -> Workload:
+    """The workload that a target's factory makes."""
+    place = _parse(target)
+    with _fixed_seed():
+        module = _import_file(place.file) if place.file else _import_module(place.module)
+        factory = _find(module, place)
+        result = _call(factory, place, target)
+    workload = _as_workload(result, target)
+    workload.target = target
+    return workload
+
+
+def absolute_target(target: str) -> str:
+    """The target as another process in another directory would have to spell it."""
+    place = _parse(target)
+    return f"{place.file}:{place.factory}" if place.file else target
+
+
+def _parse(target: str) -> _Place:
+    module, colon, factory = target.rpartition(":")
+    if not colon or not module or not factory:
+        raise TargetError(f"target '{target}' names no factory; write {_SPELLING}.")
+    if not all(part.isidentifier() for part in factory.split(".")):
+        raise TargetError(f"'{factory}' in target '{target}' is not a Python name; write {_SPELLING}.")
+    looks_like_file = module.endswith(".py") or os.sep in module or Path(module).is_file()
+    return _Place(module, factory, _file(module) if looks_like_file else None)
+
+
+def _file(text: str) -> Path:
+    path = Path(text).expanduser().absolute()
+    if not path.exists():
+        raise TargetError(f"no file '{text}' in {Path.cwd()}; check the path.{_similar_file(path)}")
+    if path.is_dir() or path.suffix != ".py":
+        raise TargetError(f"'{text}' is not a Python file; a target file ends in .py.")
+    return path
+
+
+def _similar_file(path: Path) -> str:
+    names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    return "".join(f" Did you mean '{name}'?" for name in difflib.get_close_matches(path.name, names, n=1))
+
+
+def _import_file(path: Path) -> ModuleType:
+    _put_first_on_path(str(path.parent))
+    name = f"_compilot_target_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    linecache.checkcache(str(path))
+    previous = sys.modules.get(name)
+    sys.modules[name] = module  # before the code runs: pickle, dataclasses and inspect look it up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as problem:
+        _restore_module(name, previous)
+        _raise_import_error(problem, path.name, str(path))
+    return module
+
+
+def _restore_module(name: str, previous: ModuleType | None) -> None:
+    if previous is None:
+        sys.modules.pop(name, None)
+    else:
+        sys.modules[name] = previous
+
+
+def _import_module(name: str) -> ModuleType:
+    if "" not in sys.path:
+        _put_first_on_path(str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name is not None and (name == problem.name or name.startswith(problem.name + ".")):
+            raise TargetError(
+                f"no module named '{problem.name}'; run from the project's root folder, or name the file: "
+                "path/to/file.py:factory."
+            ) from problem
+        _raise_import_error(problem, name, None)
+    except BaseException as problem:
+        _raise_import_error(problem, name, None)
+
+
+def _put_first_on_path(folder: str) -> None:
+    if folder not in sys.path[:1]:
+        sys.path.insert(0, folder)
+
+
+def _raise_import_error(problem: BaseException, what: str, file: str | None) -> NoReturn:
+    if isinstance(problem, SyntaxError):
+        where = f"{Path(problem.filename).name if problem.filename else what}:{problem.lineno}"
+        raise TargetError(f"{what} is not valid Python: {problem.msg} ({where}); mend that line.") from problem
+    if isinstance(problem, SystemExit):
+        raise TargetError(
+            f"{what} ended the program on import ({_where(problem, file)}); move what it does under "
+            "'if __name__ == \"__main__\":'."
+        ) from problem
+    if isinstance(problem, Exception):
+        raise TargetError(
+            f"importing {what} failed with {_short(problem)} ({_where(problem, file)}); mend that line, or run with "
+            "--debug for the traceback."
+        ) from problem
+    raise problem
+
+
+def _short(problem: BaseException) -> str:
+    text = " ".join(str(problem).split())
+    return f"{type(problem).__name__}: {text}" if text else type(problem).__name__
+
+
+def _where(problem: BaseException, file: str | None) -> str:
+    """The user's line: the innermost one in their file, else the innermost outside of installed packages."""
+    frames = [f for f in traceback.extract_tb(problem.__traceback__) if f.filename != __file__]
+    frames = [f for f in frames if not f.filename.startswith("<frozen ")] or frames
+    mine = [f for f in frames if f.filename == file] or [f for f in frames if "site-packages" not in f.filename]
+    if not (mine or frames):
+        return "no line known"
+    frame = (mine or frames)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
+
+
+def _find(module: ModuleType, place: _Place) -> Callable[[], Any]:
+    found: Any = module
+    for part in place.factory.split("."):
+        if not hasattr(found, part):
+            raise TargetError(f"{place.module} has no '{place.factory}'{_candidates(module, place.factory)}.")
+        found = getattr(found, part)
+    if isinstance(found, nn.Module):
+        raise TargetError(f"'{place.factory}' in {place.module} is a model, not a function; write one to {_RETURNS}.")
+    if not callable(found):
+        kind = type(found).__name__
+        raise TargetError(f"'{place.factory}' in {place.module} is a {kind}, not a function; write one to {_RETURNS}.")
+    return found  # type: ignore[no-any-return]
+
+
+def _candidates(module: ModuleType, wanted: str) -> str:
+    own = [n for n, v in vars(module).items() if callable(v) and getattr(v, "__module__", None) == module.__name__]
+    public = sorted(name for name in own if not name.startswith("_"))
+    close = difflib.get_close_matches(wanted, public, n=1)
+    if close:
+        return f"; did you mean '{close[0]}'"
+    return f"; it defines {', '.join(public)}" if public else "; it defines no functions"
+
+
+def _call(factory: Callable[[], Any], place: _Place, target: str) -> Any:
+    needed = _needed_arguments(factory)
+    if needed:
+        raise TargetError(
+            f"factory '{place.factory}' needs arguments ({', '.join(needed)}); give them defaults, or write a function "
+            "without arguments that calls it."
+        )
+    try:
+        return factory()
+    except (Exception, SystemExit) as problem:
+        file = str(place.file) if place.file else None
+        raise TargetError(
+            f"factory '{place.factory}' failed with {_short(problem)} ({_where(problem, file)}); mend that line, or "
+            "run with --debug for the traceback."
+        ) from problem
+
+
+def _needed_arguments(factory: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
+
+
+def _as_workload(result: Any, target: str) -> Workload:
+    if isinstance(result, Workload):
+        return result
+    if not isinstance(result, tuple | list) or len(result) not in (2, 3) or not isinstance(result[0], nn.Module):
+        raise TargetError(f"'{target}' returned {_describe(result)}; it must {_RETURNS}.")
+    try:
+        return Workload(*result)
+    except CompilotError as problem:
+        raise TargetError(f"what '{target}' returned cannot be used: {problem}") from problem
+
+
+def _describe(result: Any) -> str:
+    if result is None:
+        return "nothing"
+    if isinstance(result, tuple | list):
+        return f"a {type(result).__name__} of ({', '.join(type(part).__name__ for part in result)})"
+    return f"a {type(result).__name__}"
+
+
+@contextmanager
+def _fixed_seed() -> Iterator[None]:
+    python, arrays, tensors = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    random.seed(_SEED)
+    np.random.seed(_SEED)
+    torch.manual_seed(_SEED)
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(arrays)
+        torch.set_rng_state(tensors)

@@ -1,0 +1,110 @@
+"""New values for example inputs, the same ones for the same seed everywhere.
+
+In: an example tensor or call, a seed, maybe a new shape. Out: tensors of the same dtype and device (and strides and
+requires_grad where the shape is kept) with plausible values.
+Rules: floats are normal with the example's mean and deviation (constants stay constant); integers are uniform between
+the example's smallest and largest; masks (bool, or integers that are all 0 or 1) keep or repeat the example.
+Not covered: what a model needs beyond that (sorted offsets, unit quaternions): give `Workload(inputs=...)`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from compilot._tree import Call, is_tensor, map_call
+
+
+def vary(call: Call, seed: int) -> Call:
+    """The call with new values in every tensor, shapes kept."""
+    return map_tensors(call, lambda path, tensor: like(tensor, draw(tensor, tensor.shape, generator(seed, path))))
+
+
+def map_tensors(call: Call, fn: Callable[[str, torch.Tensor], torch.Tensor]) -> Call:
+    """The call with fn applied to every tensor; a tensor met twice stays one tensor."""
+    made: dict[int, torch.Tensor] = {}
+
+    def one(path: str, value: Any) -> Any:
+        if not is_tensor(value):
+            return value
+        if id(value) not in made:
+            made[id(value)] = fn(path, value)
+        return made[id(value)]
+
+    return map_call(call, one)
+
+
+def generator(seed: int, path: str) -> torch.Generator:
+    """Random numbers for one leaf: other leaves get others, every process gets the same."""
+    return torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(path.encode()))
+
+
+def is_mask(tensor: torch.Tensor) -> bool:
+    """True for bools and for integers that are all 0 or 1."""
+    if tensor.dtype == torch.bool:
+        return True
+    return is_integer(tensor) and (tensor.numel() == 0 or bool(((tensor == 0) | (tensor == 1)).all()))
+
+
+def is_integer(tensor: torch.Tensor) -> bool:
+    """True for integer tensors, bool not among them."""
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
+
+
+def draw(example: torch.Tensor, shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
+    """Plausible values of the example's kind in a contiguous tensor of this shape, on the example's device."""
+    example = example.detach()
+    if example.numel() == 0:
+        return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
+    if is_mask(example):
+        return repeated(example, shape)
+    if is_integer(example):
+        low, high = int(example.min()), int(example.max())
+        numbers = torch.randint(low, high + 1, tuple(shape), generator=random, dtype=torch.int64)
+        return numbers.to(example.device, example.dtype)
+    return _normal(example, shape, random).to(example.device, example.dtype)
+
+
+def _normal(example: torch.Tensor, shape: Sequence[int], random: torch.Generator) -> torch.Tensor:
+    wide = torch.complex128 if example.is_complex() else torch.float64
+    values = example.to("cpu", wide)
+    finite = values[torch.isfinite(values)]
+    if finite.numel() == 0:
+        return repeated(values, shape)
+    noise = torch.randn(tuple(shape), generator=random, dtype=wide)
+    return noise * finite.std(correction=0) + finite.mean()
+
+
+def repeated(example: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
+    """The example cut or repeated to this shape."""
+    for dim, size in enumerate(shape):
+        if size != example.shape[dim]:
+            index = torch.arange(size, device=example.device) % max(example.shape[dim], 1)
+            example = example.index_select(dim, index)
+    return example.clone(memory_format=torch.contiguous_format)
+
+
+def like(example: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """The values with the example's strides (at an equal shape) and requires_grad."""
+    if values.shape == example.shape and values.stride() != example.stride():
+        values = _with_strides(example, values)
+    if example.requires_grad and not values.requires_grad:
+        values.requires_grad_(True)
+    return values
+
+
+def _with_strides(example: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_strided(example.shape, example.stride(), dtype=values.dtype, device=values.device)
+    if any(stride == 0 and size > 1 for stride, size in zip(example.stride(), example.shape, strict=True)):
+        return _expanded(example, values)  # an expanded tensor: one element stands for many
+    return out.copy_(values)
+
+
+def _expanded(example: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    for dim, stride in enumerate(example.stride()):
+        if stride == 0:
+            values = values.narrow(dim, 0, 1)
+    return values.clone(memory_format=torch.contiguous_format).expand(example.shape)

@@ -1,0 +1,218 @@
+"""The user's live thing: a model and the calls it is to be judged by.
+
+In: an nn.Module and example inputs (or a function of a seed). Out: `Workload`, whose calls are normal (`Call`), whose
+dynamic dimensions are checked against them, and which gives units of work and its own record (`ref`).
+Covered: positional, keyword and nested inputs, several examples, inputs made from a seed, grad mode.
+Not covered: loading a target (target.py), travelling to a child process (shipping.py), edge inputs (variations.py).
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
+from compilot.errors import InputError
+from compilot.records import DynamicDim, WorkloadRef
+from compilot.workload.dynamic import DynamicSpec, as_dims, merge
+from compilot.workload.unit import Unit
+from compilot.workload.values import vary
+
+InputFunction = Callable[[int], Any]
+
+
+class Workload:
+    """A model, its example calls and how it is run. `inputs` may be a function of a seed that returns a call."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        examples: Sequence[Any] | None = None,
+        inputs: InputFunction | None = None,
+        dynamic: DynamicSpec | None = None,
+        seed: int = 0,
+        grad: bool = False,
+        label: str | None = None,
+    ) -> None:
+        self.model = _check_model(model)
+        self.seed, self.grad = seed, grad
+        self.label = label or type(model).__name__
+        self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
+        self.payload_sha256: str | None = None  # set by ship
+        self._inputs = _check_inputs(inputs)
+        given = _given_examples(args, kwargs, examples)
+        self._examples_from_seed = given is None and inputs is not None
+        self.examples = self._seeded_examples() if self._examples_from_seed else (given or [Call((), {})])
+        self.dynamic = as_dims(dynamic)
+        self._check_examples()
+
+    @property
+    def call(self) -> Call:
+        """The first example."""
+        return self.examples[0]
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The record of this workload."""
+        return WorkloadRef(
+            label=self.label,
+            target=self.target,
+            payload_sha256=self.payload_sha256,
+            seed=self.seed,
+            grad=self.grad,
+            dynamic=self.dynamic,
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know before measuring, one sentence each."""
+        return [note for note in (_train_mode_note(self.model), self._shapes_note()) if note]
+
+    @property
+    def has_input_function(self) -> bool:
+        """True when the user said how inputs are made from a seed."""
+        return self._inputs is not None
+
+    def inputs(self, seed: int) -> Call:
+        """A call made from a seed: by the user's function, or else a variation of the first example."""
+        return vary(self.call, seed) if self._inputs is None else as_call(self._inputs(seed))
+
+    def unit(self, fn: Callable[..., Any]) -> Unit:
+        """The unit of work with fn in the model's place."""
+        return Unit(fn, self.examples, self.model, self.grad)
+
+    def with_dynamic(self, dims: Sequence[DynamicDim]) -> Workload:
+        """The same workload with more dynamic dimensions; of two for one dimension the new one counts."""
+        return self.replaced(dynamic=merge(self.dynamic, dims))
+
+    def replaced(
+        self, *, seed: int | None = None, grad: bool | None = None, dynamic: Sequence[DynamicDim] | None = None
+    ) -> Workload:
+        """The same workload (and the same model object) run another way."""
+        new = copy.copy(self)
+        new.seed = self.seed if seed is None else seed
+        new.grad = self.grad if grad is None else grad
+        new.dynamic = self.dynamic if dynamic is None else tuple(dynamic)
+        if new._examples_from_seed and new.seed != self.seed:
+            new.examples = new._seeded_examples()
+        new._check_examples()
+        return new
+
+    def _seeded_examples(self) -> list[Call]:
+        return [self.inputs(self.seed)]
+
+    def _check_examples(self) -> None:
+        for number, call in enumerate(self.examples):
+            _check_binds(self.model.forward, call, "" if len(self.examples) == 1 else f" (example {number})")
+            _check_sizes(self.model.forward, call, self.dynamic)
+
+    def _shapes_note(self) -> str | None:
+        if len({_shapes(call) for call in self.examples}) < 2 or self.dynamic:
+            return None
+        return (
+            "the examples differ in shape but no dimension is declared dynamic, so compiled code may serve only the "
+            'first; declare what varies, such as dynamic={"input_ids": {1: (1, 512)}}.'
+        )
+
+
+def as_call(value: Any) -> Call:
+    """A call from what users write: a Call, a tensor, a mapping (keywords), (args, kwargs), or the arguments."""
+    if isinstance(value, Call):
+        return Call(tuple(value.args), dict(value.kwargs))
+    if is_tensor(value):
+        return Call((value,), {})
+    if isinstance(value, Mapping):
+        return Call((), _keywords(value))
+    if not isinstance(value, tuple | list):
+        raise InputError(
+            f"example inputs are a {type(value).__name__}; give a tuple of arguments, one tensor or a dict of keywords."
+        )
+    if len(value) == 2 and isinstance(value[0], tuple | list) and isinstance(value[1], Mapping):
+        return Call(tuple(value[0]), _keywords(value[1]))
+    return Call(tuple(value), {})
+
+
+def _keywords(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    wrong = next((key for key in mapping if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise InputError(f"keyword arguments need names, got {wrong!r}; wrap a dict that is one argument: (inputs,).")
+    return dict(mapping)
+
+
+def _given_examples(args: Any, kwargs: Mapping[str, Any] | None, examples: Sequence[Any] | None) -> list[Call] | None:
+    """The examples the user wrote down; None when there are none."""
+    nothing = isinstance(args, tuple | list) and not args and not kwargs
+    if examples is None:
+        return None if nothing else [_joined(args, kwargs)]
+    if not nothing:
+        raise InputError("both args and examples were given; put every example into examples.")
+    if not isinstance(examples, list | tuple) or not examples:
+        raise InputError("examples must be a list with at least one example, such as [(x,), (y,)].")
+    return [as_call(example) for example in examples]
+
+
+def _joined(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
+    if kwargs is None:
+        return as_call(args)
+    call = as_call(args) if not isinstance(args, tuple | list) else Call(tuple(args), {})
+    return Call(call.args, {**call.kwargs, **_keywords(kwargs)})
+
+
+def _check_model(model: Any) -> nn.Module:
+    if not isinstance(model, nn.Module):
+        is_function = callable(model) and not isinstance(model, type)
+        advice = "wrap it in an nn.Module whose forward calls it" if is_function else "pass an instance of nn.Module"
+        kind = "a function" if inspect.isroutine(model) else f"of type {type(model).__name__}"
+        raise InputError(f"the model is {kind}, not an nn.Module; {advice}.")
+    if hasattr(model, "_orig_mod"):
+        raise InputError("the model is already wrapped by torch.compile; pass the original model instead.")
+    return model
+
+
+def _check_inputs(inputs: Any) -> InputFunction | None:
+    if inputs is not None and not callable(inputs):
+        raise InputError("inputs must be a function of a seed; pass fixed inputs as args or examples.")
+    return inputs  # type: ignore[no-any-return]
+
+
+def _check_binds(forward: Callable[..., Any], call: Call, which: str) -> None:
+    try:  # a decorator's own signature counts, not the decorated function's: it may add arguments
+        signature = inspect.signature(forward, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*call.args, **call.kwargs)
+    except TypeError as problem:
+        raise InputError(f"the example inputs{which} do not fit the model's forward{signature}: {problem}.") from None
+
+
+def _check_sizes(forward: Callable[..., Any], call: Call, dims: Sequence[DynamicDim]) -> None:
+    found = resolve_dynamic(dims, forward, call)
+    for leaf in call_leaves(call):
+        for dim, sizes in found.get(leaf.path, {}).items():
+            size = leaf.value.shape[dim]
+            if not sizes.min <= size <= sizes.max:
+                raise InputError(
+                    f"the example has size {size} at dimension {dim} of {leaf.path}, outside the declared range "
+                    f"{sizes.min}..{sizes.max}; widen the range or give another example."
+                )
+
+
+def _shapes(call: Call) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple((leaf.path, tuple(leaf.value.shape)) for leaf in call_leaves(call) if is_tensor(leaf.value))
+
+
+def _train_mode_note(model: nn.Module) -> str | None:
+    if not model.training:
+        return None
+    return (
+        "the model is in train mode; call model.eval() first unless you mean it: dropout makes outputs random and "
+        "batch norm updates its statistics at every call."
+    )
