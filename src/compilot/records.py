@@ -340,6 +340,16 @@ class BreakEven(Record, frozen=True, kw_only=True):
     warm_calls: int | None
 
 
+class Objective(enum.StrEnum):
+    """What a plan is chosen for."""
+
+    LATENCY = "latency"
+    THROUGHPUT = "throughput"
+    P99 = "p99"
+    STARTUP = "startup"
+    MEMORY = "memory"
+
+
 class Decision(enum.StrEnum):
     USE = "use"
     KEEP_EAGER = "keep-eager"

@@ -1,0 +1,62 @@
+"""The door to the statistics: pure, typed, deterministic given a seed; numpy only, no torch.
+
+summary.py    one arm: median, quantiles, tails that need enough calls, far-out counts
+bootstrap.py  two arms: log ratios and the hierarchical bootstrap
+noise.py      the race: A/A noise, margin, smallest visible effect, when to stop
+steady.py     the end of the warm-up and the size of a batch
+"""
+
+from __future__ import annotations
+
+from compilot.measure.bootstrap import (
+    BLOCK,
+    MIN_PAIRS,
+    RESAMPLES,
+    Interval,
+    bootstrap_draws,
+    hierarchical_bootstrap,
+    log_ratios,
+    long_enough,
+)
+from compilot.measure.noise import FALLBACK_MARGIN, LOOKS, MIN_MARGIN, aa_noise, margin, mde, should_stop
+from compilot.measure.steady import BATCH_TARGET_S, MAX_SLOPE, calls_per_batch, is_steady
+from compilot.measure.summary import (
+    Summary,
+    all_finite,
+    calls_needed,
+    count_far_out,
+    median,
+    percentile_or_none,
+    quantile,
+    summary,
+)
+
+__all__ = [
+    "BATCH_TARGET_S",
+    "BLOCK",
+    "FALLBACK_MARGIN",
+    "LOOKS",
+    "MAX_SLOPE",
+    "MIN_MARGIN",
+    "MIN_PAIRS",
+    "RESAMPLES",
+    "Interval",
+    "Summary",
+    "aa_noise",
+    "all_finite",
+    "bootstrap_draws",
+    "calls_needed",
+    "calls_per_batch",
+    "count_far_out",
+    "hierarchical_bootstrap",
+    "is_steady",
+    "log_ratios",
+    "long_enough",
+    "margin",
+    "mde",
+    "median",
+    "percentile_or_none",
+    "quantile",
+    "should_stop",
+    "summary",
+]
