@@ -1,0 +1,192 @@
+"""The correctness gate: does a candidate give what eager gives?
+
+In: the candidate's callable, the workload, its cases and the `Reference` made from them. Out: a `Check` with the
+first failure (or what was checked), the worst output of each case, and notes.
+A candidate passes when on every kept case: it does not raise; the outputs have eager's structure, shapes, dtypes and
+devices; their numbers are close (closeness.py); inputs and buffers end as eager leaves them; no output shares memory
+with an input unless eager's does; results of one call are not overwritten by later ones.
+Special cases (NaN or Inf put into the inputs) may differ in their pattern of NaN and Inf; that is a note.
+Not judged, and said so: models that are stochastic beyond seeding or keep state in attributes; cases where eager
+gives only NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from compilot.measure.closeness import Closeness, compare
+from compilot.measure.expected import CaseLike, Expected, Judgeable, digest, load_expected
+from compilot.measure.observing import Seen, Watch, observe
+from compilot.measure.outputs import difference, plain
+from compilot.measure.reference import coarsest_dtype, describe_error, make_reference
+from compilot.records import Check, OutputCheck, Reference
+
+__all__ = ["check", "make_reference"]
+
+OTHER_RANDOM = (
+    "; the model is stochastic, and this way of running draws other random numbers than eager: call model.eval()"
+)
+
+
+class _Judged(NamedTuple):
+    """One case's result."""
+
+    failure: str = ""
+    notes: tuple[str, ...] = ()
+    worst: OutputCheck | None = None
+    ratio: float = 0.0
+    counts: bool = True  # False: there was nothing that could be judged
+    raised: bool = False
+
+
+def check(
+    fn: Callable[..., Any], workload: Judgeable, cases: Sequence[CaseLike], folder: Path, reference: Reference
+) -> Check:
+    """Run fn on every kept case and judge it against the reference in `folder`."""
+    if refusal := _refusal(reference):
+        return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
+    by_name, watch, results = {case.name: case for case in cases}, Watch(), list[_Judged]()
+    with torch.random.fork_rng():
+        for index, name in enumerate(reference.cases):
+            results.append(_judge_case(fn, workload, by_name[name], load_expected(folder, index), reference, watch))
+            if results[-1].raised:  # the others would most likely raise too, after compiling as long
+                break
+        else:
+            if len(reference.cases) == 1:
+                _see_again(fn, workload, by_name[reference.cases[0]], watch)
+    return _conclude(results, reference, _overwritten(watch, reference))
+
+
+def _refusal(reference: Reference) -> str:
+    if reference.stateful:
+        return (
+            f"the model keeps state between calls ({reference.stateful}), so its calls cannot be compared; "
+            "pass the state as an input, or switch it off"
+        )
+    if reference.stochastic and not reference.seeded:
+        told = next((note for note in reference.notes if "stochastic" in note), "the model is stochastic")
+        return f"{told}; call model.eval() or seed it"
+    return ""
+
+
+def _judge_case(
+    fn: Callable[..., Any], workload: Judgeable, case: CaseLike, expected: Expected, reference: Reference, watch: Watch
+) -> _Judged:
+    where = f"(case {case.name})"
+    if digest(case.call) != expected.inputs_sha256:
+        return _Judged(failure=f"the inputs are not those of the reference {where}: equal seeds must give equal inputs")
+    try:
+        seen = observe(
+            fn, workload.model, case.call, grad=workload.grad, seed=workload.seed if reference.seeded else None
+        )
+    except Exception as error:
+        return _Judged(failure=f"raises {describe_error(error)} {where}", raised=True)
+    watch.see(seen.output.tensors)
+    if text := difference(expected.structure, seen.output.structure):
+        return _Judged(failure=f"{text} {where}")
+    judged = _judge_numbers(seen, case, expected, coarsest_dtype(workload.model))
+    if judged.failure:
+        return judged._replace(failure=judged.failure + OTHER_RANDOM * reference.seeded)
+    return judged._replace(failure=_side_effects(seen, expected, where))
+
+
+def _judge_numbers(seen: Seen, case: CaseLike, expected: Expected, coarsest: torch.dtype) -> _Judged:
+    found = [_closeness(path, tensor, case, expected, coarsest) for path, tensor in seen.output.tensors.items()]
+    notes = [
+        f"on {case.name} inputs: {c.non_finite} at {c.check.output}" for c in found if case.special and c.non_finite
+    ]
+    hollow = [c.check.output for c in found if c.all_nan and not case.special]
+    if hollow:
+        notes.append(f"case '{case.name}' cannot be judged: eager gives only NaN at {hollow[0]}")
+    worst = max(found, key=lambda c: (not c.check.passed, c.ratio), default=None)
+    failure = next((text for c in found if (text := _failure(c, case))), "")
+    counts = not hollow and not case.special and _has_values(expected)
+    return _Judged(failure, tuple(notes), worst and worst.check, worst.ratio if worst else 0.0, counts)
+
+
+def _closeness(path: str, tensor: Tensor, case: CaseLike, expected: Expected, coarsest: torch.dtype) -> Closeness:
+    return compare(
+        plain(tensor),
+        expected.eager[path],
+        expected.exact.get(path),
+        case=case.name,
+        output=path,
+        typical=expected.typical.get(path, 0.0),
+        coarsest=coarsest,
+    )
+
+
+def _failure(close: Closeness, case: CaseLike) -> str:
+    """Why one output is refused. On special inputs only numbers that had the chance to be equal count."""
+    if close.non_finite:
+        return "" if case.special else f"{close.non_finite} at {close.check.output} (case {case.name})"
+    exact = close.check.limit == 0.0  # integers: an argmax over NaN may be anything
+    if close.check.passed or (case.special and exact):
+        return ""
+    return f"{close.check.why} at {close.check.output} (case {case.name})"
+
+
+def _has_values(expected: Expected) -> bool:
+    """True when the case has anything to compare: an empty tensor alone proves nothing."""
+    if any(tensor.numel() for tensor in [*expected.eager.values(), *expected.mutated.values()]):
+        return True
+    return not expected.eager and not expected.mutated
+
+
+def _side_effects(seen: Seen, expected: Expected, where: str) -> str:
+    """What the call did to its inputs and the model that eager does not do, "" for nothing."""
+    if text := difference(expected.inputs_after, seen.inputs_after):
+        return f"the inputs end up otherwise: {text} {where}"
+    if text := _changes("input", expected.mutated, seen.mutated):
+        return f"{text} {where}"
+    if text := _changes("buffer", expected.buffers, seen.buffers):
+        return f"{text} {where}"
+    extra = [pair for pair in seen.aliases if pair not in expected.aliases]
+    return f"{extra[0][0]} shares memory with input {extra[0][1]}, eager's does not {where}" if extra else ""
+
+
+def _changes(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
+    for name in [*expected, *(name for name in found if name not in expected)]:
+        if name not in found:
+            return f"{what} {name} is left alone, eager changes it"
+        if name not in expected:
+            return f"{what} {name} is changed, eager leaves it alone"
+        if found[name].shape != expected[name].shape or found[name].dtype != expected[name].dtype:
+            return f"{what} {name} ends with another shape or dtype than eager's"
+        close = compare(found[name], expected[name], None, case="", output=name, typical=0.0, coarsest=torch.float64)
+        if not close.check.passed or close.non_finite:
+            return f"{what} {name} ends otherwise than eager's: {close.check.why or close.non_finite}"
+    return ""
+
+
+def _see_again(fn: Callable[..., Any], workload: Judgeable, case: CaseLike, watch: Watch) -> None:
+    """With a single case, one more call shows whether results share memory."""
+    watch.see(observe(fn, workload.model, case.call, grad=workload.grad, seed=workload.seed).output.tensors)
+
+
+def _overwritten(watch: Watch, reference: Reference) -> str:
+    extra = sorted(watch.overwritten() - set(reference.overwritten))
+    return (
+        f"{extra[0]} of an earlier call is overwritten by later calls: results do not own their memory" if extra else ""
+    )
+
+
+def _conclude(results: list[_Judged], reference: Reference, overwritten: str) -> Check:
+    failure = next((result.failure for result in results if result.failure), "") or overwritten
+    judged = [result for result in results if result.counts]
+    if not failure and not judged:
+        failure = "cannot be judged: no case has outputs that could be compared"
+    worst = max((result.ratio for result in judged), default=0.0)
+    agree = f"{len(judged)} cases agree with {reference.kind} (worst {worst:.1g}x of the limit)"
+    return Check(
+        passed=not failure,
+        why=failure or agree,
+        reference=reference.kind,
+        worst=tuple(result.worst for result in results if result.worst is not None),
+        notes=(*reference.notes, *(note for result in results for note in result.notes)),
+    )

@@ -1,0 +1,211 @@
+"""Make, keep and read back what every candidate is compared with.
+
+In: a workload and its cases. Out: a `Reference` record, and one file per kept case in `folder` with eager's outputs,
+the float64 outputs, what eager did to its inputs and buffers. Made once per run, read by every candidate's process
+(memory-mapped).
+The first case is run twice: a model whose outputs differ is stochastic (dropout), or stateful when it keeps something
+in its attributes from call to call; changed buffers (BatchNorm in train mode) are put back before every call and so
+are no obstacle.
+The float64 reference is a deep copy of the model in double precision. It is given up, with a note, when the copy
+cannot run, when the model is too large for it, or when the model is stochastic (double precision draws other random
+numbers).
+Cases on which eager raises are dropped and noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import torch
+from torch import Tensor, nn
+
+from compilot._tree import Call
+from compilot.errors import InputError
+from compilot.measure.closeness import coarser, compare, rms
+from compilot.measure.expected import CaseLike, Judgeable, plain_outputs, save_expected
+from compilot.measure.observing import (
+    Seen,
+    Watch,
+    changed_attributes,
+    copy_call,
+    copy_model,
+    observe,
+    save_attributes,
+    to_double,
+)
+from compilot.measure.outputs import difference, plain
+from compilot.records import Reference
+
+MEMORY_SHARE = (
+    0.25  # of the free memory: the double copy of a float32 model needs twice the model, of a half one four times
+)
+
+
+class _Repeat(NamedTuple):
+    """Does eager repeat itself?"""
+
+    stochastic: bool = False
+    seeded: bool = False
+    stateful: str = ""
+    note: str = ""
+
+
+def make_reference(workload: Judgeable, cases: Sequence[CaseLike], folder: Path) -> Reference:
+    """Run eager and float64 on every case and keep the results in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with torch.random.fork_rng():
+        return _Maker(workload, folder).make(cases)
+
+
+def coarsest_dtype(model: nn.Module) -> torch.dtype:
+    """The least precise floating dtype among the parameters; float64 where there are none."""
+    found = torch.float64
+    for dtype in {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}:
+        found = coarser(found, dtype)
+    return found
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and first line of an exception."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return f"{type(error).__name__}: {first[:200]}" if first else type(error).__name__
+
+
+class _Maker:
+    """One run of make_reference: the notes and the float64 model live here while it lasts."""
+
+    def __init__(self, workload: Judgeable, folder: Path) -> None:
+        self.workload, self.folder = workload, folder
+        self.notes: list[str] = []
+        self.kept: list[str] = []
+        self.exact_cases = 0
+        self.double: nn.Module | None = None
+        self.typical: dict[str, float] = {}
+        self.watch = Watch()
+
+    def make(self, cases: Sequence[CaseLike]) -> Reference:
+        repeat = self._repeat(cases)
+        self.double = None if repeat.stochastic or repeat.stateful else self._double_model()
+        for case in cases:
+            self._make_case(case, repeat)
+        if not self.kept:
+            raise InputError(f"the model raises on every input it was given ({self.notes[0]}); mend the example.")
+        if len(self.kept) == 1:  # one more call shows whether eager's own results share memory
+            only = next(case for case in cases if case.name == self.kept[0])
+            self.watch.see(self._run(only, repeat).output.tensors)
+        return Reference(
+            kind="float64" if self.exact_cases else "eager",
+            cases=tuple(self.kept),
+            stochastic=repeat.stochastic,
+            seeded=repeat.seeded,
+            stateful=repeat.stateful,
+            overwritten=tuple(sorted(self.watch.overwritten())),
+            notes=tuple(self.notes),
+        )
+
+    def _repeat(self, cases: Sequence[CaseLike]) -> _Repeat:
+        """Find the first case that runs and see whether eager repeats itself on it."""
+        for case in cases:
+            try:
+                repeat = _repeatability(self.workload, case.call)
+            except Exception:  # noted when the case's turn comes
+                continue
+            self.notes += [repeat.note] if repeat.note else []
+            return repeat
+        return _Repeat()
+
+    def _double_model(self) -> nn.Module | None:
+        model = self.workload.model
+        size = sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
+        if size > MEMORY_SHARE * psutil.virtual_memory().available:
+            self.notes.append(f"no float64 reference: the model ({size / 1e9:.1f} GB) is too large for the free memory")
+            return None
+        try:
+            return copy_model(model, to_double)
+        except Exception as error:
+            self.notes.append(f"no float64 reference: the model cannot be copied ({describe_error(error)})")
+            return None
+
+    def _run(self, case: CaseLike, repeat: _Repeat) -> Seen:
+        model, seed = self.workload.model, self.workload.seed if repeat.seeded else None
+        return observe(model, model, case.call, grad=self.workload.grad, seed=seed)
+
+    def _make_case(self, case: CaseLike, repeat: _Repeat) -> None:
+        try:
+            seen = self._run(case, repeat)
+        except Exception as error:
+            self.notes.append(f"case '{case.name}' dropped: eager raises {describe_error(error)}")
+            return
+        self.watch.see(seen.output.tensors)
+        exact = self._exact(case, seen)
+        if not self.typical and not case.special:
+            self.typical = {path: rms(t) for path, t in _floating(exact | plain_outputs(seen)) if t.numel()}
+        save_expected(self.folder, len(self.kept), case.call, seen, exact, self.typical)
+        self.kept.append(case.name)
+
+    def _exact(self, case: CaseLike, eager: Seen) -> dict[str, Tensor]:
+        """The float64 outputs of a case, where their shapes are eager's."""
+        if self.double is None:
+            return {}
+        try:
+            call = copy_call(case.call, to_double)
+            seen = observe(self.double, self.double, call, grad=False, seed=None)
+        except Exception as error:
+            self.notes.append(f"no float64 reference for case '{case.name}': {describe_error(error)}")
+            if not self.exact_cases:  # it will fail on the other cases too
+                self.double = None
+            return {}
+        self.exact_cases += 1
+        found = seen.output.tensors
+        return {path: plain(found[path]) for path, t in eager.output.tensors.items() if _usable(found.get(path), t)}
+
+
+def _repeatability(workload: Judgeable, call: Call) -> _Repeat:
+    """Run eager twice; where the outputs differ, find out whether seeding or the model's attributes explain it."""
+    model, grad = workload.model, workload.grad
+    attributes = save_attributes(model)
+    first, second = (observe(model, model, call, grad=grad, seed=None) for _ in range(2))
+    changed = changed_attributes(model, attributes)
+    if not (how := _disagreement(first, second)):
+        names = ", ".join(sorted(first.buffers))
+        return _Repeat(
+            note=f"every call changes the model's buffers ({names}); they are put back each time" * bool(names)
+        )
+    again = [observe(model, model, call, grad=grad, seed=workload.seed) for _ in range(2)]
+    if not _disagreement(*again):
+        return _Repeat(stochastic=True, seeded=True, note=f"the model is stochastic: two eager runs differ ({how})")
+    if changed:
+        return _Repeat(stateful=", ".join(changed), note=f"one call changes the next through {', '.join(changed)}")
+    return _Repeat(stochastic=True, note=f"the model is stochastic and seeding torch does not help: {how}")
+
+
+def _disagreement(first: Seen, second: Seen) -> str:
+    """How two eager runs differ, "" when they do not beyond rounding."""
+    if text := difference(first.output.structure, second.output.structure):
+        return text
+    for path, one in first.output.tensors.items():
+        close = compare(
+            plain(second.output.tensors[path]),
+            plain(one),
+            None,
+            case="",
+            output=path,
+            typical=0.0,
+            coarsest=torch.float64,
+        )
+        if not close.check.passed or close.non_finite:
+            return f"{close.check.why or close.non_finite} at {path}"
+    return ""
+
+
+def _usable(found: Tensor | None, eager: Tensor) -> bool:
+    if found is None or found.shape != eager.shape:
+        return False
+    return found.is_complex() == eager.is_complex() and found.is_floating_point() == eager.is_floating_point()
+
+
+def _floating(tensors: dict[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
+    return ((path, tensor) for path, tensor in tensors.items() if tensor.is_floating_point() or tensor.is_complex())
