@@ -1,1 +1,24 @@
-"""verdict stage."""
+"""Verdict: trials and a race in, a decision with its reason and a Plan out. Pure: no torch, no processes, no files.
+
+compare.py     two arms -> Comparison            breakeven.py  when a compile has paid for itself
+finalists.py   screening -> who is raced         contenders.py, rules.py, decide.py   race -> Verdict
+plan.py        Verdict -> Plan and the sentence  words.py      figures in plain words
+"""
+
+from __future__ import annotations
+
+from compilot.verdict.breakeven import break_even, total_time_s
+from compilot.verdict.compare import compare, compare_columns
+from compilot.verdict.decide import choose_finalists, decide
+from compilot.verdict.plan import honest_sentence, make_plan
+
+__all__ = [
+    "break_even",
+    "choose_finalists",
+    "compare",
+    "compare_columns",
+    "decide",
+    "honest_sentence",
+    "make_plan",
+    "total_time_s",
+]

@@ -1,0 +1,99 @@
+"""Which candidate, if any, replaces eager?
+
+In: trials, the confirming race, objective and horizon, warm starts. Out: a Verdict that carries its reason.
+Covered: every objective, a horizon of calls, keeping eager with the exact reason, doubts printed with the decision.
+Not covered: running anything (trials/), the plan file (plan.py). A horizon counts for latency and throughput only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from compilot.records import (
+    BreakEven,
+    Comparison,
+    Decision,
+    Measurement,
+    Objective,
+    Race,
+    State,
+    Trial,
+    Verdict,
+)
+from compilot.verdict import rules
+from compilot.verdict.breakeven import break_even
+from compilot.verdict.contenders import Contender, Field, make_field
+from compilot.verdict.finalists import choose_finalists
+
+__all__ = ["choose_finalists", "decide"]
+
+NO_EAGER = "eager"  # chosen id when not even eager was tried
+
+
+def decide(
+    trials: Sequence[Trial],
+    race: Race | None,
+    *,
+    horizon_calls: int | None = None,
+    objective: Objective = Objective.LATENCY,
+    warm_starts: Mapping[str, Measurement] | None = None,
+) -> Verdict:
+    """Choose among the confirmed finalists, or keep eager; the reason comes with its figures and doubts."""
+    field = make_field(trials, race, warm_starts or {}) if race else None
+    if field is None or not field.candidates:
+        return _keep(_eager_id(trials, race), _nothing_to_choose(trials))
+    choice = _apply_rule(field, objective, horizon_calls)
+    comparisons = tuple(c.versus_eager for c in field.candidates if c.versus_eager is not None)
+    if choice.contender is None:
+        return _keep(field.eager.id, choice.because + _doubts(field.candidates), comparisons)
+    return Verdict(
+        decision=Decision.USE,
+        chosen_id=choice.contender.id,
+        because=choice.because + _doubts((choice.contender,)),
+        comparisons=comparisons,
+        break_even=_break_even(field, choice.contender),
+    )
+
+
+def _apply_rule(field: Field, objective: Objective, horizon_calls: int | None) -> rules.Choice:
+    match objective:
+        case Objective.LATENCY | Objective.THROUGHPUT:
+            return rules.by_speed(field) if horizon_calls is None else rules.by_horizon(field, horizon_calls)
+        case Objective.P99:
+            return rules.by_p99(field)
+        case Objective.STARTUP:
+            return rules.by_startup(field)
+        case Objective.MEMORY:
+            return rules.by_memory(field)
+
+
+def _keep(eager_id: str, because: str, comparisons: tuple[Comparison, ...] = ()) -> Verdict:
+    return Verdict(decision=Decision.KEEP_EAGER, chosen_id=eager_id, because=because, comparisons=comparisons)
+
+
+def _eager_id(trials: Sequence[Trial], race: Race | None) -> str:
+    if race:
+        return race.arms[0]
+    return next((t.candidate.id for t in trials if t.candidate.is_eager), NO_EAGER)
+
+
+def _nothing_to_choose(trials: Sequence[Trial]) -> str:
+    """Why there is no candidate to judge."""
+    states = Counter(t.state for t in trials if not t.candidate.is_eager)
+    if not states:
+        return "no candidate was tried"
+    if states[State.OK]:
+        return f"{states[State.OK]} candidates passed their checks, but none was confirmed in a race against eager"
+    return "no candidate could be used: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+
+
+def _doubts(contenders: Sequence[Contender]) -> str:
+    doubts = dict.fromkeys(doubt for contender in contenders for doubt in contender.doubts)
+    return f"; doubts: {', '.join(doubts)}" if doubts else ""
+
+
+def _break_even(field: Field, chosen: Contender) -> BreakEven:
+    eager = field.eager
+    first_s = eager.per_call_s if eager.first_s is None else eager.first_s
+    return break_even(eager.per_call_s, chosen.per_call_s, chosen.first_s, chosen.warm_s, first_s)

@@ -1,0 +1,160 @@
+"""From a verdict to the plan file's contents and the honest sentence.
+
+In: verdict, trials, confirming race, run header, warm starts. Out: a Plan; without entries when eager is kept.
+Covered: evidence, the sentence printed with each result. Not covered: reading and writing files (artifacts.planfile),
+bundles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from compilot.records import (
+    PLAN_SCHEMA,
+    BreakEven,
+    Comparison,
+    Decision,
+    Evidence,
+    MachineFingerprint,
+    Measurement,
+    Plan,
+    PlanEntry,
+    Race,
+    RunHeader,
+    State,
+    Trial,
+    Verdict,
+)
+from compilot.verdict.compare import compare
+from compilot.verdict.contenders import column_median
+from compilot.verdict.words import interval, outcome, percent, seconds
+
+# Best first; a CPU is named by the widest extension that code generators use.
+ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
+
+
+def make_plan(
+    verdict: Verdict,
+    trials: Sequence[Trial],
+    race: Race | None,
+    header: RunHeader,
+    warm_starts: Mapping[str, Measurement],
+    *,
+    plain_compile_id: str | None,
+    created: str,
+    version: str,
+    aa: float | None = None,
+    artifacts_dir: str = "",
+    frozen_weights: bool = False,
+) -> Plan:
+    """The plan for a verdict; `aa` replaces the race's own A/A noise in the sentence where a better figure is known."""
+    entries: tuple[PlanEntry, ...] = ()
+    if verdict.decision is Decision.USE and race is not None:
+        trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
+        evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
+        sentence = honest_sentence(evidence, header.fingerprint.machine, threads=trial.candidate.process.threads, aa=aa)
+        entries = (_entry(trial, evidence, sentence, artifacts_dir, frozen_weights),)
+    return Plan(
+        schema=PLAN_SCHEMA,
+        compilot=version,
+        created=created,
+        workload=header.workload,
+        fingerprint=header.fingerprint,
+        because=verdict.because,
+        entries=entries,
+    )
+
+
+def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str, frozen_weights: bool) -> PlanEntry:
+    if trial.guard is None:
+        raise ValueError(f"trial {trial.candidate.id} is ok but has no guard")  # a bug of ours, not of the candidate
+    return PlanEntry(
+        guard=trial.guard,
+        candidate=trial.candidate,
+        evidence=evidence,
+        sentence=sentence,
+        artifacts=trial.artifacts,
+        artifacts_dir=artifacts_dir,
+        frozen_weights=frozen_weights,
+    )
+
+
+def make_evidence(
+    verdict: Verdict,
+    trial: Trial,
+    trials: Sequence[Trial],
+    race: Race,
+    warm: Measurement | None,
+    plain_compile_id: str | None,
+) -> Evidence:
+    """The figures behind the chosen candidate; medians over all processes of the confirming race."""
+    chosen, measured = verdict.chosen_id, trial.measurement
+    plain = plain_compile_id if plain_compile_id in race.arms and plain_compile_id != chosen else None
+    return Evidence(
+        versus_eager=compare(race, chosen, race.arms[0]),
+        versus_compile=compare(race, chosen, plain) if plain else None,
+        eager_p50_s=column_median(race, 0),
+        p50_s=column_median(race, race.arms.index(chosen)),
+        cold_s=measured.cold_s if measured else None,
+        warm_s=warm.cold_s if warm else None,
+        peak_rss_bytes=measured.peak_rss_bytes if measured else None,
+        break_even=verdict.break_even,
+        candidates_tried=sum(t.state is not State.PRUNED and not t.candidate.is_eager for t in trials),
+        check=trial.check.why if trial.check else "",
+    )
+
+
+def honest_sentence(
+    evidence: Evidence, machine: MachineFingerprint, *, threads: int | None = None, aa: float | None = None
+) -> str:
+    """Everything a reader needs to believe or doubt the figure, in one sentence."""
+    versus = evidence.versus_eager
+    if versus is None:
+        return f"not compared with eager; {evidence.candidates_tried} candidates tried."
+    parts = [
+        _speed(versus, machine, threads or machine.threads),
+        _starts(evidence),
+        _pays_back(evidence.break_even),
+        _noise(versus, aa),
+        *versus.doubts,
+        f"{evidence.candidates_tried} candidates tried",
+    ]
+    return "; ".join(part for part in parts if part) + "."
+
+
+def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
+    size = f"{_count(versus.processes, 'process', 'es')} x {_count(versus.pairs, 'pair')}"
+    place = f"{_count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
+    return f"{outcome(versus)} ({interval(versus)}; {size}, {place})"
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def cpu_name(machine: MachineFingerprint) -> str:
+    """Short CPU name with its widest vector extension: "Intel Xeon AVX-512"."""
+    plain = re.sub(r"\((R|TM|C)\)|\bCPU\b|\bProcessor\b|@.*$", " ", machine.cpu_model, flags=re.IGNORECASE)
+    best = next((name for prefix, name in ISA_NAMES if any(i.startswith(prefix) for i in machine.cpu_isa)), "")
+    return " ".join([*plain.split(), best]).strip() or "unknown CPU"
+
+
+def _starts(evidence: Evidence) -> str:
+    if evidence.cold_s is None:
+        return ""
+    warm = f", {seconds(evidence.warm_s)} with kept artifacts" if evidence.warm_s is not None else ""
+    return f"first call {seconds(evidence.cold_s)} cold{warm}"
+
+
+def _pays_back(even: BreakEven | None) -> str:
+    if even is None or even.cold_calls is None:
+        return "never pays back a cold start"
+    return f"pays back after {_count(even.cold_calls, 'call')}" + (
+        f" ({even.warm_calls} with kept artifacts)" if even.warm_calls is not None else ""
+    )
+
+
+def _noise(versus: Comparison, aa: float | None) -> str:
+    known = versus.aa_noise if aa is None else aa
+    return f"A/A noise {percent(known)}" if known > 0.0 else ""
