@@ -1,9 +1,10 @@
 """Plan files: a Plan to plan.json and back, strictly.
 
-In: a Plan, or a file of unknown origin. Out: a file that is either the old or the new plan (never half of one), or a Plan of
-which every field was checked; otherwise a PlanError that names the field ("$.entries[0].guard.tensors[1].dtype").
-Covered: malformed JSON, other schema versions, huge files, NaN and infinity, duplicate keys, wrong types, unknown fields,
-artifact paths that leave the plan's folder. Not covered: whether the plan fits this model and machine (identity).
+In: a Plan, or a file of unknown origin. Out: a file that is either the old or the new plan (never half of one), or a
+Plan of which every field was checked; otherwise a PlanError that names the field ("$.entries[0].guard.positional").
+Covered: malformed JSON, other schema versions, huge files, NaN and infinity, duplicate keys, wrong types, unknown
+fields, artifact paths that leave the plan's folder.
+Not covered: whether the plan fits this model and machine (identity).
 """
 
 from __future__ import annotations

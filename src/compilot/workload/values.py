@@ -28,7 +28,7 @@ def map_tensors(call: Call, fn: Callable[[str, torch.Tensor], torch.Tensor]) -> 
     made: dict[int, torch.Tensor] = {}
 
     def one(path: str, value: Any) -> Any:
-        if not is_tensor(value):
+        if not can_vary(value):
             return value
         if id(value) not in made:
             made[id(value)] = fn(path, value)
@@ -37,9 +37,14 @@ def map_tensors(call: Call, fn: Callable[[str, torch.Tensor], torch.Tensor]) -> 
     return map_call(call, one)
 
 
+def can_vary(value: Any) -> bool:
+    """True for tensors whose values can be replaced: dense and with memory; others are passed on as they are."""
+    return is_tensor(value) and value.layout is torch.strided and not value.is_quantized and value.device.type != "meta"
+
+
 def generator(seed: int, path: str) -> torch.Generator:
     """Random numbers for one leaf: other leaves get others, every process gets the same."""
-    return torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(path.encode()))
+    return torch.Generator().manual_seed(zlib.crc32(f"{seed} {path}".encode()))  # torch reads 32 bits of a seed
 
 
 def is_mask(tensor: torch.Tensor) -> bool:
@@ -87,13 +92,25 @@ def repeated(example: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
     return example.clone(memory_format=torch.contiguous_format)
 
 
+def copied(example: torch.Tensor) -> torch.Tensor:
+    """An equal tensor with memory of its own."""
+    return like(example, example.detach().clone(memory_format=torch.contiguous_format))
+
+
 def like(example: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The values with the example's strides (at an equal shape) and requires_grad."""
+    """The values with the example's strides (at another shape: its memory format) and requires_grad."""
     if values.shape == example.shape and values.stride() != example.stride():
         values = _with_strides(example, values)
+    elif values.shape != example.shape and _is_channels_last(example):
+        values = values.contiguous(memory_format=torch.channels_last)
     if example.requires_grad and not values.requires_grad:
         values.requires_grad_(True)
     return values
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    last = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
+    return last and not tensor.is_contiguous()
 
 
 def _with_strides(example: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

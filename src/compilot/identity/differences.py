@@ -1,0 +1,125 @@
+"""How two fingerprints differ, in plain words.
+
+In: the fingerprint a plan was made for, and today's. Out: one Difference per field, with what it means: *unsafe* (the
+plan's artifacts may give wrong answers) or *unproven* (the answers stay right, the speed was measured elsewhere).
+Not covered: what to do about it (runtime refuses or warns).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterator
+from typing import Any, NamedTuple
+
+from packaging.version import InvalidVersion, Version
+
+from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
+
+
+class Severity(enum.StrEnum):
+    """What a difference means for a plan."""
+
+    UNSAFE = "unsafe"
+    UNPROVEN = "unproven"
+
+
+class Difference(NamedTuple):
+    """One field in which two fingerprints differ."""
+
+    field: str  # "machine.torch"
+    old: str
+    new: str
+    severity: Severity
+    sentence: str
+
+
+_MODEL_FIELDS = {
+    "class_name": "the model's class",
+    "source_sha256": "the source code of the model's classes",
+    "structure_sha256": "the model's structure (submodules or their settings)",
+    "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
+}
+_SPEED_FIELDS = {
+    "cpu_model": "CPU",
+    "cores": "number of usable cores",
+    "threads": "number of torch threads",
+    "compiler": "C++ compiler",
+    "glibc": "C library",
+    "gpu_driver": "GPU driver",
+}
+
+
+def differences(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[Difference]:
+    """Every difference, the unsafe ones first; only these engines' versions count (None: all of the old one's)."""
+    used = old.machine.engines.keys() if engines is None else old.machine.engines.keys() & set(engines)
+    found = [*_model(old.model, new.model), *_machine(old.machine, new.machine, sorted(used))]
+    return sorted(found, key=lambda difference: difference.severity is not Severity.UNSAFE)
+
+
+def explain_difference(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[str]:
+    """The same as sentences."""
+    return [difference.sentence for difference in differences(old, new, engines)]
+
+
+def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]:
+    for field, words in _MODEL_FIELDS.items():
+        a, b = getattr(old, field), getattr(new, field)
+        if a != b:
+            yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{_extent(field, old, new)}")
+    a, b = old.weights_sha256, new.weights_sha256
+    if a is not None and b is not None and a != b:
+        yield _unsafe("model.weights_sha256", _short(a), _short(b), "the weight values frozen into the plan changed")
+
+
+def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
+    if field != "parameters_sha256" or old.parameter_count == new.parameter_count:
+        return ""
+    return f", from {old.parameter_count} to {new.parameter_count} values"
+
+
+def _machine(old: MachineFingerprint, new: MachineFingerprint, engines: list[str]) -> Iterator[Difference]:
+    yield from _changed("torch", "torch", old.torch, new.torch)
+    yield from _changed("python", "Python", _minor(old.python), _minor(new.python))
+    yield from _changed("platform", "platform", old.platform, new.platform)
+    yield from _isa(set(old.cpu_isa), set(new.cpu_isa))
+    yield from _changed("gpu", "GPU", old.gpu, new.gpu)
+    for engine in engines:
+        yield from _changed(f"engines.{engine}", engine, old.engines[engine], new.engines.get(engine))
+    for field, words in _SPEED_FIELDS.items():
+        yield from _changed(field, words, getattr(old, field), getattr(new, field), Severity.UNPROVEN)
+
+
+def _changed(field: str, words: str, old: Any, new: Any, severity: Severity = Severity.UNSAFE) -> Iterator[Difference]:
+    if old == new:
+        return
+    a, b = ("none" if value is None else str(value) for value in (old, new))
+    yield Difference(f"machine.{field}", a, b, severity, f"{words}: the plan was made with {a}, this process has {b}.")
+
+
+def _isa(old: set[str], new: set[str]) -> Iterator[Difference]:
+    """More extensions are harmless; a missing one can end the process with an illegal instruction."""
+    missing = sorted(old - new)
+    if missing:
+        words = f"CPU instructions: the plan was made with {', '.join(missing)}, which this machine does not have"
+        yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
+
+
+def _unsafe(field: str, old: str, new: str, words: str) -> Difference:
+    return Difference(field, old, new, Severity.UNSAFE, f"{words}{_values(field, old, new)}.")
+
+
+def _values(field: str, old: str, new: str) -> str:
+    return f" ({old} -> {new})" if field.startswith("model.") else ""
+
+
+def _short(value: str) -> str:
+    is_digest = len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return value[:10] if is_digest else value
+
+
+def _minor(version: str) -> str:
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return version
+    return f"{parsed.major}.{parsed.minor}"

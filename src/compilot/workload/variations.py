@@ -1,0 +1,161 @@
+"""The calls that correctness is judged by: other values, edge values, and the declared sizes.
+
+In: a Workload. Out: named cases, the same ones in every process.
+Covered: three seeds; zeros, large and tiny floats; NaN and infinity (special: a difference there is a note); the
+smallest, largest and odd sizes of declared dynamic dimensions. Shapes are kept where nothing is declared, because
+another shape would make a compiled callable compile again. Integers stay within the example's own values (they may be
+indices).
+Not covered: whether eager accepts a case; one on which eager raises is dropped by whoever runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
+from compilot.records import DimRange
+from compilot.workload.values import can_vary, copied, draw, generator, is_integer, is_mask, like, map_tensors, vary
+from compilot.workload.workload import Workload
+
+SEEDS = 3
+LARGE = 1e3  # leaves the range models are trained in, yet squares and sums stay finite in float32, values in float16
+TINY_POWER = 0.8  # of the smallest normal number, 4e-31 in float32: squares vanish, but no input is denormal itself
+_RESIZE_SEED = 1000  # apart from the seeds above
+
+_Sizes = dict["_Group", int]
+_Fill = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Case(NamedTuple):
+    """One call to judge by. special: a difference on it is a note, not a failure."""
+
+    name: str
+    call: Call
+    special: bool = False
+
+
+class _Group(NamedTuple):
+    """Declared dimensions that move together: same range, same example size, same rank among such in their inputs."""
+
+    min: int
+    max: int
+    size: int
+    nth: int
+
+
+def cases(workload: Workload) -> list[Case]:
+    """Every case of a workload; their tensors are their own, so that a model may write into them."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    return [*_seeds(workload, ranges), *_edges(workload.call), *_sizes(workload, ranges)]
+
+
+def _seeds(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
+    for seed in range(workload.seed + 1, workload.seed + 1 + SEEDS):
+        call = workload.inputs(seed)
+        if _fits(call, workload.call, ranges):
+            yield Case(f"seed {seed}", call)
+        else:  # the user's function gave a shape that no compiled callable is meant to serve
+            yield Case(f"seed {seed} at the example's shapes", vary(workload.call, seed))
+
+
+def _fits(call: Call, example: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> bool:
+    new, old = ({leaf.path: leaf.value for leaf in call_leaves(c) if is_tensor(leaf.value)} for c in (call, example))
+    return new.keys() == old.keys() and all(_fits_tensor(new[p], old[p], ranges.get(p, {})) for p in new)
+
+
+def _fits_tensor(new: torch.Tensor, old: torch.Tensor, ranges: Mapping[int, DimRange]) -> bool:
+    if new.dim() != old.dim() or new.dtype != old.dtype:
+        return False
+    sizes = enumerate(zip(new.shape, old.shape, strict=True))
+    return all(ranges[d].min <= n <= ranges[d].max if d in ranges else n == o for d, (n, o) in sizes)
+
+
+def _edges(call: Call) -> Iterator[Case]:
+    tensors = [leaf.value for leaf in call_leaves(call) if can_vary(leaf.value)]
+    floating = any(_is_floating(tensor) for tensor in tensors)
+    if floating or any(_may_be_zero(tensor) for tensor in tensors):
+        yield Case("zeros", _filled(call, torch.zeros_like, _may_be_zero))
+    if not floating:
+        return
+    yield Case("large", _filled(call, lambda t: _scaled(t, LARGE)))
+    yield Case("tiny", _filled(call, lambda t: _scaled(t, torch.finfo(t.dtype).tiny ** TINY_POWER)))
+    yield Case("nan", _filled(call, lambda t: _spotted(t, float("nan"), float("nan"))), special=True)
+    yield Case("inf", _filled(call, lambda t: _spotted(t, float("inf"), float("-inf"))), special=True)
+
+
+def _is_floating(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _may_be_zero(tensor: torch.Tensor) -> bool:
+    """Floats, and integers whose own range has a zero; masks are kept, an all-zero mask is rarely a valid input."""
+    if _is_floating(tensor):
+        return True
+    return is_integer(tensor) and not is_mask(tensor) and int(tensor.min()) <= 0 <= int(tensor.max())
+
+
+def _filled(call: Call, fill: _Fill, wanted: Callable[[torch.Tensor], bool] = _is_floating) -> Call:
+    return map_tensors(call, lambda _, t: like(t, fill(copied(t).detach())) if wanted(t) else copied(t))
+
+
+def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    wide = torch.complex128 if tensor.is_complex() else torch.float64
+    return (tensor.to(wide) * factor).to(tensor.dtype)
+
+
+def _spotted(tensor: torch.Tensor, first: float, last: float) -> torch.Tensor:
+    """One odd number at each end: everywhere would only show that everything becomes NaN."""
+    flat = tensor.flatten().clone()
+    if flat.numel():
+        flat[-1], flat[0] = last, first
+    return flat.reshape(tensor.shape)
+
+
+def _sizes(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
+    groups = _groups(workload.call, ranges)
+    if not groups:
+        return
+    seen = [{group: group.size for group in groups.values()}]
+    for name, sizes in _wanted(sorted(set(groups.values()))):
+        if sizes not in seen:
+            seen.append(sizes)
+            yield Case(name, _resized(workload, groups, sizes))
+
+
+def _groups(call: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> dict[tuple[str, int], _Group]:
+    """(path, dimension) -> group. Two alike dimensions of one input (height, width) are groups of their own."""
+    shapes = {leaf.path: leaf.value.shape for leaf in call_leaves(call) if is_tensor(leaf.value)}
+    groups: dict[tuple[str, int], _Group] = {}
+    for path, dims in ranges.items():
+        for dim, sizes in sorted(dims.items()):
+            group = _Group(sizes.min, sizes.max, shapes[path][dim], 0)
+            used = [g for (p, _), g in groups.items() if p == path and g[:3] == group[:3]]
+            groups[path, dim] = group._replace(nth=len(used))
+    return groups
+
+
+def _wanted(groups: list[_Group]) -> Iterator[tuple[str, _Sizes]]:
+    yield "smallest", {group: group.min for group in groups}
+    yield "largest", {group: group.max for group in groups}
+    if any(group.min < 1 <= group.max for group in groups):
+        yield "size 1", {group: max(group.min, 1) for group in groups}
+    for third in (1, 2):
+        sizes = {group: _odd(group, third, 2 * i) for i, group in enumerate(groups)}
+        yield "odd " + "x".join(str(size) for size in sizes.values()), sizes
+
+
+def _odd(group: _Group, third: int, shift: int) -> int:
+    """An odd size a third (or two) into the range; shifted, so that groups differ from each other."""
+    size = group.min + (group.max - group.min) * third // 3 + shift
+    return max(group.min, min(size | 1, group.max))
+
+
+def _resized(workload: Workload, groups: Mapping[tuple[str, int], _Group], sizes: _Sizes) -> Call:
+    def resize(path: str, tensor: torch.Tensor) -> torch.Tensor:
+        shape = [sizes[groups[path, d]] if (path, d) in groups else size for d, size in enumerate(tensor.shape)]
+        return like(tensor, draw(tensor, shape, generator(workload.seed + _RESIZE_SEED, path)))
+
+    return map_tensors(workload.call, resize)
