@@ -1,7 +1,7 @@
 """Nested inputs and outputs: walk them, name their leaves, rebuild them.
 
 In: whatever a model is called with or returns. Out: leaves with python-like paths ("args[0]['x'][1]", "output.logits").
-Covered: tensors, lists, tuples, named tuples, dicts and dict subclasses (Hugging Face outputs), dataclasses, plain values.
+Covered: tensors, lists, tuples, named tuples, dicts and their subclasses (Hugging Face outputs), dataclasses, values.
 Not covered: objects of other classes; they count as one opaque leaf.
 Shared by both planes, so it imports torch only where a value is already a tensor's.
 """

@@ -55,6 +55,19 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     dynamic: tuple[DynamicDim, ...] = ()
 
 
+class Shipment(Record, frozen=True, kw_only=True):
+    """What a child process needs to rebuild a workload."""
+
+    sys_path: tuple[str, ...]
+    cwd: str
+    ref: WorkloadRef | None = None  # None: a target nobody has opened yet
+    target: str | None = None  # with an absolute file path
+    payload: str | None = None  # absolute path of the pickled structure
+    weights: str | None = None  # absolute path of the storages' bytes
+    seed: int | None = None  # instead of the target's own, while ref is None
+    extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
+
+
 class MachineFingerprint(Record, frozen=True, kw_only=True):
     """What a measurement or an artifact depends on, as far as the machine goes."""
 
@@ -281,6 +294,7 @@ class Trial(Record, frozen=True, kw_only=True):
     code_sha256: str | None = None  # of the generated code, to recognise candidates that are the same program
     same_as: str | None = None  # id of the candidate this one is identical to
     guard: Guard | None = None  # which inputs the built callable serves
+    frozen_weights: bool = False  # weight values were baked in
     screening: tuple[tuple[float, float], ...] = ()  # (eager, candidate) seconds per call, paired
     stderr_log: str = ""  # relative to the run directory
     wall_s: float = 0.0

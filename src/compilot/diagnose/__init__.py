@@ -1,1 +1,86 @@
-"""diagnose stage."""
+"""Diagnosis: what one look at the eager model says before anything is tried.
+
+In: a workload and its reference runs. Out: a Diagnosis with findings in plain words. Runs in the eager worker.
+Covered: facts that decide which candidates make sense, train mode, stochastic models, tiny work. Not covered: graph
+breaks, recompiles and stage times; they will come from the same seam.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from compilot._tree import call_leaves, is_tensor
+from compilot.records import Diagnosis, Finding, Reference
+
+if TYPE_CHECKING:
+    from compilot.workload import Workload
+
+TINY_CALL_S = 50e-6  # below this, guards and dispatch of a compiled call eat what fusion could gain
+TIMED_CALLS = 5
+
+
+def inspect(workload: Workload, reference: Reference) -> Diagnosis:
+    """Look at the model and its inputs, time a few eager calls."""
+    import torch
+
+    modules = list(workload.model.modules())
+    tensors = [leaf.value for leaf in call_leaves(workload.call) if is_tensor(leaf.value)]
+    eager_call_s = _eager_call_s(workload)
+    return Diagnosis(
+        findings=tuple(_findings(workload, reference, eager_call_s)),
+        eager_call_s=eager_call_s,
+        has_4d_input=any(t.dim() == 4 and t.is_floating_point() for t in tensors),
+        has_conv=any(isinstance(m, torch.nn.Conv2d) for m in modules),
+        stochastic=reference.stochastic and not reference.seeded,
+        training=workload.model.training,
+        floating_inputs=any(t.is_floating_point() for t in tensors),
+        dynamic=bool(workload.dynamic),
+        cuda=any(t.is_cuda for t in tensors),
+        parameter_bytes=sum(p.numel() * p.element_size() for p in workload.model.parameters()),
+        cores=len(os.sched_getaffinity(0)),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _eager_call_s(workload: Workload) -> float:
+    unit = workload.unit(workload.model)
+    samples = []
+    for _ in range(TIMED_CALLS):
+        begin = time.perf_counter()
+        unit.call()
+        samples.append((time.perf_counter() - begin) / unit.calls)
+    return sorted(samples)[TIMED_CALLS // 2]
+
+
+def _findings(workload: Workload, reference: Reference, eager_call_s: float) -> list[Finding]:
+    found = []
+    if workload.model.training:
+        found.append(
+            Finding(
+                kind="train-mode",
+                where="",
+                explanation="the model is in train mode: dropout is active and batch norm updates its statistics",
+                advice="call model.eval() before tuning for inference",
+            )
+        )
+    if reference.stochastic:
+        found.append(
+            Finding(
+                kind="stochastic",
+                where="",
+                explanation="two eager runs on the same input differ, so no candidate can be judged correct",
+                advice="call model.eval(), or remove the random part, then tune again",
+            )
+        )
+    if eager_call_s < TINY_CALL_S:
+        found.append(
+            Finding(
+                kind="tiny-work",
+                where="",
+                explanation=f"one eager call takes {eager_call_s * 1e6:.0f} microseconds, not much more than a guard",
+                advice="expect eager to stay; batch the work to give a compiler something to do",
+            )
+        )
+    return found

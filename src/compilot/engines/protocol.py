@@ -1,6 +1,6 @@
 """What an engine is: one small protocol, in two halves.
 
-The build half (tuning plane, NAME/build.py) says whether the engine is there, what is worth trying and makes artifact files.
+The build half (tuning plane, NAME/build.py) says whether the engine is there and what is worth trying, and makes files.
 The load half (run plane, NAME/load.py) turns files and the user's model into a callable with the model's own signature.
 Not covered: guards and fallback (runtime/), measuring (measure/): an engine may assume that its guard has passed.
 """
@@ -29,7 +29,7 @@ class Availability(NamedTuple):
 
 
 class Infeasible(Exception):
-    """This engine cannot run this model with these settings; the text is the first cause, with its source line if known."""
+    """This engine cannot run this model with these settings; the text is the first cause, with its source line."""
 
 
 class BuildRequest(NamedTuple):

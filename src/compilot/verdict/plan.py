@@ -46,7 +46,6 @@ def make_plan(
     version: str,
     aa: float | None = None,
     artifacts_dir: str = "",
-    frozen_weights: bool = False,
 ) -> Plan:
     """The plan for a verdict; `aa` replaces the race's own A/A noise in the sentence where a better figure is known."""
     entries: tuple[PlanEntry, ...] = ()
@@ -54,7 +53,7 @@ def make_plan(
         trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
         sentence = honest_sentence(evidence, header.fingerprint.machine, threads=trial.candidate.process.threads, aa=aa)
-        entries = (_entry(trial, evidence, sentence, artifacts_dir, frozen_weights),)
+        entries = (_entry(trial, evidence, sentence, artifacts_dir),)
     return Plan(
         schema=PLAN_SCHEMA,
         compilot=version,
@@ -66,7 +65,7 @@ def make_plan(
     )
 
 
-def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str, frozen_weights: bool) -> PlanEntry:
+def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) -> PlanEntry:
     if trial.guard is None:
         raise ValueError(f"trial {trial.candidate.id} is ok but has no guard")  # a bug of ours, not of the candidate
     return PlanEntry(
@@ -76,7 +75,7 @@ def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str, 
         sentence=sentence,
         artifacts=trial.artifacts,
         artifacts_dir=artifacts_dir,
-        frozen_weights=frozen_weights,
+        frozen_weights=trial.frozen_weights,
     )
 
 

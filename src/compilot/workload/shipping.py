@@ -23,24 +23,14 @@ from typing import Any
 import cloudpickle
 
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
-from compilot.records import Record, WorkloadRef
+from compilot.records import Shipment
 from compilot.workload.culprit import find_culprit
-from compilot.workload.target import absolute_target, load_target
+from compilot.workload.place import absolute_target
+from compilot.workload.target import load_target
 from compilot.workload.weights import WeightsPickler, WeightsUnpickler, WeightsWriter
 from compilot.workload.workload import Workload
 
 _ADVICE = 'put the construction into a file and pass "file.py:factory"'
-
-
-class Shipment(Record, frozen=True, kw_only=True):
-    """What a child process needs to rebuild a workload."""
-
-    ref: WorkloadRef
-    sys_path: tuple[str, ...]
-    cwd: str
-    target: str | None = None  # with an absolute file path
-    payload: str | None = None  # absolute path of the pickled structure
-    weights: str | None = None  # absolute path of the storages' bytes
 
 
 def ship(workload: Workload, folder: Path) -> Shipment:
@@ -67,8 +57,10 @@ def unship(shipment: Shipment) -> Workload:
         os.chdir(shipment.cwd)
     except OSError as problem:
         raise EnvironmentProblem(f"the working directory {shipment.cwd} is gone: {problem.strerror}.") from problem
-    ref = shipment.ref
     workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
+    ref = shipment.ref
+    if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top
+        return workload.replaced(seed=shipment.seed).with_dynamic(shipment.extra_dynamic)
     workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic)
     workload.label, workload.target, workload.payload_sha256 = ref.label, ref.target, ref.payload_sha256
     return workload

@@ -31,24 +31,16 @@ import torch
 from torch import nn
 
 from compilot.errors import CompilotError, TargetError
+from compilot.workload.place import Place, parse_target
 from compilot.workload.workload import Workload
 
 _SEED = 0  # any fixed value: parent and children must agree on random weights
-_SPELLING = "path/to/file.py:factory or package.module:factory"
 _RETURNS = "return (model, args), (model, args, kwargs) or compilot.Workload(...)"
-
-
-class _Place(NamedTuple):
-    """A parsed target."""
-
-    module: str  # as the user wrote it
-    factory: str
-    file: Path | None  # None: a module to import
 
 
 def load_target(target: str) -> Workload:
     """The workload that a target's factory makes."""
-    place = _parse(target)
+    place = parse_target(target)
     with _fixed_seed():
         module = _import_file(place.file) if place.file else _import_module(place.module)
         factory = _find(module, place)
@@ -56,36 +48,6 @@ def load_target(target: str) -> Workload:
     workload = _as_workload(result, target)
     workload.target = target
     return workload
-
-
-def absolute_target(target: str) -> str:
-    """The target as another process in another directory would have to spell it."""
-    place = _parse(target)
-    return f"{place.file}:{place.factory}" if place.file else target
-
-
-def _parse(target: str) -> _Place:
-    module, colon, factory = target.rpartition(":")
-    if not colon or not module or not factory:
-        raise TargetError(f"target '{target}' names no factory; write {_SPELLING}.")
-    if not all(part.isidentifier() for part in factory.split(".")):
-        raise TargetError(f"'{factory}' in target '{target}' is not a Python name; write {_SPELLING}.")
-    looks_like_file = module.endswith(".py") or os.sep in module or Path(module).is_file()
-    return _Place(module, factory, _file(module) if looks_like_file else None)
-
-
-def _file(text: str) -> Path:
-    path = Path(text).expanduser().absolute()
-    if not path.exists():
-        raise TargetError(f"no file '{text}' in {Path.cwd()}; check the path.{_similar_file(path)}")
-    if path.is_dir() or path.suffix != ".py":
-        raise TargetError(f"'{text}' is not a Python file; a target file ends in .py.")
-    return path
-
-
-def _similar_file(path: Path) -> str:
-    names = [p.name for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    return "".join(f" Did you mean '{name}'?" for name in difflib.get_close_matches(path.name, names, n=1))
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -167,7 +129,7 @@ def _where(problem: BaseException, file: str | None) -> str:
     return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
-def _find(module: ModuleType, place: _Place) -> Callable[[], Any]:
+def _find(module: ModuleType, place: Place) -> Callable[[], Any]:
     found: Any = module
     for part in place.factory.split("."):
         if not hasattr(found, part):
@@ -190,7 +152,7 @@ def _candidates(module: ModuleType, wanted: str) -> str:
     return f"; it defines {', '.join(public)}" if public else "; it defines no functions"
 
 
-def _call(factory: Callable[[], Any], place: _Place, target: str) -> Any:
+def _call(factory: Callable[[], Any], place: Place, target: str) -> Any:
     needed = _needed_arguments(factory)
     if needed:
         raise TargetError(

@@ -1,0 +1,45 @@
+"""Listening to torch's structured trace. Checked on torch 2.13.0.
+
+In: a callback. Out: the generated code of each graph, handed over after code generation and before the C++ compiler
+runs. The trace is emitted only while its logger has a handler, so listening costs nothing outside the context.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_LOGGER = "torch.__trace"
+_VOLATILE = re.compile(
+    r"# AOT ID:.*|(?:/[\w.+-]+)+/\w+\.(?:py|cpp|h|so)\b"
+)  # ids and paths differ between equal programs
+
+
+class _Tap(logging.Handler):
+    def __init__(self, on_code: Callable[[str], None]) -> None:
+        super().__init__()
+        self._on_code = on_code
+
+    def emit(self, record: logging.LogRecord) -> None:
+        metadata = getattr(record, "metadata", {})
+        if "inductor_output_code" in metadata:
+            self._on_code(getattr(record, "payload", None) or "")
+
+
+@contextmanager
+def generated_code(on_code: Callable[[str], None]) -> Iterator[None]:
+    """Call on_code with the text of every graph Inductor generates meanwhile; it may raise to stop the compile."""
+    logger = logging.getLogger(_LOGGER)
+    tap = _Tap(on_code)
+    logger.addHandler(tap)
+    try:
+        yield
+    finally:
+        logger.removeHandler(tap)
+
+
+def normalised(code: str) -> str:
+    """The code without what differs between two builds of the same program."""
+    return _VOLATILE.sub("", code)

@@ -1,0 +1,114 @@
+"""Search: ask for the next candidate, tell how it went. In: offers by engine, trials. Out: candidates and finalists.
+
+Covered: an ordered search that tries cheap engines early, takes turns between engines, and follows up on the best one
+so far with process settings. Not covered: learning from earlier runs; it plugs into the same two methods.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
+
+# Engines in the order of their usual build time: a short budget should already have seen the quick ones.
+CHEAP_FIRST = ("eager", "onnxruntime", "openvino", "inductor", "aoti")
+FOLLOW_UP_AFTER = 4  # candidates tried before process settings are varied on the best one
+WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
+
+
+class Search(Protocol):
+    """The seam: later searches (learned order, cluster) implement these."""
+
+    def ask(self, slots: int) -> list[Candidate]:
+        """Up to `slots` candidates to try next; none: the search is over."""
+
+    def tell(self, trial: Trial) -> None:
+        """A trial ended."""
+
+
+def screening_ratio(trial: Trial) -> float | None:
+    """Median paired speed-up over eager seen at the screening; None: there was none."""
+    pairs = [(eager, mine) for eager, mine in trial.screening if eager > 0 and mine > 0]
+    if not pairs:
+        return None
+    return math.exp(statistics.median(math.log(eager / mine) for eager, mine in pairs))
+
+
+class OrderedSearch:
+    """Engines take turns, cheap ones first; within an engine its own order; then variations of the best."""
+
+    def __init__(self, offers: Mapping[str, Sequence[Candidate]], diagnosis: Diagnosis) -> None:
+        self._queue = interleave(offers)
+        self._diagnosis = diagnosis
+        self._known = {candidate.id for candidate in self._queue}
+        self._told: list[Trial] = []
+        self._followed = False
+
+    def ask(self, slots: int) -> list[Candidate]:
+        """The next candidates in order; variations of the best so far once a few are known."""
+        if not self._followed and (len(self._told) >= FOLLOW_UP_AFTER or not self._queue):
+            self._followed = True
+            self._queue += [c for c in self._variations() if c.id not in self._known]
+        batch, self._queue = self._queue[:slots], self._queue[slots:]
+        return batch
+
+    def tell(self, trial: Trial) -> None:
+        """Remember how it went."""
+        self._told.append(trial)
+
+    def forget(self, tried: Sequence[str]) -> None:
+        """Do not ask for candidates that an earlier run of this journal has finished."""
+        self._queue = [c for c in self._queue if c.id not in set(tried)]
+
+    def _variations(self) -> list[Candidate]:
+        best = self._best()
+        return thread_variations(best, self._diagnosis) if best is not None else []
+
+    def _best(self) -> Candidate | None:
+        scored = [(screening_ratio(t), t.candidate) for t in self._told if t.state is State.OK]
+        worth = [(ratio, c) for ratio, c in scored if ratio is not None and ratio >= WORTH_FOLLOWING]
+        return max(worth, key=lambda pair: pair[0])[1] if worth else None
+
+
+def interleave(offers: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
+    """One candidate of each engine in turn, cheap engines first; duplicates by id are dropped."""
+    rank = {name: i for i, name in enumerate(CHEAP_FIRST)}
+    engines = sorted(offers, key=lambda name: (rank.get(name, len(rank)), name))
+    seen: set[str] = set()
+    order: list[Candidate] = []
+    for turn in range(max((len(offers[name]) for name in engines), default=0)):
+        for name in engines:
+            for candidate in offers[name][turn : turn + 1]:
+                if candidate.id not in seen:
+                    seen.add(candidate.id)
+                    order.append(candidate)
+    return order
+
+
+def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
+    """The best candidate with other thread counts: one, and half the cores where that is more."""
+    counts = sorted({1, diagnosis.cores // 2, diagnosis.cores} - {diagnosis.threads, 0})
+    return [
+        msgspec.structs.replace(
+            best,
+            label=f"{best.label}, {n} thread{'s' if n > 1 else ''}",
+            rationale=f"the best so far with {n} of {diagnosis.cores} cores: less waiting of threads for each other",
+            process=ProcessSettings(threads=n),
+        )
+        for n in counts
+    ]
+
+
+def plain_compile(candidates: Sequence[Candidate]) -> str | None:
+    """Id of plain torch.compile among the candidates (whatever its shapes policy), the yardstick users know."""
+    for candidate in candidates:
+        settings = candidate.settings
+        bare = Settings(engine="inductor", shapes=settings.shapes)
+        if settings == bare and candidate.process == ProcessSettings() and not candidate.regions:
+            return candidate.id
+    return None

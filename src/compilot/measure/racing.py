@@ -1,0 +1,64 @@
+"""Racing: interleaved, paired rounds over live arms.
+
+In: arms that can time one batch. Out: samples, one row per round. Covered: MEASURING rules 1 (only one arm runs, the
+previous one is idle first), 3 (random permutation per round, two rounds discarded) and 7 (looks at 20/40/80/160/320
+rounds only). Not covered: how an arm runs (trials/), what the samples mean (stats, verdict/).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from compilot.records import ProcessSamples
+
+DISCARDED_ROUNDS = 2  # the first batches after a pause run on cold caches and clocks
+
+
+class Arm(Protocol):
+    """One live process that can time a batch of its own callable."""
+
+    def time_batch(self) -> float:
+        """Seconds per call over one calibrated batch."""
+
+    def settle(self) -> bool:
+        """Wait until the arm's process tree is idle; False: it was still busy at the limit."""
+
+
+Stop = Callable[[Sequence[tuple[float, ...]]], bool]
+
+
+def race(
+    arms: Sequence[Arm],
+    *,
+    looks: Sequence[int],
+    stop: Stop,
+    seed: int,
+    on_round: Callable[[int], None] = lambda done: None,
+    discard: int = DISCARDED_ROUNDS,
+) -> ProcessSamples:
+    """Time every arm once per round, in random order, until a look says stop or the last look is reached."""
+    order = random.Random(seed)
+    rounds: list[tuple[float, ...]] = []
+    timeouts = 0
+    for number in range(discard + max(looks)):
+        row, late = _one_round(arms, order)
+        if number < discard:
+            continue
+        rounds.append(row)
+        timeouts += late
+        on_round(len(rounds))
+        if len(rounds) in looks and stop(rounds):
+            break
+    return ProcessSamples(rounds=tuple(rounds), settle_timeouts=timeouts)
+
+
+def _one_round(arms: Sequence[Arm], order: random.Random) -> tuple[tuple[float, ...], int]:
+    """One batch of every arm in random order; the row keeps the arms' own order."""
+    row = [0.0] * len(arms)
+    late = 0
+    for index in order.sample(range(len(arms)), len(arms)):
+        row[index] = arms[index].time_batch()
+        late += not arms[index].settle()
+    return tuple(row), late

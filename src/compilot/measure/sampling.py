@@ -1,0 +1,87 @@
+"""Timing inside one process.
+
+In: a unit of work. Out: batch and call samples, a warm-up story, a calibrated batch size. Covered: MEASURING rules 2
+and 4 (unit of measurement, steady warm-up). Not covered: pairing and order (racing.py), which is the parent's
+business, because an arm must not know when it is being compared.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from compilot.measure.stats import calls_per_batch, is_steady
+from compilot.records import WarmUp
+
+MAX_WARM_UP_CALLS = 20_000  # a two-microsecond call needs no more to be steady
+
+
+class Steadied(NamedTuple):
+    warm_up: WarmUp
+    calls_per_batch: int
+    call_s: float
+
+
+@contextmanager
+def no_collector() -> Iterator[None]:
+    """Keep Python's garbage collector out of the samples."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def time_one(call: Callable[[], None]) -> float:
+    """Seconds of one call."""
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def time_batch(call: Callable[[], None], calls: int) -> float:
+    """Seconds per call over a batch."""
+    begin = time.perf_counter()
+    for _ in range(calls):
+        call()
+    return (time.perf_counter() - begin) / calls
+
+
+def time_calls(call: Callable[[], None], calls: int, limit_s: float) -> tuple[float, ...]:
+    """Single calls, fewer than asked for when the limit ends them."""
+    samples: list[float] = []
+    end = time.perf_counter() + limit_s
+    with no_collector():
+        while len(samples) < calls and time.perf_counter() < end:
+            samples.append(time_one(call))
+    return tuple(samples)
+
+
+def warm_up(call: Callable[[], None], compiles: Callable[[], int], limit_s: float) -> Steadied:
+    """Call until steady: no compile in the last calls, 3 calls and 1 s passed, no slope; then calibrate the batch."""
+    samples: list[float] = []
+    begin = time.perf_counter()
+    seen = compiles()
+    steady, slope = False, None
+    while not steady and time.perf_counter() - begin < limit_s and len(samples) < MAX_WARM_UP_CALLS:
+        samples.append(time_one(call))
+        if compiles() != seen:
+            seen = compiles()
+            samples.clear()
+        elif _worth_a_look(len(samples)):
+            steady, slope = is_steady(samples)
+    wall = time.perf_counter() - begin
+    tail = samples[-max(1, len(samples) // 3) :] or [time_one(call)]
+    story = WarmUp(calls=len(samples), wall_s=wall, steady=steady, slope=slope)
+    return Steadied(story, calls_per_batch(tail), sorted(tail)[len(tail) // 2])
+
+
+def _worth_a_look(calls: int) -> bool:
+    """The steadiness test costs more than a tiny call, so it is run after calls 3..64 and then at every 64th."""
+    return calls <= 64 or calls % 64 == 0

@@ -1,0 +1,424 @@
+"""READ SECOND: `tune`, the whole story in one function.
+
+In: a shipped workload. Out: a plan, with everything seen on the way in the journal. Covered: the order of the stages
+and what each hands to the next; only this module joins them. Not covered: how a stage does its work. `run` around it
+makes the run directory, reads an earlier journal, and writes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from compilot import report
+from compilot._version import __version__
+from compilot.artifacts import journal as journals
+from compilot.artifacts.journal import Journal
+from compilot.artifacts.planfile import save_plan
+from compilot.budget import CONFIRM_PROCESSES, Budget, round_s
+from compilot.candidates.search import OrderedSearch, Search, plain_compile
+from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
+from compilot.errors import InputError, RunDirError
+from compilot.identity.differences import differences
+from compilot.measure.stats import LOOKS, hierarchical_bootstrap, log_ratios, margin, should_stop
+from compilot.progress import Observer
+from compilot.records import (
+    JOURNAL_SCHEMA,
+    Candidate,
+    Diagnosis,
+    DiagnosisLine,
+    Measurement,
+    Objective,
+    Plan,
+    Race,
+    RaceLine,
+    RunHeader,
+    Shipment,
+    State,
+    Trial,
+    TrialLine,
+    Verdict,
+    VerdictLine,
+    WarmStartLine,
+)
+from compilot.trials.limits import Limits, default_memory_limit
+from compilot.trials.runner import LocalRunner, eager_must_work
+from compilot.verdict.decide import choose_finalists, decide
+from compilot.verdict.plan import make_plan
+
+RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
+CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
+MOST_CONFIRM_PROCESSES = 5
+FIRST_GUESS_TRIAL_S = 15.0
+FINALISTS = 3
+
+
+class Options(NamedTuple):
+    """What the user asked for."""
+
+    budget_s: float = 300.0
+    objective: Objective = Objective.LATENCY
+    horizon_calls: int | None = None
+    engines: tuple[str, ...] = ()  # () means every engine found
+    finalists: int = FINALISTS
+    max_memory_bytes: int | None = None
+    argv: tuple[str, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What a run gives back."""
+
+    plan: Plan
+    verdict: Verdict
+    run_dir: Path
+    trials: tuple[Trial, ...]
+
+
+class Run(NamedTuple):
+    """What the stages of one run share."""
+
+    runner: LocalRunner
+    journal: Journal
+    budget: Budget
+    options: Options
+    observer: Observer
+    trials: dict[str, Trial]  # every finished trial, eager first
+
+
+def tune(run: Run, header: RunHeader, diagnosis: Diagnosis) -> tuple[Verdict, Plan]:
+    """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why."""
+    search = make_search(run, diagnosis)
+    try_candidates(run, search, diagnosis)
+    finalists = race_finalists(run, diagnosis)
+    race, warm = confirm(run, finalists, diagnosis)
+    verdict = decide(
+        list(run.trials.values()),
+        race,
+        horizon_calls=run.options.horizon_calls,
+        objective=run.options.objective,
+        warm_starts=warm,
+    )
+    run.journal.append(VerdictLine(verdict=verdict, at_s=run.budget.elapsed_s))
+    plan = make_plan(
+        verdict,
+        list(run.trials.values()),
+        race,
+        header,
+        warm_starts=warm,
+        plain_compile_id=plain_compile([t.candidate for t in run.trials.values()]),
+        created=now(),
+        version=__version__,
+        artifacts_dir=f"work/{verdict.chosen_id}",
+    )
+    return verdict, plan
+
+
+# ---------------------------------------------------------------------------------------------------------- the stages
+
+
+def make_search(run: Run, diagnosis: Diagnosis) -> Search:
+    """The engines' offers in a sensible order, without what an earlier run of this journal has finished."""
+    offers = {} if diagnosis.stochastic else collect_offers(run.options.engines, diagnosis)
+    search = OrderedSearch(offers, diagnosis)
+    search.forget(list(run.trials))
+    for trial in run.trials.values():
+        search.tell(trial)
+    return search
+
+
+def collect_offers(engines: Sequence[str], diagnosis: Diagnosis) -> dict[str, list[Candidate]]:
+    """What each usable engine thinks worth trying."""
+    unknown = [name for name in engines if name not in registry.names()]
+    if unknown:
+        raise InputError(f"unknown engine '{unknown[0]}'; known are: {', '.join(sorted(registry.names()))}.")
+    offers: dict[str, list[Candidate]] = {}
+    for name in registry.names():
+        half = registry.build_half(name)
+        if (engines and name not in engines) or not half.available().ok:
+            continue
+        offers[name] = list(half.offer(diagnosis))
+    return offers
+
+
+def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
+    """Ask, try, write down, tell; until the search or the budget ends."""
+    tried = len(run.trials)
+    while True:
+        reserve = reserve_s(run, diagnosis)
+        if not run.budget.may_try(expected_trial_s(run), reserve) and tried > 1:
+            run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
+            return
+        jobs = search.ask(run.runner.free_slots())
+        if not jobs:
+            return
+        for candidate in jobs:
+            tried += 1
+            run.observer.trying(candidate, tried, run.budget.remaining_s)
+            search.tell(one_trial(run, candidate, diagnosis, run.budget.trial_cap_s(reserve)))
+
+
+def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float) -> Trial:
+    """One candidate's story, in the journal as soon as it ends."""
+    from compilot.candidates.search import screening_ratio
+
+    problem = diagnosis.compiler_problem
+    if problem and candidate.settings.engine in ("inductor", "aoti"):
+        reason = f"no working C++ compiler: {problem}"
+        trial = Trial(candidate=candidate, state=State.INFEASIBLE, reason=reason)
+    else:
+        trial = run.runner.trial(candidate, known_code(run.trials), cap_s)
+    record(run, trial)
+    run.observer.finished(trial, screening_ratio(trial))
+    keep_the_best_alive(run)
+    return trial
+
+
+def record(run: Run, trial: Trial) -> None:
+    """Into the journal at once: a crash loses nothing."""
+    run.trials[trial.candidate.id] = trial
+    run.journal.append(TrialLine(trial=trial, at_s=run.budget.elapsed_s))
+
+
+def known_code(trials: dict[str, Trial]) -> dict[str, str]:
+    """Digest of each program seen so far -> the candidate that has it."""
+    return {t.code_sha256: t.candidate.id for t in trials.values() if t.code_sha256 and t.state is State.OK}
+
+
+def keep_the_best_alive(run: Run) -> None:
+    """Workers of the best candidates stay for the race; memory and eager's own worker set how many."""
+    room = max(0, min(run.options.finalists, run.runner.workers_at_once - 2))
+    best = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
+    run.runner.keep_only(best[:room])
+
+
+def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
+    """Race the best candidates against each other on live workers; returns those worth confirming."""
+    ids = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
+    finalists = [run.trials[i] for i in ids]
+    if len(finalists) < 2 or run.budget.remaining_s < 1.5 * reserve_s(run, diagnosis):
+        return with_yardstick(run, finalists[:1])
+    room = max(1, run.runner.workers_at_once - 1)
+    candidates = [t.candidate for t in finalists][:room]
+    looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
+    race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race")
+    run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
+    run.observer.raced(race)
+    verdict = decide(
+        list(run.trials.values()),
+        race,
+        horizon_calls=run.options.horizon_calls,
+        objective=run.options.objective,
+        warm_starts={},
+    )
+    chosen = run.trials[verdict.chosen_id] if verdict.chosen_id != EAGER.id else best_in_race(run, race)
+    return with_yardstick(run, [chosen])
+
+
+def best_in_race(run: Run, race: Race) -> Trial:
+    """The fastest arm of a race in which nothing was shown faster: it gets its chance on fresh data."""
+    from compilot.verdict.compare import compare
+
+    ids = [i for i in race.arms if i != EAGER.id]
+    best = max(ids, key=lambda i: compare(race, i, EAGER.id).ratio)
+    return run.trials[best]
+
+
+def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:
+    """The chosen one, and plain torch.compile beside it where that works and the budget allows."""
+    plain_id = plain_compile([t.candidate for t in run.trials.values()])
+    plain = run.trials.get(plain_id) if plain_id else None
+    if not chosen or plain is None or plain.state is not State.OK or plain in chosen:
+        return chosen
+    eager_s = eager_call_s(run)
+    affordable = run.budget.remaining_s > run.budget.reserve_s(eager_s, [*chosen, plain])
+    return [*chosen, plain] if affordable and run.runner.workers_at_once >= 4 else chosen
+
+
+def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Race | None, dict[str, Measurement]]:
+    """Fresh processes, fresh data, the same files: what the plan quotes comes from here."""
+    if not finalists:
+        return None, {}
+    run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
+    pairs = run.budget.affordable_looks(LOOKS, eager_call_s(run), finalists, CONFIRM_PAIRS)[-1]
+    race, warm = run.runner.confirm(
+        [t.candidate for t in finalists], pairs=pairs, enough=lambda race: confirmed_enough(run, race, finalists)
+    )
+    run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
+    run.observer.raced(race)
+    for candidate_id, measurements in warm.items():
+        for measurement in measurements:
+            run.journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+    return race, {candidate_id: measurements[0] for candidate_id, measurements in warm.items()}
+
+
+def race_is_settled(race: Race) -> bool:
+    """At a look: is every arm's interval as narrow as the margin? Never: does it look significant."""
+    return should_stop(race, candidate_columns(race), margin(race))[0]
+
+
+def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
+    """At least three processes; up to five while the interval is wider than the margin and the budget lasts."""
+    done = len(race.processes)
+    if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
+        return done >= MOST_CONFIRM_PROCESSES
+    widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
+    narrow = all(width is not None and width <= margin(race) for width in widths)
+    pairs = len(race.processes[0].rounds)
+    another = run.budget.confirm_fixed_s(finalists) + pairs * round_s(eager_call_s(run), len(race.arms))
+    return narrow or run.budget.remaining_s < another
+
+
+def interval_half_width(race: Race, column: int) -> float | None:
+    """Half-width of an arm's interval against eager; None: it cannot be computed."""
+    interval = hierarchical_bootstrap(log_ratios(race, column, 0))
+    return None if interval is None else interval.half_width
+
+
+def candidate_columns(race: Race) -> list[int]:
+    """The columns of a race that are neither eager nor its A/A twin."""
+    return list(range(2 if race.with_aa else 1, len(race.arms)))
+
+
+# --------------------------------------------------------------------------------------------------------- the budget
+
+
+def eager_call_s(run: Run) -> float:
+    """One eager call, from the eager trial."""
+    measurement = run.trials[EAGER.id].measurement
+    calls = sorted(measurement.call_s) if measurement else []
+    return calls[len(calls) // 2] if calls else 0.02
+
+
+def reserve_s(run: Run, diagnosis: Diagnosis) -> float:
+    """What the confirmation of the best so far will need."""
+    best = choose_finalists(list(run.trials.values()), limit=1)
+    return run.budget.reserve_s(eager_call_s(run), [run.trials[i] for i in best])
+
+
+def expected_trial_s(run: Run) -> float:
+    """A trial takes about as long as the longest of the last three did."""
+    recent = [t.wall_s for t in run.trials.values() if not t.candidate.is_eager and t.state is State.OK][-3:]
+    return max(recent, default=FIRST_GUESS_TRIAL_S)
+
+
+# ------------------------------------------------------------------------------------------------------------ the run
+
+
+def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer, *, resume: bool = False) -> Outcome:
+    """Make or reopen the run directory, tune, and write plan.json and trials.csv."""
+    run_dir = run_dir.absolute()
+    make_run_dir(run_dir)
+    limits = Limits(memory_bytes=options.max_memory_bytes or default_memory_limit())
+    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
+    budget = Budget(options.budget_s)
+    try:
+        header, diagnosis, journal, earlier = begin(runner, run_dir, options, observer, budget, resume)
+        state = Run(runner, journal, budget, options, observer, earlier)
+        baseline(state)
+        verdict, plan = tune(state, header, diagnosis)
+        trials = tuple(state.trials.values())
+        save_plan(plan, run_dir / "plan.json")
+        report.write_csv(run_dir)
+        observer.decided(verdict, plan)
+        return Outcome(plan, verdict, run_dir, trials)
+    except BaseException:
+        runner.abort()
+        raise
+    finally:
+        runner.close()
+
+
+def begin(
+    runner: LocalRunner, run_dir: Path, options: Options, observer: Observer, budget: Budget, resume: bool
+) -> tuple[RunHeader, Diagnosis, Journal, dict[str, Trial]]:
+    """Start eager, look at the model, try the compiler, open the journal."""
+    observer.stage("starting eager, the baseline")
+    before = budget.elapsed_s
+    opened, inspected = runner.open_eager()
+    budget.open_s = opened_in_s(budget.elapsed_s - before)
+    for note in opened.notes:
+        observer.note(note)
+    header = make_header(opened.ref, inspected.fingerprint, options)
+    journal, earlier = open_journal(run_dir, header, resume)
+    observer.started(header, run_dir)
+    observer.stage("trying the C++ compiler and building its shared header, once per machine")
+    toolchain = runner.prepare_toolchain()
+    diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
+    journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
+    for finding in diagnosis.findings:
+        observer.note(f"{finding.explanation}; {finding.advice}")
+    return header, diagnosis, journal, earlier
+
+
+def opened_in_s(wall_s: float) -> float:
+    """A later worker starts in less than the first did: no references to make, and files are cached by then."""
+    return max(2.0, 0.6 * wall_s)
+
+
+def baseline(run: Run) -> None:
+    """Eager first, always; on resume its worker is needed again, its trial is not written twice."""
+    run.observer.trying(EAGER, 1, run.budget.remaining_s)
+    trial = run.runner.trial(EAGER, {}, run.budget.seconds)
+    eager_must_work(trial)
+    if EAGER.id in run.trials:
+        run.trials[EAGER.id] = trial
+    else:
+        record(run, trial)
+    run.observer.finished(trial, None)
+    measurement = trial.measurement
+    if measurement and measurement.steady_rss_bytes:
+        room = run.runner.learn_capacity(measurement.steady_rss_bytes)
+        if room < run.options.finalists + 2:
+            run.observer.note(f"the model is large for this machine's memory: at most {room} workers live at once")
+
+
+def make_header(ref: object, fingerprint: object, options: Options) -> RunHeader:
+    """First line of the journal."""
+    return RunHeader(
+        schema=JOURNAL_SCHEMA,
+        compilot=__version__,
+        created=now(),
+        workload=ref,  # type: ignore[arg-type]
+        fingerprint=fingerprint,  # type: ignore[arg-type]
+        budget_s=options.budget_s,
+        objective=options.objective,
+        horizon_calls=options.horizon_calls,
+        argv=options.argv,
+    )
+
+
+def open_journal(run_dir: Path, header: RunHeader, resume: bool) -> tuple[Journal, dict[str, Trial]]:
+    """A new journal, or the earlier one with its finished trials when it is about the same model and machine."""
+    path = run_dir / "journal.jsonl"
+    if not resume:
+        return Journal.create(path, header), {}
+    lines = journals.read(path)
+    first = next((line for line in lines if isinstance(line, RunHeader)), None)
+    if first is None:
+        raise RunDirError(f"{path} has no header line; start a new run.")
+    changed = differences(first.fingerprint, header.fingerprint)
+    if changed or first.workload != header.workload:
+        why = "; ".join(d.sentence for d in changed) or "another workload or other dynamic dimensions"
+        raise RunDirError(
+            f"{run_dir} cannot be resumed, because it was made for something else: {why}. Start a new run."
+        )
+    trials = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
+    return Journal.open(path), trials
+
+
+def make_run_dir(run_dir: Path) -> None:
+    """The run directory, or one clear sentence why not."""
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise RunDirError(f"cannot make {run_dir}: {problem.strerror}; choose another --out.") from problem
+
+
+def now() -> str:
+    """This moment, UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

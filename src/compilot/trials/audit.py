@@ -1,0 +1,55 @@
+"""What a build costs beside wall time.
+
+In: nothing. Out: C++ compiler runs and CPU seconds of this process and its children. Compiler runs are counted with
+Python's audit hook, so no wrapper script has to stand in for the compiler (a wrapper's name would change the flags
+and the cache key).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Sequence
+
+_COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+
+
+def is_compiler_run(arguments: Sequence[str]) -> bool:
+    """True when a command line makes the C++ compiler produce a file (not a version query or a preprocessor run)."""
+    if not arguments:
+        return False
+    name = os.path.basename(arguments[0])
+    known = any(name == c or name.startswith(f"{c}-") for c in _COMPILERS)
+    return known and "-o" in arguments and "-E" not in arguments
+
+
+class CompilerRuns:
+    """Counts compiler processes started by this process since `install`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def install(self) -> CompilerRuns:
+        """Begin to count; audit hooks cannot be removed, so this is for worker processes only."""
+        sys.addaudithook(self._heard)
+        return self
+
+    def _heard(self, event: str, args: tuple[object, ...]) -> None:
+        if event != "subprocess.Popen":
+            return
+        command = args[1]
+        words = command.split() if isinstance(command, str) else [str(word) for word in command]  # type: ignore[attr-defined]
+        self.count += is_compiler_run(words)
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and its ended children so far."""
+    mine = resource.getrusage(resource.RUSAGE_SELF)
+    theirs = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return mine.ru_utime + mine.ru_stime + theirs.ru_utime + theirs.ru_stime
+
+
+def peak_rss_bytes() -> int:
+    """Highest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,263 @@
+"""One worker process, seen from the parent. In: requests with deadlines. Out: replies, or the story of a death.
+
+Covered: a pipe of its own, stderr kept in a file, a deadline per request, a memory limit over the process tree, the
+whole process group ended on any exit. Not covered: what the requests mean (runner.py). The parent waits blocked: it
+wakes only for the pipe, and a few times a second to look at memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from compilot import records
+from compilot.errors import WorkerError
+from compilot.records import State
+from compilot.trials.protocol import AnyReply, BatchTimed, Failed, Quit, Request, TimeBatch, decode_reply
+
+MEMORY_LOOK_S = 0.25  # how often the process tree's memory is read while a long step runs
+SETTLE_LIMIT_S = 0.25  # ONNX Runtime's threads spin for 36 ms after a call, libgomp's for 6 ms
+SETTLE_LOOK_S = 0.002
+QUOTED_LINES = 6
+
+
+class Dead(Exception):
+    """The worker is gone; carries the trial state and a reason that quotes its last words."""
+
+    def __init__(self, state: State, reason: str) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.reason = reason
+
+
+class Child:
+    """A worker process and the pipe to it."""
+
+    def __init__(self, *, log: Path, env: Mapping[str, str], memory_limit_bytes: int | None = None) -> None:
+        self.log = log
+        self.doing = "starting"
+        self._memory_limit = memory_limit_bytes
+        self._next_id = 0
+        self._buffer = b""
+        self._pending: tuple[int, type[Any]] | None = None
+        self._start(env)
+
+    def _start(self, env: Mapping[str, str]) -> None:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        child_in, self._out = os.pipe()
+        self._in, child_out = os.pipe()
+        command = [sys.executable, "-m", "compilot.trials.worker", str(child_in), str(child_out)]
+        try:
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(child_in, child_out),
+                    start_new_session=True,
+                    env=dict(env),
+                )
+        except OSError as problem:
+            self._close_pipes()
+            raise WorkerError(f"cannot start a worker process: {problem}.") from problem
+        finally:
+            os.close(child_in)
+            os.close(child_out)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, kind: type[Request], expect: type[Any], *, limit_s: float, doing: str = "", **fields: Any) -> Any:
+        """Send a request and wait for its reply; a death, a time-out or too much memory raises Dead."""
+        self.send(kind, expect, doing=doing, **fields)
+        return self.receive(limit_s=limit_s)
+
+    def send(self, kind: type[Request], expect: type[Any], *, doing: str = "", **fields: Any) -> None:
+        """Send a request without waiting."""
+        self.doing = doing or self.doing
+        self._next_id += 1
+        self._pending = (self._next_id, expect)
+        line = records.encode(kind(id=self._next_id, **fields)) + b"\n"
+        try:
+            _write_all(self._out, line)
+        except OSError:
+            raise self._obituary() from None
+
+    def receive(self, *, limit_s: float) -> Any:
+        """Wait for the reply to the request that was sent."""
+        if self._pending is None:
+            raise WorkerError("no request is under way.")
+        wanted, expect = self._pending
+        reply = decode_reply(self._read_line(time.monotonic() + limit_s, limit_s))
+        self._pending = None
+        if reply.id != wanted:
+            raise WorkerError(f"worker answered request {reply.id} instead of {wanted}; see {self.log}.")
+        return self._expected(reply, expect)
+
+    def _expected(self, reply: AnyReply, expect: type[Any]) -> AnyReply:
+        if isinstance(reply, expect | Failed):
+            return reply
+        raise WorkerError(f"worker answered {type(reply).__name__} instead of {expect.__name__}; see {self.log}.")
+
+    def _read_line(self, deadline: float, limit_s: float) -> bytes:
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self.kill()
+                raise Dead(State.TIMED_OUT, f"{self.doing} took longer than {limit_s:.0f} s and was ended")
+            ready, _, _ = select.select([self._in], [], [], min(left, MEMORY_LOOK_S))
+            if not ready:
+                self._watch_memory()
+                continue
+            data = os.read(self._in, 1 << 16)
+            if not data:
+                raise self._obituary()
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return line
+
+    def _watch_memory(self) -> None:
+        if self._memory_limit is None:
+            return
+        used = tree_rss_bytes(self.pid)
+        if used > self._memory_limit:
+            self.kill()
+            text = (
+                f"{self.doing} used {used / 2**30:.1f} GiB, more than the limit of {self._memory_limit / 2**30:.1f} GiB"
+            )
+            raise Dead(State.INFEASIBLE, text)
+
+    def _obituary(self) -> Dead:
+        """The reason of a death that was not our doing, with the worker's last words."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        code = self._process.poll()
+        self.kill()
+        words = last_lines(self.log)
+        quoted = f"; its last words: {words}" if words else ""
+        if code is not None and code < 0:
+            return _signal_obituary(-code, self.doing, quoted)
+        return Dead(State.CRASHED, f"worker ended with exit code {code} while {self.doing}{quoted}")
+
+    def time_batch(self) -> float:
+        """Arm: seconds per call over one calibrated batch."""
+        reply = self.ask(TimeBatch, BatchTimed, limit_s=120.0, doing="timing a batch")
+        if isinstance(reply, Failed):
+            raise Dead(reply.state, reply.reason)
+        seconds: float = reply.per_call_s
+        return seconds
+
+    def settle(self) -> bool:
+        """Arm: wait, mostly asleep, until no thread of the process tree wants a core."""
+        end = time.monotonic() + SETTLE_LIMIT_S
+        while time.monotonic() < end:
+            if not tree_is_running(self.pid):
+                return True
+            time.sleep(SETTLE_LOOK_S)
+        return False
+
+    def quit(self) -> None:
+        """End in order if it answers soon, otherwise by force."""
+        with contextlib.suppress(OSError):
+            _write_all(self._out, records.encode(Quit(id=0)) + b"\n")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+        self.kill()
+
+    def kill(self) -> None:
+        """End the whole process group and whatever left it; safe to call twice."""
+        strays = _descendants(self.pid) if self.alive else []
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        for stray in strays:
+            with contextlib.suppress(psutil.Error):
+                stray.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for name in ("_in", "_out"):
+            fd = getattr(self, name, -1)
+            setattr(self, name, -1)
+            if fd >= 0:
+                os.close(fd)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _signal_obituary(number: int, doing: str, quoted: str) -> Dead:
+    name = signal.Signals(number).name
+    if number == signal.SIGKILL:
+        text = f"killed by SIGKILL while {doing}: most likely the machine ran out of memory{quoted}"
+        return Dead(State.INFEASIBLE, text)
+    return Dead(State.CRASHED, f"died of {name} while {doing}{quoted}")
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        return list(psutil.Process(pid).children(recursive=True))
+    return []
+
+
+def tree_rss_bytes(pid: int) -> int:
+    """Resident memory of a process and everything it started."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for member in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += member.memory_info().rss
+    return total
+
+
+def tree_is_running(pid: int) -> bool:
+    """True when any thread of the process or its children is on a core or wants one."""
+    try:
+        if _any_thread_running(pid):
+            return True
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return False
+    return any(tree_is_running(int(child)) for child in children)
+
+
+def _any_thread_running(pid: int) -> bool:
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/stat", "rb") as stat:
+            state = stat.read().rpartition(b") ")[2][:1]
+            if state == b"R":
+                return True
+    return False
+
+
+def last_lines(log: Path, count: int = QUOTED_LINES) -> str:
+    """The last lines of a log that say something, on one line."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 8192))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(lines[-count:])

@@ -1,0 +1,56 @@
+"""Limits of one trial and the machine they leave room for.
+
+In: memory facts. Out: deadlines per step, workers alive at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+MEMORY_SHARE = 0.8  # of what is available: the rest is the user's desktop and the page cache
+FEWEST_ARMS = 2  # a paired measurement needs two live processes
+
+
+class Limits(NamedTuple):
+    """Deadlines per step, in seconds, and the memory limit of a worker's process tree."""
+
+    open_s: float = 300.0
+    inspect_s: float = 600.0
+    prepare_s: float = 180.0
+    build_s: float = 600.0
+    check_s: float = 300.0
+    warm_s: float = 20.0
+    memory_bytes: int | None = None
+
+    def capped(self, seconds: float) -> Limits:
+        """The same limits with no step of a trial longer than this."""
+        cap = max(seconds, 1.0)
+        return self._replace(
+            build_s=min(self.build_s, cap), check_s=min(self.check_s, cap), warm_s=min(self.warm_s, cap)
+        )
+
+
+def default_memory_limit() -> int:
+    """Bytes a worker's process tree may use: a share of what is available now."""
+    return int(psutil.virtual_memory().available * MEMORY_SHARE)
+
+
+def affordable_workers(rss_bytes: int, available_bytes: int) -> int:
+    """How many workers of this size may live at once without a swap storm; at least two, or nothing can be paired."""
+    return max(FEWEST_ARMS, int(available_bytes * MEMORY_SHARE) // max(rss_bytes, 1))
+
+
+def worker_env(workspace: Path) -> dict[str, str]:
+    """A worker's environment: its own compile cache, no SIMD probe builds, nothing that would mix candidates."""
+    env = dict(os.environ)
+    env["TORCHINDUCTOR_CACHE_DIR"] = str(workspace / "inductor")
+    env["PYTHONUNBUFFERED"] = "1"
+    env.setdefault("TOKENIZERS_PARALLELISM", "false")
+    env.pop(
+        "TORCH_CACHING_PRECOMPILE", None
+    )  # its key ignores mode and options: candidates would get each other's code
+    return env

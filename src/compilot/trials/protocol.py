@@ -1,0 +1,164 @@
+"""What parent and worker say to each other. In: requests, one JSON line each. Out: one reply per request, same id.
+
+The pipe is a pair of file descriptors of its own, so nothing the model prints can corrupt it. The protocol is versioned
+and speaks of files by folder and digest, so that a runner on another machine can speak it too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from compilot.records import (
+    ArtifactFile,
+    Candidate,
+    Check,
+    Diagnosis,
+    Fingerprint,
+    Guard,
+    Record,
+    Reference,
+    Shipment,
+    State,
+    WarmUp,
+    WorkloadRef,
+)
+
+PROTOCOL = 1
+
+
+class Request(Record, frozen=True, kw_only=True, tag=True):
+    """Base of what the parent asks."""
+
+    id: int
+
+
+class Open(Request, frozen=True, kw_only=True):
+    """Load the workload and apply the process settings of the candidate."""
+
+    protocol: int
+    shipment: Shipment
+    candidate: Candidate
+    workspace: str
+
+
+class Inspect(Request, frozen=True, kw_only=True):
+    """Run eager, look at the model, write the references into a folder."""
+
+    references: str
+
+
+class PrepareToolchain(Request, frozen=True, kw_only=True):
+    """Compile something trivial: builds the shared header and shows whether the compiler works."""
+
+
+class Build(Request, frozen=True, kw_only=True):
+    """Make the candidate's callable and answer the first call."""
+
+    known_code: dict[str, str] = {}  # code digest -> id of the candidate that has it already
+
+
+class Verify(Request, frozen=True, kw_only=True):
+    """Check the callable against the references."""
+
+    references: str
+    reference: Reference
+
+
+class Warm(Request, frozen=True, kw_only=True):
+    """Call until steady, then calibrate the batch."""
+
+    for_s: float  # at the most
+
+
+class TimeBatch(Request, frozen=True, kw_only=True):
+    """Time one calibrated batch."""
+
+
+class TimeCalls(Request, frozen=True, kw_only=True):
+    """Time single calls, for the tails."""
+
+    calls: int
+    for_s: float  # at the most
+
+
+class Quit(Request, frozen=True, kw_only=True):
+    """End in order."""
+
+
+AnyRequest = Open | Inspect | PrepareToolchain | Build | Verify | Warm | TimeBatch | TimeCalls | Quit
+
+
+class Reply(Record, frozen=True, kw_only=True, tag=True):
+    """Base of what the worker answers."""
+
+    id: int
+
+
+class Done(Reply, frozen=True, kw_only=True):
+    """Nothing to tell."""
+
+
+class Failed(Reply, frozen=True, kw_only=True):
+    """The step failed; the worker lives."""
+
+    state: State
+    reason: str
+    error: str = ""  # name of the compilot error class, when the user must be told
+
+
+class Opened(Reply, frozen=True, kw_only=True):
+    ref: WorkloadRef
+    notes: tuple[str, ...] = ()
+    calls_per_unit: int = 1
+
+
+class Inspected(Reply, frozen=True, kw_only=True):
+    diagnosis: Diagnosis
+    reference: Reference
+    fingerprint: Fingerprint
+
+
+class ToolchainReady(Reply, frozen=True, kw_only=True):
+    wall_s: float
+    problem: str | None = None
+
+
+class Built(Reply, frozen=True, kw_only=True):
+    cold_s: float
+    cold_cache: bool
+    cpu_s: float
+    compiler_runs: int
+    guard: Guard
+    artifacts: tuple[ArtifactFile, ...] = ()
+    code_sha256: str | None = None
+    same_as: str | None = None  # the build was stopped: this is the same program as that candidate
+    frozen_weights: bool = False
+    fallbacks: tuple[str, ...] = ()  # the example call itself did not take the fast path, and why
+
+
+class Verified(Reply, frozen=True, kw_only=True):
+    check: Check
+
+
+class Warmed(Reply, frozen=True, kw_only=True):
+    warm_up: WarmUp
+    calls_per_batch: int
+    call_s: float
+    rss_bytes: int
+    peak_rss_bytes: int
+    samples_per_call: int | None = None
+
+
+class BatchTimed(Reply, frozen=True, kw_only=True):
+    per_call_s: float
+
+
+class CallsTimed(Reply, frozen=True, kw_only=True):
+    call_s: tuple[float, ...]
+    peak_rss_bytes: int
+
+
+AnyReply = Done | Failed | Opened | Inspected | ToolchainReady | Built | Verified | Warmed | BatchTimed | CallsTimed
+
+decode_request = msgspec.json.Decoder(AnyRequest).decode
+decode_reply = msgspec.json.Decoder(AnyReply).decode

@@ -1,0 +1,242 @@
+"""What a worker does for each request. In: one request. Out: one reply; the state in between is the worker's own.
+
+The measured arm is the shipped arm: the callable timed and checked here is the one `compilot.compile` gives the user,
+guards and marshalling included. Eager itself is timed as the user's bare model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from compilot import diagnose
+from compilot._torch import toolchain, trace
+from compilot.engines import registry
+from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.errors import WorkerError
+from compilot.identity.machine import machine_fingerprint
+from compilot.identity.model import model_fingerprint
+from compilot.measure import correctness, sampling
+from compilot.records import ArtifactFile, Candidate, Fingerprint, State
+from compilot.runtime.fast import Fast, attach
+from compilot.runtime.guards import make_guard
+from compilot.runtime.process import apply_settings
+from compilot.trials import audit
+from compilot.trials.protocol import (
+    PROTOCOL,
+    BatchTimed,
+    Build,
+    Built,
+    CallsTimed,
+    Failed,
+    Inspect,
+    Inspected,
+    Open,
+    Opened,
+    PrepareToolchain,
+    TimeBatch,
+    TimeCalls,
+    ToolchainReady,
+    Verified,
+    Verify,
+    Warm,
+    Warmed,
+)
+from compilot.workload import Workload
+from compilot.workload.shipping import unship
+from compilot.workload.variations import cases
+
+WORKERS_END_LIMIT_S = 20.0
+
+
+class SameProgram(BaseException):
+    """Stops a compile from within: another candidate has this very code. Not an Exception: torch wraps those."""
+
+    def __init__(self, code: str, candidate_id: str) -> None:
+        super().__init__(candidate_id)
+        self.code = code
+        self.candidate_id = candidate_id
+
+
+class Steps:
+    """The worker's state and its steps, one method per request type."""
+
+    def __init__(self) -> None:
+        self.compiler = audit.CompilerRuns().install()
+        self.workload: Workload
+        self.candidate: Candidate
+        self.workspace: Path
+        self.fn: Callable[..., Any]
+        self.unit: Any = None
+        self.batch = 1
+
+    def open(self, request: Open) -> Opened:
+        """Load the workload and apply the candidate's process settings."""
+        if request.protocol != PROTOCOL:
+            raise WorkerError(f"parent speaks protocol {request.protocol}, this worker {PROTOCOL}.")
+        self.candidate = request.candidate
+        self.workspace = Path(request.workspace)
+        apply_settings(request.candidate.process)
+        self.workload = unship(request.shipment)
+        return Opened(
+            id=request.id,
+            ref=self.workload.ref,
+            notes=tuple(self.workload.notes),
+            calls_per_unit=len(self.workload.examples),
+        )
+
+    def inspect(self, request: Inspect) -> Inspected:
+        """Look at the model, run eager, write the references."""
+        reference = correctness.make_reference(self.workload, cases(self.workload), Path(request.references))
+        diagnosis = diagnose.inspect(self.workload, reference)
+        model = model_fingerprint(self.workload.model)
+        machine = machine_fingerprint()
+        fingerprint = Fingerprint(machine=machine, model=model)
+        return Inspected(id=request.id, diagnosis=diagnosis, reference=reference, fingerprint=fingerprint)
+
+    def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:
+        """Build the shared precompiled header by compiling something trivial."""
+        begin = time.perf_counter()
+        problem = toolchain.try_compiler()
+        return ToolchainReady(id=request.id, wall_s=time.perf_counter() - begin, problem=problem)
+
+    def build(self, request: Build) -> Built | Failed:
+        """Make the callable and answer the first call, counting what it costs."""
+        cold_cache = not any((self.workspace / "inductor").glob("*"))
+        runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
+        codes: list[str] = []
+        guard = self._guard()
+        same_as, files = None, ()
+        try:
+            with trace.generated_code(self._watch(codes, request.known_code)):
+                files = self._make(guard)
+        except SameProgram as same:
+            same_as = same.candidate_id
+        except Infeasible as cause:
+            return Failed(id=request.id, state=State.INFEASIBLE, reason=str(cause))
+        cold_s = time.perf_counter() - begin
+        _wait_for_compile_workers()
+        return Built(
+            id=request.id,
+            cold_s=cold_s,
+            cold_cache=cold_cache,
+            cpu_s=audit.cpu_seconds() - cpu,
+            compiler_runs=self.compiler.count - runs,
+            guard=guard,
+            artifacts=() if same_as else (*files, *_cache_digest(self.workspace)),
+            code_sha256=self._program_digest(codes) if codes else None,
+            same_as=same_as,
+            frozen_weights=same_as is None and bool(getattr(self.fn, "frozen_weights", False)),
+            fallbacks=() if same_as else self._fallbacks(),
+        )
+
+    def _guard(self) -> Any:
+        settings = self.candidate.settings
+        load = self.workload
+        return make_guard(load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad)
+
+    def _make(self, guard: Any) -> tuple[ArtifactFile, ...]:
+        """Build the engine's files, attach the callable and answer the first call."""
+        load = self.workload
+        if self.candidate.is_eager:
+            self._use(load.model)
+            return ()
+        engine = registry.build_half(self.candidate.settings.engine)
+        request = BuildRequest(load.model, load.call, guard, self.candidate, self.workspace)
+        files = tuple(engine.build(request))
+        fast = attach(load.model, self.candidate, guard, self.workspace)
+        with torch.set_grad_enabled(load.grad):
+            fast.prepare(load.call)
+        self._use(fast)
+        return files
+
+    def _use(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.unit = self.workload.unit(fn)
+        self.unit.call()
+
+    def _watch(self, codes: list[str], known: dict[str, str]) -> Callable[[str], None]:
+        """Collect generated code; stop the compile when its first graph is another candidate's only graph."""
+
+        def on_code(code: str) -> None:
+            codes.append(trace.normalised(code))
+            twin = known.get(self._program_digest(codes)) if len(codes) == 1 else None
+            if twin is not None:
+                raise SameProgram(code, twin)
+
+        return on_code
+
+    def _program_digest(self, codes: list[str]) -> str:
+        """Digest of everything that makes the program: its code, and settings that act below the code."""
+        engine = registry.build_half(self.candidate.settings.engine)
+        below = getattr(engine, "below_the_code", lambda candidate: repr(candidate))(self.candidate)
+        text = "\0".join([str(len(codes)), below, *codes])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _fallbacks(self) -> tuple[str, ...]:
+        return tuple(self.fn.stats().fallbacks) if isinstance(self.fn, Fast) else ()
+
+    def verify(self, request: Verify) -> Verified:
+        """Check the callable against the references."""
+        check = correctness.check(
+            self.fn, self.workload, cases(self.workload), Path(request.references), request.reference
+        )
+        return Verified(id=request.id, check=check)
+
+    def warm(self, request: Warm) -> Warmed:
+        """Call until steady, then calibrate the batch."""
+        steadied = sampling.warm_up(self.unit.call, self._compiles, request.for_s)
+        self.batch = steadied.calls_per_batch
+        return Warmed(
+            id=request.id,
+            warm_up=steadied.warm_up,
+            calls_per_batch=self.batch,
+            call_s=steadied.call_s / self.unit.calls,
+            rss_bytes=psutil.Process().memory_info().rss,
+            peak_rss_bytes=audit.peak_rss_bytes(),
+            samples_per_call=self.workload.samples_per_call(),
+        )
+
+    def _compiles(self) -> int:
+        return self.fn.stats().compiles if isinstance(self.fn, Fast) else 0
+
+    def timebatch(self, request: TimeBatch) -> BatchTimed:
+        """Time one calibrated batch."""
+        with sampling.no_collector():
+            per_unit = sampling.time_batch(self.unit.call, self.batch)
+        return BatchTimed(id=request.id, per_call_s=per_unit / self.unit.calls)
+
+    def timecalls(self, request: TimeCalls) -> CallsTimed:
+        """Time single calls, for the tails."""
+        samples = sampling.time_calls(self.unit.call, request.calls, request.for_s)
+        per_call = tuple(s / self.unit.calls for s in samples)
+        return CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=audit.peak_rss_bytes())
+
+
+def _wait_for_compile_workers() -> None:
+    """Timing starts only when no compiler or compile worker of this process is left."""
+    toolchain.shutdown_compile_workers()
+    children = psutil.Process().children(recursive=True)
+    psutil.wait_procs(children, timeout=WORKERS_END_LIMIT_S)
+
+
+def _cache_digest(workspace: Path) -> tuple[ArtifactFile, ...]:
+    """The compile cache as one artifact: a digest over the sorted names, sizes and contents of its files."""
+    root = workspace / "inductor"
+    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.endswith(".lock"))
+    if not files:
+        return ()
+    digest, size = hashlib.sha256(), 0
+    for path in files:
+        data = path.read_bytes()
+        digest.update(f"{os.fspath(path.relative_to(root))}\0{len(data)}\0".encode())
+        digest.update(hashlib.sha256(data).digest())
+        size += len(data)
+    return (ArtifactFile(name="inductor/", sha256=digest.hexdigest(), size_bytes=size),)

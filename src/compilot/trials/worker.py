@@ -1,0 +1,81 @@
+"""The worker process: one candidate, one interpreter. In: requests on a pipe of its own. Out: replies on another.
+
+Run as `python -m compilot.trials.worker IN_FD OUT_FD`. What the model prints goes to the worker's log, never to the
+pipe. A step that raises answers Failed and the worker lives; a step that kills the process is the parent's story to
+tell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from typing import BinaryIO
+
+from compilot import records
+from compilot.errors import CompilotError
+from compilot.records import State
+from compilot.trials.protocol import AnyReply, AnyRequest, Done, Failed, Quit, decode_request
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def main(argv: list[str]) -> int:
+    """Serve requests until the parent says quit or goes away."""
+    _die_with_parent()
+    requests = os.fdopen(int(argv[0]), "rb")
+    replies = os.fdopen(int(argv[1]), "wb", buffering=0)
+    from compilot.trials.steps import Steps  # imports torch: after the pipe is ours, so that a failure can be told
+
+    steps = Steps()
+    for line in requests:
+        request = decode_request(line)
+        if isinstance(request, Quit):
+            break
+        _send(replies, _answer(steps, request))
+    # Threads of engines may hang in their own clean-up; the parent has everything it asked for.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _answer(steps: object, request: AnyRequest) -> AnyReply:
+    """The reply to one request; whatever goes wrong in a step is a reply too."""
+    step = getattr(steps, type(request).__name__.lower())
+    try:
+        reply: AnyReply = step(request) or Done(id=request.id)
+        return reply
+    except CompilotError as error:
+        return Failed(id=request.id, state=State.INFEASIBLE, reason=str(error), error=type(error).__name__)
+    except Exception as error:
+        traceback.print_exc()
+        return Failed(id=request.id, state=State.INFEASIBLE, reason=first_cause(error))
+
+
+def first_cause(error: BaseException) -> str:
+    """One line that names the first cause: what the outermost exception hides is usually what matters."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if not line.startswith(("Set TORCH", "You can suppress"))), "")
+    text = text if len(text) <= 400 else text[:397] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _send(replies: BinaryIO, reply: AnyReply) -> None:
+    data = memoryview(records.encode(reply) + b"\n")
+    while data:
+        data = data[replies.write(data) :]
+
+
+def _die_with_parent() -> None:
+    """No orphans: the kernel ends this process when the parent dies (Linux; elsewhere the closed pipe does)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

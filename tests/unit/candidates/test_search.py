@@ -1,0 +1,114 @@
+import pytest
+
+from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio, thread_variations
+from compilot.engines.eager import build as eager
+from compilot.engines.inductor import build as inductor
+from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
+
+IMAGES = Diagnosis(has_4d_input=True, has_conv=True, cores=2, threads=2)
+
+
+def candidate(engine: str, label: str) -> Candidate:
+    settings = Settings(engine=engine, options={"n": label})
+    return Candidate(settings=settings, label=label, rationale="test")
+
+
+def finished(candidate: Candidate, ratio: float, state: State = State.OK) -> Trial:
+    pairs = ((ratio, 1.0),) * 8
+    return Trial(candidate=candidate, state=state, reason="", screening=pairs)
+
+
+def test_engines_take_turns_and_the_quick_ones_come_first():
+    offers = {
+        "inductor": [candidate("inductor", "i1"), candidate("inductor", "i2")],
+        "onnxruntime": [candidate("onnxruntime", "o1")],
+        "thirdparty": [candidate("thirdparty", "t1")],
+    }
+    assert [c.label for c in interleave(offers)] == ["o1", "i1", "t1", "i2"]
+
+
+def test_the_same_settings_are_asked_for_once():
+    twice = [candidate("inductor", "a"), candidate("inductor", "a")]
+    assert len(interleave({"inductor": twice})) == 1
+
+
+def test_the_search_ends_when_everything_was_asked_for():
+    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
+    assert [c.label for c in search.ask(1)] == ["a"]
+    assert search.ask(1) == []
+
+
+def test_the_best_is_followed_up_with_other_thread_counts():
+    best = candidate("inductor", "best")
+    search = OrderedSearch({"inductor": [best, candidate("inductor", "other")]}, IMAGES)
+    for job in (*search.ask(1), *search.ask(1)):
+        search.tell(finished(job, 2.0 if job is best else 1.1))
+    (follow_up,) = search.ask(5)
+    assert follow_up.process == ProcessSettings(threads=1)
+    assert follow_up.settings == best.settings
+
+
+def test_nothing_is_followed_up_when_nothing_was_faster():
+    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
+    (job,) = search.ask(1)
+    search.tell(finished(job, 0.9))
+    assert search.ask(5) == []
+
+
+def test_a_wrong_candidate_is_not_followed_up_however_fast():
+    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
+    (job,) = search.ask(1)
+    search.tell(finished(job, 5.0, State.WRONG))
+    assert search.ask(5) == []
+
+
+def test_what_an_earlier_run_finished_is_not_asked_for_again():
+    first, second = candidate("inductor", "a"), candidate("inductor", "b")
+    search = OrderedSearch({"inductor": [first, second]}, IMAGES)
+    search.forget([first.id])
+    assert search.ask(5) == [second]
+
+
+def test_more_cores_give_more_thread_counts():
+    many = Diagnosis(cores=8, threads=8)
+    assert [c.process.threads for c in thread_variations(candidate("inductor", "a"), many)] == [1, 4]
+
+
+def test_images_get_channels_last_and_texts_do_not():
+    texts = Diagnosis(has_4d_input=False, has_conv=False)
+    assert [c.label for c in eager.offer(IMAGES)] == ["eager channels_last"]
+    assert eager.offer(texts) == ()
+    assert any("channels_last" in c.label for c in inductor.offer(IMAGES))
+    assert not any("channels_last" in c.label for c in inductor.offer(texts))
+
+
+def test_a_convolution_net_has_at_least_eight_ways_to_run():
+    offers = {"eager": eager.offer(IMAGES), "inductor": inductor.offer(IMAGES)}
+    assert len(interleave(offers)) >= 8
+
+
+def test_declared_dynamic_dimensions_reach_every_inductor_candidate():
+    assert {c.settings.shapes for c in inductor.offer(Diagnosis(dynamic=True))} == {Shapes.DYNAMIC}
+
+
+def test_a_model_in_train_mode_is_never_frozen():
+    assert not any(c.settings.options.get("freezing") for c in inductor.offer(Diagnosis(training=True)))
+
+
+def test_plain_compile_is_recognised_whatever_the_shapes_policy():
+    for diagnosis in (Diagnosis(), Diagnosis(dynamic=True)):
+        offers = inductor.offer(diagnosis)
+        assert plain_compile(list(offers)) == offers[0].id
+    assert plain_compile([candidate("eager", "x")]) is None
+
+
+def test_options_that_act_below_the_code_keep_programs_apart():
+    by_label = {c.label: c for c in inductor.offer(IMAGES)}
+    plain, overhead = by_label["inductor"], by_label["inductor reduce-overhead"]
+    assert inductor.below_the_code(plain) == inductor.below_the_code(overhead)
+    assert inductor.below_the_code(plain) != inductor.below_the_code(by_label["inductor cpp_wrapper"])
+
+
+def test_a_trial_without_pairs_has_no_ratio():
+    assert screening_ratio(Trial(candidate=candidate("x", "y"), state=State.OK, reason="")) is None
+    assert screening_ratio(finished(candidate("x", "y"), 2.0)) == pytest.approx(2.0)

@@ -1,0 +1,53 @@
+import pytest
+
+from compilot.budget import Budget, parse_duration
+from compilot.errors import InputError
+from compilot.measure.stats import LOOKS
+from compilot.records import Candidate, Measurement, Settings, State, Trial
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(cold_s: float) -> Trial:
+    candidate = Candidate(settings=Settings(engine="inductor"), label="inductor", rationale="test")
+    measurement = Measurement(cold_s=cold_s, cold_cache=True)
+    return Trial(candidate=candidate, state=State.OK, reason="", measurement=measurement)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("2.5m", 150), ("1m30s", 90)]
+)
+def test_durations_as_people_write_them(text: str, seconds: float):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "five", "-3s", "0", "5 minutes", "m"])
+def test_what_is_no_duration_is_said_so(text: str):
+    with pytest.raises(InputError, match="90s, 5m"):
+        parse_duration(text)
+
+
+def test_no_trial_starts_when_the_confirmation_would_not_fit():
+    clock = FakeClock()
+    budget = Budget(100.0, clock)
+    assert budget.may_try(expected_s=20.0, reserve_s=60.0)
+    clock.now += 30.0
+    assert not budget.may_try(expected_s=20.0, reserve_s=60.0)
+
+
+def test_the_reserve_grows_with_the_cost_of_a_first_call():
+    budget = Budget(100.0, FakeClock())
+    assert budget.reserve_s(0.02, [trial(40.0)]) > budget.reserve_s(0.02, [trial(1.0)]) + 40
+
+
+def test_more_budget_affords_more_pairs_and_never_less_than_the_first_look():
+    poor = Budget(1.0, FakeClock()).affordable_looks(LOOKS, 0.02, [trial(5.0)], most=160)
+    rich = Budget(10_000.0, FakeClock()).affordable_looks(LOOKS, 0.02, [trial(5.0)], most=160)
+    assert poor == (20,)
+    assert rich[-1] == 160
