@@ -50,7 +50,7 @@ def check(
     """Run fn on every kept case and judge it against the reference in `folder`."""
     if refusal := _refusal(reference):
         return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
-    by_name, watch, results = {case.name: case for case in cases}, Watch(), list[_Judged]()
+    by_name, watch, results, again = {case.name: case for case in cases}, Watch(), list[_Judged](), ""
     with torch.random.fork_rng():
         for index, name in enumerate(reference.cases):
             results.append(_judge_case(fn, workload, by_name[name], load_expected(folder, index), reference, watch))
@@ -58,8 +58,8 @@ def check(
                 break
         else:
             if len(reference.cases) == 1:
-                _see_again(fn, workload, by_name[reference.cases[0]], watch)
-    return _conclude(results, reference, _overwritten(watch, reference))
+                again = _see_again(fn, workload, by_name[reference.cases[0]], watch)
+    return _conclude(results, reference, again or _overwritten(watch, reference))
 
 
 def _refusal(reference: Reference) -> str:
@@ -164,9 +164,13 @@ def _changes(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -
     return ""
 
 
-def _see_again(fn: Callable[..., Any], workload: Judgeable, case: CaseLike, watch: Watch) -> None:
-    """With a single case, one more call shows whether results share memory."""
-    watch.see(observe(fn, workload.model, case.call, grad=workload.grad, seed=workload.seed).output.tensors)
+def _see_again(fn: Callable[..., Any], workload: Judgeable, case: CaseLike, watch: Watch) -> str:
+    """With a single case, one more call shows whether results share memory; returns why it failed, if it did."""
+    try:
+        watch.see(observe(fn, workload.model, case.call, grad=workload.grad, seed=workload.seed).output.tensors)
+    except Exception as error:
+        return f"raises {describe_error(error)} when called again (case {case.name})"
+    return ""
 
 
 def _overwritten(watch: Watch, reference: Reference) -> str:
@@ -176,16 +180,16 @@ def _overwritten(watch: Watch, reference: Reference) -> str:
     )
 
 
-def _conclude(results: list[_Judged], reference: Reference, overwritten: str) -> Check:
-    failure = next((result.failure for result in results if result.failure), "") or overwritten
+def _conclude(results: list[_Judged], reference: Reference, afterwards: str) -> Check:
+    failure = next((result.failure for result in results if result.failure), "") or afterwards
     judged = [result for result in results if result.counts]
     if not failure and not judged:
         failure = "cannot be judged: no case has outputs that could be compared"
     worst = max((result.ratio for result in judged), default=0.0)
-    agree = f"{len(judged)} cases agree with {reference.kind} (worst {worst:.1g}x of the limit)"
+    agree = "1 case agrees" if len(judged) == 1 else f"{len(judged)} cases agree"
     return Check(
         passed=not failure,
-        why=failure or agree,
+        why=failure or f"{agree} with {reference.kind} (worst {worst:.1g}x of the limit)",
         reference=reference.kind,
         worst=tuple(result.worst for result in results if result.worst is not None),
         notes=(*reference.notes, *(note for result in results for note in result.notes)),

@@ -12,7 +12,7 @@ some).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -166,8 +166,9 @@ def _aliases(output: Flat, inputs: Flat) -> list[list[str]]:
 
 
 def _describe_attribute(value: Any) -> str:
-    flat = flatten(value, "")
-    sums: Iterable[str] = (
-        f"{path}:{plain(t).double().nansum().item()}" for path, t in flat.tensors.items() if not t.is_complex()
-    )
-    return f"{flat.structure} {' '.join(sums)}"
+    try:
+        flat = flatten(value, "")
+    except RecursionError:  # it contains itself
+        return f"object {type(value).__name__}"
+    sums = {path: str(plain(tensor).to(torch.complex128).sum().item()) for path, tensor in flat.tensors.items()}
+    return f"{flat.structure} {sums}"

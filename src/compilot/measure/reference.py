@@ -108,11 +108,13 @@ class _Maker:
 
     def _repeat(self, cases: Sequence[CaseLike]) -> _Repeat:
         """Find the first case that runs and see whether eager repeats itself on it."""
+        attributes = save_attributes(self.workload.model)
         for case in cases:
             try:
-                repeat = _repeatability(self.workload, case.call)
+                first = self._run(case, _Repeat())
             except Exception:  # noted when the case's turn comes
                 continue
+            repeat = _repeatability(self.workload, case.call, first, attributes)
             self.notes += [repeat.note] if repeat.note else []
             return repeat
         return _Repeat()
@@ -163,11 +165,10 @@ class _Maker:
         return {path: plain(found[path]) for path, t in eager.output.tensors.items() if _usable(found.get(path), t)}
 
 
-def _repeatability(workload: Judgeable, call: Call) -> _Repeat:
-    """Run eager twice; where the outputs differ, find out whether seeding or the model's attributes explain it."""
+def _repeatability(workload: Judgeable, call: Call, first: Seen, attributes: dict[str, str]) -> _Repeat:
+    """Run eager again; where the outputs differ, find out whether seeding or the model's attributes explain it."""
     model, grad = workload.model, workload.grad
-    attributes = save_attributes(model)
-    first, second = (observe(model, model, call, grad=grad, seed=None) for _ in range(2))
+    second = observe(model, model, call, grad=grad, seed=None)
     changed = changed_attributes(model, attributes)
     if not (how := _disagreement(first, second)):
         names = ", ".join(sorted(first.buffers))

@@ -1,77 +1,25 @@
-"""The correctness gate: what it lets through and what it refuses."""
+"""The correctness gate: which numbers it lets through and which it refuses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judging import Case, Function, Job, Judge, judge_in, mlp, numbers, on
 from torch import Tensor, nn
 
 from compilot._tree import Call
-from compilot.errors import InputError
-from compilot.measure import closeness, reference
+from compilot.measure import closeness
 from compilot.measure.correctness import check, make_reference
-from compilot.records import Check, Reference
-
-
-class Case(NamedTuple):
-    name: str
-    call: Call
-    special: bool = False
-
-
-class Job(NamedTuple):
-    """Stands in for a workload."""
-
-    model: nn.Module
-    seed: int = 0
-    grad: bool = False
-
-
-class Function(nn.Module):
-    """A model without weights, from a function."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__()
-        self.fn = fn
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
-
-
-def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def on(*inputs: Tensor) -> list[Case]:
-    return [Case(f"seed {i}", Call((x,), {})) for i, x in enumerate(inputs)]
-
-
-THREE = on(numbers(4, 8), numbers(4, 8, seed=1), torch.zeros(4, 8))
-
-
-def mlp(dtype: torch.dtype = torch.float32) -> nn.Module:
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 10)).to(dtype).eval()
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Callable[..., Check]:
-    def run(model: nn.Module, fn: Callable[..., Any], cases: list[Case] = THREE, **options: Any) -> Check:
-        job = Job(model, **options)
-        return check(fn, job, cases, tmp_path, make_reference(job, cases, tmp_path))
-
-    return run
-
-
-Judge = Callable[..., Check]
+def judge(tmp_path: Path) -> Judge:
+    return judge_in(tmp_path)
 
 
 # ---- numbers -------------------------------------------------------------------------------------------------------
@@ -233,7 +181,7 @@ def test_another_pattern_on_nan_inputs_is_a_note(judge: Judge) -> None:
     model = Function(lambda x: x.relu())
     result = judge(model, lambda x: x.relu().nan_to_num(), [*on(numbers(2, 4)), NAN_CASE])
     assert result.passed
-    assert result.why.startswith("1 cases agree")
+    assert result.why.startswith("1 case agrees")
     assert "on nan inputs: 0 of 4 values are NaN, eager has 1 at output" in result.notes
 
 
@@ -253,272 +201,6 @@ def test_a_crash_or_other_shape_on_nan_inputs_is_a_failure(judge: Judge) -> None
 def test_special_cases_alone_prove_nothing(judge: Judge) -> None:
     model = Function(lambda x: x.relu())
     assert "cannot be judged" in judge(model, model, [NAN_CASE]).why
-
-
-# ---- structure -----------------------------------------------------------------------------------------------------
-
-
-class HeadOutput(dict):  # type: ignore[type-arg]
-    """Like the outputs of Hugging Face models."""
-
-
-class Cache:
-    """An object with tensors in its attributes, like a key-value cache."""
-
-    def __init__(self, keys: list[Tensor]) -> None:
-        self.keys = keys
-
-
-RICH = Function(
-    lambda x: HeadOutput(
-        logits=x * 2, hidden=(x, None), count=3, name="head", score=float(x.double().sum()), cache=Cache([x + 1])
-    )
-)
-
-
-def test_nested_outputs_pass_and_each_part_is_looked_at(judge: Judge) -> None:
-    def but(**changes: Any) -> Callable[[Tensor], Any]:
-        return lambda x: HeadOutput({**RICH(x), **{key: value(x) for key, value in changes.items()}})
-
-    assert judge(RICH, RICH).passed
-    assert "output['logits'] (case" in judge(RICH, but(logits=lambda x: x * 2.1)).why
-    assert "output['count'] is int 4, eager gives int 3" in judge(RICH, but(count=lambda x: 4)).why
-    assert "output['name']" in judge(RICH, but(name=lambda x: "tail")).why
-    assert "output['score']" in judge(RICH, but(score=lambda x: float(x.sum()) + 1)).why
-    assert "output['hidden'][1]" in judge(RICH, but(hidden=lambda x: (x, x))).why
-    assert "output['hidden'] is list of 2" in judge(RICH, but(hidden=lambda x: [x, None])).why
-    assert "output['cache'].keys[0]" in judge(RICH, but(cache=lambda x: Cache([x + 2]))).why
-    assert "output is dict with keys" in judge(RICH, lambda x: dict(RICH(x))).why
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (lambda y: y.double(), "output is float64[4, 10] on cpu, eager gives float32[4, 10] on cpu"),
-        (lambda y: y[:, :9], "output is float32[4, 9] on cpu"),
-        (lambda y: (y,), "output is tuple of 1"),
-        (lambda y: None, "output is NoneType None"),
-    ],
-)
-def test_other_dtype_shape_or_structure_is_refused(judge: Judge, change: Callable[[Tensor], Any], told: str) -> None:
-    model = mlp()
-    result = judge(model, lambda x: change(model(x)))
-    assert not result.passed
-    assert told in result.why
-
-
-def test_lost_gradients_are_refused_in_grad_mode(judge: Judge) -> None:
-    model = mlp()
-    assert judge(model, model, grad=True).passed
-    assert "with grad" in judge(model, lambda x: model(x).detach(), grad=True).why
-
-
-# ---- side effects --------------------------------------------------------------------------------------------------
-
-
-def test_mutating_an_input_is_refused(judge: Judge) -> None:
-    result = judge(Function(lambda x: x + 1), lambda x: x.add_(1) * 1)
-    assert "input args[0] is changed, eager leaves it alone" in result.why
-
-
-def test_inputs_must_be_mutated_as_eager_does(judge: Judge) -> None:
-    model = Function(lambda x: x.add_(1) * 2)
-    assert judge(model, model).passed
-    assert "is left alone, eager changes it" in judge(model, lambda x: (x + 1) * 2).why
-    assert "ends otherwise" in judge(model, lambda x: (x.add_(2) - 1) * 2).why
-    assert torch.equal(THREE[2].call.args[0], torch.zeros(4, 8)), "the case's own inputs stay"
-
-
-def test_a_key_put_into_an_input_dict_is_seen(judge: Judge) -> None:
-    def remember(batch: dict[str, Tensor]) -> Tensor:
-        batch["y"] = batch["x"] * 2
-        return batch["x"] + 1
-
-    cases = [Case("seed 0", Call(({"x": numbers(3)},), {}))]
-    assert judge(Function(remember), remember, cases).passed
-    assert "the inputs end up otherwise" in judge(Function(lambda b: b["x"] + 1), remember, cases).why
-
-
-def test_sharing_memory_with_an_input_is_refused_unless_eager_does(judge: Judge) -> None:
-    result = judge(Function(lambda x: x.clone()), lambda x: x.view(4, 8))
-    assert "output shares memory with input args[0], eager's does not" in result.why
-    assert judge(Function(lambda x: x.T), lambda x: x.T).passed
-    assert judge(Function(lambda x: x.T), lambda x: x.T.contiguous()).passed
-
-
-def test_results_that_later_calls_overwrite_are_refused(judge: Judge) -> None:
-    buffer = torch.empty(4, 8)
-
-    def reuse(x: Tensor) -> Tensor:
-        return torch.mul(x, 2, out=buffer)
-
-    model = Function(lambda x: x * 2)
-    assert "results do not own their memory" in judge(model, reuse).why
-    assert "results do not own their memory" in judge(model, reuse, THREE[:1]).why
-
-
-def test_returning_a_parameter_is_no_overwriting_where_eager_does_it_too(judge: Judge) -> None:
-    table = nn.Parameter(numbers(3, 3))
-    model = Function(lambda x: (x * 2, table))
-    assert judge(model, model).passed
-    assert judge(model, model, THREE[:1]).passed
-
-
-def test_the_candidate_gets_inputs_with_the_same_strides(judge: Judge) -> None:
-    layouts = [numbers(4, 8).T, numbers(8, 8)[:, ::2], numbers(1, 8).expand(4, 8), numbers(4, 8)]
-    given: list[tuple[int, ...]] = []
-
-    def note(x: Tensor) -> Tensor:
-        given.append(x.stride())
-        return x * 2
-
-    assert judge(Function(lambda x: x * 2), note, on(*layouts)).passed
-    assert given == [x.stride() for x in layouts]
-
-
-# ---- state and randomness ------------------------------------------------------------------------------------------
-
-
-class Norm(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(nn.BatchNorm1d(8))
-        self.train()
-
-
-def test_batch_norm_in_train_mode_is_judged_from_the_same_buffers(judge: Judge) -> None:
-    model = Norm()
-    result = judge(model, model)
-    assert result.passed
-    assert any("changes the model's buffers" in note and "0.running_mean" in note for note in result.notes)
-    assert model[0].num_batches_tracked == 0, "buffers are put back"
-
-
-def test_buffers_must_end_as_eager_leaves_them(judge: Judge) -> None:
-    model = Norm()
-    result = judge(model, lambda x: nn.functional.batch_norm(x, None, None, training=True))
-    assert "buffer 0.running_mean is left alone, eager changes it" in result.why
-
-
-class Counter(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.past: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.past.append(x)
-        return torch.stack(self.past).sum(0)
-
-
-def test_state_in_attributes_is_named_and_refused(judge: Judge) -> None:
-    model = Counter()
-    result = judge(model, model)
-    assert not result.passed
-    assert result.why.startswith("the model keeps state between calls (past)")
-
-
-def test_dropout_passes_only_with_the_same_random_numbers(judge: Judge, tmp_path: Path) -> None:
-    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).train()
-    kept = make_reference(Job(model), THREE, tmp_path)
-    assert kept.stochastic
-    assert kept.seeded
-    assert kept.kind == "eager"
-    assert judge(model, model).passed
-
-    def other_numbers(x: Tensor) -> Tensor:
-        torch.rand(1)
-        return model(x)
-
-    result = judge(model, other_numbers)
-    assert not result.passed
-    assert result.why.endswith("draws other random numbers than eager: call model.eval()")
-
-
-def test_randomness_that_no_seed_reaches_is_refused(judge: Judge) -> None:
-    generator = torch.Generator().manual_seed(0)
-    model = Function(lambda x: x + torch.rand(x.shape, generator=generator))
-    result = judge(model, model)
-    assert not result.passed
-    assert result.why.startswith("the model is stochastic")
-    assert result.why.endswith("call model.eval() or seed it")
-
-
-def test_the_callers_random_state_is_left_alone(judge: Judge) -> None:
-    model = nn.Dropout(0.5).train()
-    before = torch.get_rng_state()
-    judge(model, model)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-# ---- the reference -------------------------------------------------------------------------------------------------
-
-
-def test_a_case_on_which_eager_raises_is_dropped_and_noted(tmp_path: Path) -> None:
-    model = mlp()
-    cases = [*THREE, Case("batch 1", Call((torch.zeros(1, 3),), {}))]
-    kept = make_reference(Job(model), cases, tmp_path)
-    assert kept.cases == ("seed 0", "seed 1", "seed 2")
-    assert any(note.startswith("case 'batch 1' dropped: eager raises RuntimeError: ") for note in kept.notes)
-    assert check(model, Job(model), cases, tmp_path, kept).passed
-
-
-def test_a_model_that_never_runs_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the model raises on every input"):
-        make_reference(Job(nn.Linear(3, 3)), THREE, tmp_path)
-
-
-def test_without_double_precision_eager_is_the_reference(judge: Judge) -> None:
-    class Single(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(8, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.linear(x.float())  # float inputs meet double weights
-
-    model = Single()
-    result = judge(model, model)
-    assert result.passed
-    assert result.reference == "eager"
-    assert any(note.startswith("no float64 reference for case 'seed 0': RuntimeError") for note in result.notes)
-    assert judge(model, lambda x: model(x) * (1 + 1e-6)).passed
-    assert not judge(model, lambda x: model(x) * 1.001).passed
-
-
-def test_a_model_too_large_for_a_double_copy_is_noted(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "MEMORY_SHARE", 0.0)
-    model = mlp()
-    result = judge(model, model)
-    assert result.reference == "eager"
-    assert any("too large for the free memory" in note for note in result.notes)
-
-
-def test_the_double_copy_leaves_the_model_alone(tmp_path: Path) -> None:
-    model = mlp()
-    model.scale = torch.ones(1)  # a tensor that is no buffer must be double in the copy too
-    weights = [parameter.clone() for parameter in model.parameters()]
-    assert make_reference(Job(model), THREE, tmp_path).kind == "float64"
-    assert all(torch.equal(old, new) for old, new in zip(weights, model.parameters(), strict=True))
-
-
-def test_inputs_that_differ_from_the_references_are_told(tmp_path: Path) -> None:
-    model = mlp()
-    kept = make_reference(Job(model), THREE, tmp_path)
-    others = [Case(case.name, Call((case.call.args[0] + 1,), {})) for case in THREE]
-    assert "equal seeds must give equal inputs" in check(model, Job(model), others, tmp_path, kept).why
-
-
-def test_an_exception_names_the_case_and_its_type(judge: Judge) -> None:
-    def broken(x: Tensor) -> Tensor:
-        raise ValueError("no kernel\nsecond line")
-
-    assert judge(mlp(), broken).why == "raises ValueError: no kernel (case seed 0)"
-
-
-def test_a_reference_read_back_elsewhere_gives_the_same_check(tmp_path: Path) -> None:
-    model = mlp()
-    kept = make_reference(Job(model), THREE, tmp_path)
-    travelled = msgspec.json.decode(msgspec.json.encode(kept), type=Reference)
-    assert check(model, Job(model), THREE, tmp_path, travelled) == check(model, Job(model), THREE, tmp_path, kept)
 
 
 # ---- property ------------------------------------------------------------------------------------------------------
@@ -541,7 +223,7 @@ def test_eager_always_agrees_with_itself(
     scale: float,
 ) -> None:
     torch.manual_seed(seed)
-    layers = [layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.Tanh())]
+    layers = [layer for i, o in itertools.pairwise(widths) for layer in (nn.Linear(i, o), nn.Tanh())]
     model = nn.Sequential(*layers).to(dtype)
     cases = on(*(numbers(batch, widths[0], seed=seed + i, dtype=dtype) * scale for i in range(2)))
     folder = tmp_path_factory.mktemp("reference")
