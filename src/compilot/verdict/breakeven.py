@@ -19,7 +19,7 @@ def total_time_s(n_calls: int, first_s: float, per_call_s: float) -> float:
 def break_even(
     eager_s: float, candidate_s: float, cold_s: float | None, warm_s: float | None, eager_first_s: float
 ) -> BreakEven:
-    """Calls until the candidate's total is no more than eager's, from a cold and a warm start; None: never or unknown."""
+    """Calls until the candidate has caught up with eager after a cold and a warm start; None: never, or unknown."""
     saving = eager_s - candidate_s
     return BreakEven(cold_calls=_calls(cold_s, eager_first_s, saving), warm_calls=_calls(warm_s, eager_first_s, saving))
 

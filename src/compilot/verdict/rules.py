@@ -1,7 +1,7 @@
 """One small rule per objective: whom to choose, and why.
 
 In: a Field. Out: a Choice, whose contender is None when eager is to be kept. Covered: latency and throughput, a horizon
-of calls, p99, start-up, memory. Not covered: reading trials and races (contenders.py), doubts and break-even (decide.py).
+of calls, p99, start-up, memory. Not covered: reading trials and races (contenders.py), doubts (decide.py).
 No rule but memory's ever chooses a candidate that was not shown faster than eager; memory's never one shown slower.
 """
 
