@@ -113,7 +113,8 @@ class Steps:
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
         codes: list[str] = []
         guard = self._guard()
-        same_as, files = None, ()
+        same_as: str | None = None
+        files: tuple[ArtifactFile, ...] = ()
         try:
             with trace.generated_code(self._watch(codes, request.known_code)):
                 files = self._make(guard)

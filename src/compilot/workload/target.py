@@ -139,7 +139,8 @@ def _find(module: ModuleType, place: Place) -> Callable[[], Any]:
         raise TargetError(f"'{place.factory}' in {place.module} is a model, not a function; write one to {_RETURNS}.")
     if not callable(found):
         kind = type(found).__name__
-        raise TargetError(f"'{place.factory}' in {place.module} is a {kind}, not a function; write one to {_RETURNS}.")
+        what = f"'{place.factory}' in {place.module} is of type {kind}"
+        raise TargetError(f"{what}, not a function; write one to {_RETURNS}.")
     return found  # type: ignore[no-any-return]
 
 

@@ -84,6 +84,12 @@ class Workload:
         """A call made from a seed: by the user's function, or else a variation of the first example."""
         return vary(self.call, seed) if self._inputs is None else as_call(self._inputs(seed))
 
+    def samples_per_call(self) -> int | None:
+        """Size of the batch dimension, where all tensor inputs of the first example agree on one; for throughput."""
+        tensors = [leaf.value for leaf in call_leaves(self.call) if is_tensor(leaf.value) and leaf.value.dim()]
+        sizes = {int(tensor.shape[0]) for tensor in tensors}
+        return sizes.pop() if len(sizes) == 1 else None
+
     def unit(self, fn: Callable[..., Any]) -> Unit:
         """The unit of work with fn in the model's place."""
         return Unit(fn, self.examples, self.model, self.grad)

@@ -1,0 +1,85 @@
+"""CSV, JSON and the table say the same thing, each in its own way."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from compilot.report import as_json, read_run, write_csv
+from compilot.report.terminal import summary, usage
+
+
+def printed(run_dir: Path, plan: Any, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(summary(read_run(run_dir), plan, width=width))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_csv_has_one_line_per_candidate(run_dir: Path) -> None:
+    path = write_csv(run_dir)
+    with path.open(newline="") as file:
+        found = {row["candidate"]: row for row in csv.DictReader(file)}
+    assert path == run_dir / "trials.csv"
+    assert len(found) == 5
+    assert float(found["inductor"]["cold_s"]) == 6.0
+    assert found["inductor"]["p99_ms"] == "n/a (needs 660 calls)"
+    assert found["inductor cpp_wrapper"]["p99_ms"] == ""
+
+
+def test_csv_is_replaced_whole_and_leaves_no_other_file(run_dir: Path) -> None:
+    before = set(run_dir.iterdir())
+    write_csv(run_dir)
+    write_csv(run_dir)
+    assert set(run_dir.iterdir()) - before == {run_dir / "trials.csv"}
+
+
+def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
+    document = json.loads(json.dumps(as_json(run_dir), allow_nan=False))
+    assert document["verdict"]["decision"] == "use"
+    assert document["sentence"].startswith("2.00x faster than eager")
+    assert [row["candidate"] for row in document["rows"]][0] == "eager"
+    assert document["plan"]["entries"][0]["candidate"]["label"] == "inductor freezing"
+    assert document["findings"][0]["kind"] == "train-mode"
+
+
+def test_json_of_an_unfinished_run_has_no_plan(small_run: Any, tmp_path: Path) -> None:
+    document = as_json(small_run.write(tmp_path / "cut", finished=False))
+    assert document["plan"] is None
+    assert document["verdict"] is None
+    assert "before a verdict" in document["sentence"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_table_fits_and_cuts_no_number(run_dir: Path, small_run: Any, width: int) -> None:
+    text = printed(run_dir, small_run.plan, width)
+    assert all(len(line) <= width for line in text.splitlines())
+    winner = next(line for line in text.splitlines() if line.startswith("►"))
+    for number in ("9.00", "1.99x [1.97-2.00]", "512"):
+        assert number in winner
+    assert "…" not in text
+    assert "needs 130 calls" in text
+
+
+def test_table_explains_the_tilde(small_run: Any, tmp_path: Path) -> None:
+    text = printed(small_run.write(tmp_path / "cut", finished=False), None, 100)
+    assert "~2.00x" in text
+    assert "not a proof" in text
+
+
+def test_sentence_and_yardstick_follow_the_table(run_dir: Path, small_run: Any) -> None:
+    text = printed(run_dir, small_run.plan, 140)
+    assert "inductor freezing: 2.00x faster than eager" in text
+    assert "Against plain torch.compile: 1.59x faster" in text
+
+
+def test_usage_can_be_pasted(small_run: Any) -> None:
+    lines = usage(small_run.plan, Path("runs/a/plan.json")).splitlines()
+    assert lines[1].strip() == "import compilot"
+    assert lines[2].strip().startswith('fast = compilot.compile(model, "runs/a/plan.json")')
+    compile("\n".join(line.strip() for line in lines[1:]), "usage", "exec")

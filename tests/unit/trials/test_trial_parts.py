@@ -1,0 +1,92 @@
+"""The small pure parts of trials: what counts as a compiler run, how a busy machine is described, room for workers."""
+
+from pathlib import Path
+
+import pytest
+
+from compilot import errors
+from compilot.records import State
+from compilot.trials.audit import is_compiler_run
+from compilot.trials.child import last_lines
+from compilot.trials.limits import Limits, affordable_workers, worker_env
+from compilot.trials.load import describe
+from compilot.trials.protocol import Failed, Quit, TimeBatch, decode_request
+from compilot.trials.replies import raise_user_error
+from compilot.trials.worker import first_cause
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("command", "counts"),
+    [
+        (["g++", "a.cpp", "-shared", "-o", "a.so"], True),
+        (["/usr/bin/clang++-17", "a.cpp", "-o", "a.so"], True),
+        (["g++", "--version"], False),
+        (["g++", "-E", "-P", "-o", "header.i"], False),
+        (["openssl", "sha512", "-o", "x"], False),
+        ([], False),
+    ],
+)
+def test_only_commands_that_compile_count_as_compiler_runs(command: list[str], counts: bool):
+    assert is_compiler_run(command) is counts
+
+
+def test_a_quiet_machine_is_described_by_nothing():
+    assert describe(wall_s=10.0, others_s=1.0, steal_s=0.1) == ""
+
+
+def test_a_busy_machine_is_described_in_words():
+    assert describe(wall_s=10.0, others_s=8.3, steal_s=0.0) == "other processes used 83% of a core"
+    assert "hypervisor took 20% of a core" in describe(wall_s=10.0, others_s=0.0, steal_s=2.0)
+
+
+def test_a_model_larger_than_half_the_memory_gets_two_workers_and_no_more():
+    assert affordable_workers(rss_bytes=14 * GIB, available_bytes=24 * GIB) == 2
+    assert affordable_workers(rss_bytes=1 * GIB, available_bytes=24 * GIB) == 19
+
+
+def test_a_cap_shortens_every_step_of_a_trial_but_not_eagers_own():
+    limits = Limits().capped(30.0)
+    assert (limits.build_s, limits.check_s) == (30.0, 30.0)
+    assert limits.inspect_s == Limits().inspect_s
+
+
+def test_a_worker_has_a_compile_cache_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("TORCH_CACHING_PRECOMPILE", "1")
+    env = worker_env(tmp_path)
+    assert env["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "inductor")
+    assert "TORCH_CACHING_PRECOMPILE" not in env
+
+
+def test_a_users_error_in_the_worker_is_the_same_error_in_the_parent():
+    reply = Failed(id=1, state=State.INFEASIBLE, reason="no factory 'f'", error="TargetError")
+    with pytest.raises(errors.TargetError, match="no factory 'f'"):
+        raise_user_error(reply)
+
+
+def test_anything_else_that_stops_eager_is_a_problem_of_the_environment():
+    with pytest.raises(errors.EnvironmentProblem, match="cannot be run: ValueError: bad"):
+        raise_user_error(Failed(id=1, state=State.INFEASIBLE, reason="ValueError: bad"))
+
+
+def test_the_first_cause_is_told_not_the_wrapping():
+    try:
+        try:
+            raise ValueError("the real reason\nand a second line")
+        except ValueError as inner:
+            raise RuntimeError("wrapped") from inner
+    except RuntimeError as outer:
+        assert first_cause(outer) == "ValueError: the real reason"
+
+
+def test_last_words_are_the_last_lines_that_say_something(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text("one\n\ntwo\n  three  \n\n")
+    assert last_lines(log, 2) == "two | three"
+    assert last_lines(tmp_path / "missing") == ""
+
+
+def test_requests_survive_the_pipe():
+    assert decode_request(b'{"type":"TimeBatch","id":7}') == TimeBatch(id=7)
+    assert decode_request(b'{"type":"Quit","id":0}') == Quit(id=0)

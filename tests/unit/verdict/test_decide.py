@@ -1,0 +1,218 @@
+"""Who replaces eager, under each objective, and why not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from verdict_fakes import EAGER, candidate, eager_trial, race, trial
+
+from compilot.records import Decision, Measurement, Objective, State, WarmUp
+from compilot.verdict import decide
+
+QUICK, SLOW_START, MEDIOCRE = candidate("default"), candidate("max-autotune"), candidate("cpp-wrapper")
+
+
+def warm(cold_s: float, **measured: object) -> Measurement:
+    return Measurement(cold_s=cold_s, cold_cache=False, **measured)  # type: ignore[arg-type]
+
+
+def test_the_fastest_is_used_with_its_figures() -> None:
+    verdict = decide([eager_trial(), trial(QUICK), trial(MEDIOCRE)], race({QUICK.id: 1.93, MEDIOCRE.id: 1.2}))
+    assert (verdict.decision, verdict.chosen_id) == (Decision.USE, QUICK.id)
+    assert verdict.because.startswith("default: 1.93x faster than eager (95 % 1.9")
+    assert verdict.break_even is not None
+    assert verdict.break_even.cold_calls == pytest.approx(5.0 / (0.010 - 0.010 / 1.93), rel=0.05)
+    assert {c.candidate_id for c in verdict.comparisons} == {QUICK.id, MEDIOCRE.id}
+
+
+def test_among_equals_the_one_that_starts_cheapest() -> None:
+    trials = [eager_trial(), trial(SLOW_START, cold_s=60.0), trial(QUICK, cold_s=5.0)]
+    verdict = decide(trials, race({SLOW_START.id: 1.505, QUICK.id: 1.5}))
+    assert verdict.chosen_id == QUICK.id
+    assert "no difference from max-autotune shown" in verdict.because
+    assert "starts in 5.0 s" in verdict.because
+
+
+def test_a_shown_difference_beats_a_cheap_start() -> None:
+    trials = [eager_trial(), trial(SLOW_START, cold_s=60.0), trial(QUICK, cold_s=5.0)]
+    assert decide(trials, race({SLOW_START.id: 1.8, QUICK.id: 1.5})).chosen_id == SLOW_START.id
+
+
+def test_eager_is_kept_when_the_best_is_within_the_noise() -> None:
+    verdict = decide([eager_trial(), trial(QUICK)], race({QUICK.id: 1.02}, scatter=0.1))
+    assert (verdict.decision, verdict.chosen_id) == (Decision.KEEP_EAGER, EAGER.id)
+    assert "best candidate default: " in verdict.because
+    assert "% noise" in verdict.because
+    assert verdict.break_even is None
+
+
+def test_eager_is_kept_when_all_are_slower() -> None:
+    assert "10.0 % slower than eager" in decide([eager_trial(), trial(QUICK)], race({QUICK.id: 0.9})).because.replace(
+        "9.9", "10.0"
+    ).replace("10.1", "10.0")
+
+
+@pytest.mark.parametrize(
+    ("trials", "because"),
+    [
+        ([eager_trial()], "no candidate was tried"),
+        (
+            [eager_trial(), trial(QUICK, state=State.CRASHED), trial(MEDIOCRE, state=State.WRONG)],
+            "no candidate could be used: 1 crashed, 1 wrong",
+        ),
+        ([eager_trial(), trial(QUICK)], "1 candidates passed their checks, but none was confirmed"),
+    ],
+)
+def test_eager_is_kept_when_there_is_nothing_to_choose(trials: list, because: str) -> None:
+    verdict = decide(trials, None)
+    assert (verdict.decision, verdict.chosen_id) == (Decision.KEEP_EAGER, EAGER.id)
+    assert verdict.because.startswith(because)
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_what_cannot_be_computed_is_never_a_win(objective: Objective) -> None:
+    trials = [eager_trial(peak_rss_bytes=2**30), trial(QUICK, peak_rss_bytes=2**20)]
+    for broken in (race({QUICK.id: 3.0}, pairs=3), race({QUICK.id: 3.0}, processes=0)):
+        assert decide(trials, broken, objective=objective).decision is Decision.KEEP_EAGER
+
+
+def test_doubts_are_printed_with_the_decision() -> None:
+    unsteady = trial(QUICK, warm_up=WarmUp(calls=3, wall_s=1.0, steady=False))
+    verdict = decide([eager_trial(), unsteady], race({QUICK.id: 2.0}, load="another process used 83 % of a core"))
+    assert verdict.decision is Decision.USE
+    assert verdict.because.endswith("; doubts: unsteady, another process used 83 % of a core")
+
+
+# ---- horizon -------------------------------------------------------------------------------------------------------
+
+
+def test_a_short_life_keeps_eager_and_a_long_one_pays_for_the_compile() -> None:
+    trials = [eager_trial(), trial(QUICK, cold_s=5.0), trial(SLOW_START, cold_s=60.0)]
+    final = race({QUICK.id: 1.5, SLOW_START.id: 2.0})
+    short, middle, long = (decide(trials, final, horizon_calls=n) for n in (100, 5_000, 1_000_000))
+    assert short.decision is Decision.KEEP_EAGER
+    assert "over 100 calls" in short.because
+    assert "pays back after" in short.because
+    assert middle.chosen_id == QUICK.id
+    assert "in total against eager's" in middle.because
+    assert long.chosen_id == SLOW_START.id
+
+
+def test_a_horizon_never_buys_what_was_not_shown_faster() -> None:
+    free = trial(QUICK, cold_s=0.0)
+    assert (
+        decide([eager_trial(cold_s=9.0), free], race({QUICK.id: 1.0}), horizon_calls=2).decision is Decision.KEEP_EAGER
+    )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.tuples(st.floats(0.7, 3.0), st.floats(0.01, 100.0)), min_size=1, max_size=3),
+    st.lists(st.integers(1, 10**6), min_size=2, max_size=5),
+)
+def test_a_longer_horizon_never_picks_a_slower_plan(plans: list[tuple[float, float]], horizons: list[int]) -> None:
+    names = [candidate(f"plan {i}") for i in range(len(plans))]
+    trials = [eager_trial(), *(trial(who, cold_s=cold) for who, (_, cold) in zip(names, plans, strict=True))]
+    final = race({who.id: ratio for who, (ratio, _) in zip(names, plans, strict=True)}, pairs=10)
+    verdicts = [decide(trials, final, horizon_calls=calls) for calls in sorted(horizons)]
+    ratio = {EAGER.id: 1.0} | {c.candidate_id: c.ratio for c in verdicts[0].comparisons}
+    picked = [ratio[verdict.chosen_id] for verdict in verdicts]
+    assert picked == sorted(picked)
+
+
+# ---- the other objectives ------------------------------------------------------------------------------------------
+
+
+def test_throughput_is_judged_like_latency() -> None:
+    trials, final = [eager_trial(), trial(QUICK)], race({QUICK.id: 1.5})
+    assert decide(trials, final, objective=Objective.THROUGHPUT) == decide(trials, final)
+
+
+def test_p99_chooses_the_best_tail_among_the_faster() -> None:
+    calm, jumpy = (0.006,) * 700, (0.005,) * 680 + (0.050,) * 20
+    trials = [eager_trial(call_s=(0.010,) * 700), trial(QUICK, call_s=jumpy), trial(MEDIOCRE, call_s=calm)]
+    final = race({QUICK.id: 2.0, MEDIOCRE.id: 1.6})
+    assert decide(trials, final).chosen_id == QUICK.id
+    verdict = decide(trials, final, objective=Objective.P99)
+    assert verdict.chosen_id == MEDIOCRE.id
+    assert "p99 6.0 ms against eager's 0.01 s" in verdict.because
+
+
+def test_p99_keeps_eager_when_only_the_median_is_better() -> None:
+    trials = [eager_trial(call_s=(0.010,) * 700), trial(QUICK, call_s=(0.005,) * 680 + (0.050,) * 20)]
+    verdict = decide(trials, race({QUICK.id: 2.0}), objective=Objective.P99)
+    assert verdict.decision is Decision.KEEP_EAGER
+    assert "but p99 0.05 s" in verdict.because
+
+
+def test_p99_from_too_few_calls_falls_back_to_latency_and_says_so() -> None:
+    trials = [eager_trial(call_s=(0.01,) * 100), trial(QUICK, call_s=(0.005,) * 100)]
+    verdict = decide(trials, race({QUICK.id: 2.0}), objective=Objective.P99)
+    assert verdict.chosen_id == QUICK.id
+    assert "judged by the median: p99 needs 660 calls" in verdict.because
+
+
+def test_startup_chooses_the_quickest_warm_start_among_the_faster() -> None:
+    trials = [eager_trial(), trial(QUICK, cold_s=5.0), trial(SLOW_START, cold_s=60.0), trial(MEDIOCRE, cold_s=0.01)]
+    verdict = decide(
+        trials,
+        race({QUICK.id: 2.0, SLOW_START.id: 2.0, MEDIOCRE.id: 1.0}),
+        objective=Objective.STARTUP,
+        warm_starts={QUICK.id: warm(4.0), SLOW_START.id: warm(0.5), MEDIOCRE.id: warm(0.01)},
+    )
+    assert verdict.chosen_id == SLOW_START.id
+    assert "first call 0.50 s with kept artifacts" in verdict.because
+
+
+def test_memory_chooses_the_smallest_that_is_not_slower() -> None:
+    small, large = {"peak_rss_bytes": 500 * 2**20}, {"peak_rss_bytes": 900 * 2**20}
+    trials = [eager_trial(**large), trial(QUICK, **small), trial(SLOW_START, peak_rss_bytes=100 * 2**20)]
+    final = race({QUICK.id: 1.0, SLOW_START.id: 0.7})
+    verdict = decide(trials, final, objective=Objective.MEMORY)
+    assert verdict.chosen_id == QUICK.id
+    assert "peak memory 500 MiB against eager's 900 MiB" in verdict.because
+
+
+def test_memory_keeps_eager_for_less_than_the_noise_of_memory() -> None:
+    trials = [eager_trial(peak_rss_bytes=1000), trial(QUICK, peak_rss_bytes=990)]
+    assert decide(trials, race({QUICK.id: 2.0}), objective=Objective.MEMORY).decision is Decision.KEEP_EAGER
+
+
+# ---- for every objective -------------------------------------------------------------------------------------------
+
+states = st.sampled_from(list(State))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(st.floats(0.5, 3.0), states), min_size=1, max_size=4),
+    st.sampled_from(list(Objective)),
+    st.none() | st.integers(1, 10**6),
+)
+def test_only_what_is_ok_and_not_slower_is_ever_used(
+    plans: list[tuple[float, State]], objective: Objective, horizon: int | None
+) -> None:
+    names = [candidate(f"plan {i}") for i in range(len(plans))]
+    measured = {"peak_rss_bytes": 1000, "call_s": (0.001,) * 700}
+    trials = [
+        eager_trial(peak_rss_bytes=2000, call_s=(0.01,) * 700),
+        *(trial(who, state=state, **measured) for who, (_, state) in zip(names, plans, strict=True) if state),
+    ]
+    final = race({who.id: ratio for who, (ratio, _) in zip(names, plans, strict=True)}, pairs=10)
+    verdict = decide(trials, final, objective=objective, horizon_calls=horizon)
+    able = {who.id for who, (_, state) in zip(names, plans, strict=True) if state is State.OK}
+    outcomes = {c.candidate_id: str(c.outcome) for c in verdict.comparisons}
+    assert verdict.because
+    assert set(outcomes) <= able
+    if verdict.decision is Decision.USE:
+        assert verdict.chosen_id in able
+        assert outcomes[verdict.chosen_id] in ("faster", "no-difference" if objective is Objective.MEMORY else "faster")
+    else:
+        assert verdict.chosen_id == EAGER.id
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = decide([eager_trial(), trial(QUICK)], race({QUICK.id: 2.0}))
+    assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict

@@ -1,0 +1,46 @@
+"""Who goes from the screening into the final."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from verdict_fakes import EAGER, candidate, eager_trial, trial
+
+from compilot.records import State, Trial
+from compilot.verdict import choose_finalists
+
+
+def screened(name: str, ratio: float, *, pairs: int = 20, state: State = State.OK) -> Trial:
+    rng = np.random.default_rng(len(name))
+    times = np.exp(rng.normal(0.0, 0.02, (pairs, 2))) * [1.0, 1.0 / ratio]
+    return msgspec.structs.replace(trial(candidate(name), state=state), screening=tuple(map(tuple, times.tolist())))
+
+
+def names(ids: list[str], trials: list[Trial]) -> list[str]:
+    return [next(t.candidate.label for t in trials if t.candidate.id == who) for who in ids]
+
+
+def test_the_best_few_go_through_best_first() -> None:
+    trials = [eager_trial(), screened("a", 1.2), screened("b", 2.0), screened("c", 1.5), screened("d", 1.1)]
+    assert names(choose_finalists(trials), trials) == ["b", "c", "a"]
+    assert names(choose_finalists(trials, limit=1), trials) == ["b"]
+
+
+def test_the_clearly_slower_stay_out_but_the_best_always_goes() -> None:
+    trials = [eager_trial(), screened("a", 0.5), screened("b", 1.0), screened("c", 0.7)]
+    assert names(choose_finalists(trials), trials) == ["b"]
+    slower = [eager_trial(), screened("a", 0.5), screened("c", 0.7)]
+    assert names(choose_finalists(slower), slower) == ["c"]
+
+
+def test_failed_ones_eager_and_the_same_program_twice_stay_out() -> None:
+    twin = msgspec.structs.replace(screened("twin", 3.0), same_as=candidate("a").id)
+    trials = [eager_trial(), screened("bad", 3.0, state=State.WRONG), twin, screened("a", 1.1)]
+    assert names(choose_finalists(trials), trials) == ["a"]
+    assert choose_finalists([eager_trial()]) == []
+    assert EAGER.id not in choose_finalists(trials)
+
+
+def test_a_candidate_without_screening_ranks_as_no_faster_than_eager() -> None:
+    trials = [trial(candidate("unknown")), screened("a", 1.5), screened("c", 0.7)]
+    assert names(choose_finalists(trials), trials) == ["a", "unknown"]

@@ -1,0 +1,155 @@
+"""From a verdict to a plan, and the sentence that goes with it."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from verdict_fakes import candidate, eager_trial, race, trial
+
+from compilot.records import (
+    Candidate,
+    Fingerprint,
+    MachineFingerprint,
+    Measurement,
+    ModelFingerprint,
+    Outcome,
+    Plan,
+    ProcessSettings,
+    Race,
+    RunHeader,
+    Settings,
+    State,
+    Trial,
+    WorkloadRef,
+)
+from compilot.verdict import decide, honest_sentence, make_plan
+from compilot.verdict.plan import cpu_name
+
+BEST, PLAIN = candidate("freezing"), candidate("default")
+MACHINE = MachineFingerprint(
+    torch="2.13.0",
+    python="3.11",
+    platform="Linux-x86_64",
+    glibc="2.36",
+    cpu_model="Intel(R) Xeon(R) Processor @ 2.10GHz",
+    cpu_isa=("avx", "avx2", "avx512f"),
+    cores=2,
+    threads=2,
+)
+MODEL = ModelFingerprint(
+    class_name="Net",
+    source_sha256="s",
+    structure_sha256="t",
+    parameters_sha256="p",
+    parameter_count=1,
+    parameter_bytes=4,
+)
+HEADER = RunHeader(
+    schema=1,
+    compilot="0.1",
+    created="2026-01-01T00:00:00Z",
+    workload=WorkloadRef(label="Net"),
+    fingerprint=Fingerprint(machine=MACHINE, model=MODEL),
+    budget_s=60.0,
+)
+
+
+def planned(trials: list[Trial], final: Race | None, *, plain: str | None = PLAIN.id, aa: float | None = None) -> Plan:
+    warm = {BEST.id: Measurement(cold_s=5.1, cold_cache=False)}
+    verdict = decide(trials, final, warm_starts=warm)
+    return make_plan(
+        verdict,
+        trials,
+        final,
+        HEADER,
+        warm,
+        plain_compile_id=plain,
+        aa=aa,
+        created="2026-01-02T00:00:00Z",
+        version="0.2",
+    )
+
+
+def story() -> tuple[list[Trial], Race]:
+    trials = [
+        eager_trial(),
+        trial(BEST, cold_s=11.5, peak_rss_bytes=77),
+        trial(PLAIN),
+        trial(candidate("x"), state=State.CRASHED),
+        trial(candidate("y"), state=State.PRUNED),
+    ]
+    return trials, race({BEST.id: 1.93, PLAIN.id: 1.4}, pairs=80)
+
+
+def test_a_plan_carries_the_evidence() -> None:
+    plan = planned(*story())
+    (entry,) = plan.entries
+    evidence = entry.evidence
+    assert entry.candidate == BEST
+    assert evidence.versus_eager is not None
+    assert evidence.versus_compile is not None
+    assert evidence.versus_compile.outcome is Outcome.FASTER
+    assert evidence.versus_compile.ratio == pytest.approx(1.93 / 1.4, rel=0.01)
+    assert (evidence.cold_s, evidence.warm_s, evidence.peak_rss_bytes) == (11.5, 5.1, 77)
+    assert evidence.eager_p50_s is not None
+    assert evidence.p50_s == pytest.approx(evidence.eager_p50_s / 1.93, rel=0.02)
+    assert evidence.candidates_tried == 3
+    assert (plan.compilot, plan.created) == ("0.2", "2026-01-02T00:00:00Z")
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+
+
+def test_the_honest_sentence() -> None:
+    sentence = planned(*story(), aa=0.008).entries[0].sentence
+    assert re.fullmatch(
+        r"1\.93x faster than eager \(95 % 1\.9\d-1\.9\d; 3 processes x 80 pairs, 2 threads, Intel Xeon AVX-512, "
+        r"torch 2\.13\.0\); first call 11\.5 s cold, 5\.1 s with kept artifacts; pays back after 2\d\d\d calls "
+        r"\(1\d\d\d with kept artifacts\); A/A noise 0\.8 %; 3 candidates tried\.",
+        sentence,
+    ), sentence
+
+
+def test_the_sentence_names_doubts_and_the_plans_own_threads() -> None:
+    one_thread = Candidate(settings=Settings(), process=ProcessSettings(threads=1), label="1 thread", rationale="test")
+    trials = [eager_trial(), trial(one_thread)]
+    sentence = planned(trials, race({one_thread.id: 1.5}, processes=1, load="busy")).entries[0].sentence
+    assert "1 process x 40 pairs, 1 thread," in sentence
+    assert "; one process; busy; " in sentence
+
+
+def test_plain_compile_is_compared_only_where_it_raced_and_is_another_plan() -> None:
+    trials, final = story()
+    for plain in (None, BEST.id, "not raced"):
+        assert planned(trials, final, plain=plain).entries[0].evidence.versus_compile is None
+
+
+def test_keeping_eager_makes_a_plan_without_entries_but_with_a_reason() -> None:
+    for plan in (planned([eager_trial()], None), planned([eager_trial(), trial(BEST)], race({BEST.id: 1.0}))):
+        assert plan.entries == ()
+        assert plan.because
+
+
+def test_an_ok_trial_without_a_guard_is_our_bug() -> None:
+    trials, final = story()
+    bare = [msgspec.structs.replace(t, guard=None) for t in trials]
+    with pytest.raises(ValueError, match="no guard"):
+        planned(bare, final)
+
+
+def test_a_result_that_was_not_compared_says_so() -> None:
+    evidence = msgspec.structs.replace(planned(*story()).entries[0].evidence, versus_eager=None)
+    assert honest_sentence(evidence, MACHINE).startswith("not compared with eager")
+
+
+@pytest.mark.parametrize(
+    ("model", "isa", "name"),
+    [
+        ("AMD EPYC 7B13", ("avx", "avx2"), "AMD EPYC 7B13 AVX2"),
+        ("Intel(R) Core(TM) i7 CPU @ 3GHz", (), "Intel Core i7"),
+        ("", (), "unknown CPU"),
+        ("Neoverse-V1", ("neon", "sve"), "Neoverse-V1 SVE"),
+    ],
+)
+def test_cpu_names_are_short(model: str, isa: tuple[str, ...], name: str) -> None:
+    assert cpu_name(msgspec.structs.replace(MACHINE, cpu_model=model, cpu_isa=isa)) == name

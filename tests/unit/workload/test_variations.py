@@ -1,0 +1,178 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from compilot._tree import Call
+from compilot.workload import Workload
+from compilot.workload.variations import Case, cases
+
+
+class Takes(nn.Module):
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return x
+
+
+def by_name(*args: Any, **kwargs: Any) -> dict[str, Case]:
+    found = cases(Workload(Takes().eval(), *args, **kwargs))
+    names = [case.name for case in found]
+    assert len(set(names)) == len(names)
+    return {case.name: case for case in found}
+
+
+def first(case: Case) -> torch.Tensor:
+    value = case.call.args[0]
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def test_floats_get_seeds_and_edges() -> None:
+    found = by_name(torch.randn(4, 8))
+    assert list(found) == ["seed 1", "seed 2", "seed 3", "zeros", "large", "tiny", "nan", "inf"]
+    assert [name for name, case in found.items() if case.special] == ["nan", "inf"]
+    assert first(found["zeros"]).abs().max() == 0
+    assert first(found["large"]).abs().max() > 1000
+    assert 0 < first(found["tiny"]).abs().max() < 1e-29
+    assert first(found["nan"]).isnan().sum() == 2
+    assert sorted(first(found["inf"])[first(found["inf"]).isinf()].tolist()) == [-math.inf, math.inf]
+
+
+def test_seeds_differ_and_repeat() -> None:
+    x = torch.randn(64)
+    once, again = by_name(x), by_name(x)
+    assert all(torch.equal(first(once[n]), first(again[n])) for n in ("seed 1", "seed 2", "seed 3"))
+    assert not torch.equal(first(once["seed 1"]), first(once["seed 2"]))
+
+
+def test_two_inputs_get_different_numbers() -> None:
+    x = torch.randn(64)
+    args = by_name((x, x.clone()))["seed 1"].call.args
+    assert not torch.equal(args[0], args[1])
+
+
+def test_one_tensor_given_twice_stays_one() -> None:
+    x = torch.randn(4)
+    args = by_name((x, x))["seed 1"].call.args
+    assert args[0] is args[1]
+
+
+def test_floats_keep_the_examples_scale() -> None:
+    values = first(by_name(torch.randn(4096) * 50 + 7)["seed 1"])
+    assert abs(values.mean() - 7) < 5
+    assert 40 < values.std() < 60
+
+
+def test_constants_stay_constant() -> None:
+    assert set(first(by_name(torch.full((5,), 2.5))["seed 1"]).tolist()) == {2.5}
+
+
+def test_integers_stay_within_the_examples_range() -> None:
+    found = by_name(torch.tensor([3, 17, 9] * 50))
+    assert list(found) == ["seed 1", "seed 2", "seed 3"]
+    values = first(found["seed 1"])
+    assert values.dtype == torch.int64
+    assert (int(values.min()), int(values.max())) == (3, 17)
+
+
+def test_integers_become_zero_only_where_zero_is_among_them() -> None:
+    assert first(by_name(torch.tensor([0, 5]))["zeros"]).tolist() == [0, 0]
+    mixed = by_name((torch.randn(2), torch.tensor([4, 5])))
+    assert mixed["zeros"].call.args[1].tolist() == [4, 5]
+
+
+@pytest.mark.parametrize("mask", [torch.tensor([1, 1, 0]), torch.tensor([True, False, True])])
+def test_masks_are_kept(mask: torch.Tensor) -> None:
+    found = by_name((torch.randn(3), mask))
+    assert all(torch.equal(case.call.args[1], mask) for case in found.values())
+
+
+def test_cases_own_their_memory() -> None:
+    x, mask = torch.randn(3), torch.tensor([True, False, True])
+    for case in by_name((x, mask)).values():
+        pointers = {tensor.data_ptr() for tensor in case.call.args}
+        assert not pointers & {x.data_ptr(), mask.data_ptr()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_every_float_dtype_has_edges(dtype: torch.dtype) -> None:
+    found = by_name(torch.randn(8).to(dtype))
+    assert {first(case).dtype for case in found.values()} == {dtype}
+    assert first(found["large"]).isfinite().all()
+    assert first(found["tiny"]).abs().max() > 0
+
+
+def test_strides_and_requires_grad_are_kept() -> None:
+    image = torch.randn(2, 3, 4, 4).to(memory_format=torch.channels_last).requires_grad_()
+    wide = torch.randn(4, 1).expand(4, 6)
+    sliced = torch.randn(6, 10)[:, ::2]
+    for example in (image, wide, sliced, torch.randn(3, 5).t()):
+        for case in by_name(example).values():
+            if case.name in ("nan", "inf") and example is wide:
+                continue
+            assert first(case).stride() == example.stride()
+            assert first(case).requires_grad == example.requires_grad
+
+
+def test_nested_inputs_keep_their_structure() -> None:
+    call = by_name(({"image": torch.randn(2), "flag": True}, None))["large"].call
+    assert call.args[0]["flag"] is True
+    assert call.args[1] is None
+
+
+def test_what_cannot_be_varied_is_passed_on() -> None:
+    sparse = torch.eye(3).to_sparse()
+    found = by_name((torch.randn(2), sparse))
+    assert all(case.call.args[1] is sparse for case in found.values())
+
+
+def test_declared_sizes_move_together() -> None:
+    ids, mask = torch.randint(1, 9, (2, 8)), torch.ones(2, 8, dtype=torch.long)
+    found = by_name((ids, mask), dynamic={"x": {1: (1, 64)}, "mask": {1: (1, 64)}})
+    sizes = {name: [tensor.shape[1] for tensor in case.call.args] for name, case in found.items()}
+    assert sizes["smallest"] == [1, 1]
+    assert sizes["largest"] == [64, 64]
+    odd = [pair for name, pair in sizes.items() if name.startswith("odd")]
+    assert len(odd) == 2
+    assert all(a == b and a % 2 == 1 for a, b in odd)
+    assert found["largest"].call.args[1].unique().tolist() == [1]
+
+
+def test_other_ranges_or_sizes_move_apart() -> None:
+    found = by_name((torch.randn(4), torch.randn(6)), dynamic={"x": {0: (1, 9)}, "mask": {0: (2, 20)}})
+    assert [tensor.shape[0] for tensor in found["largest"].call.args] == [9, 20]
+
+
+def test_height_and_width_differ_at_odd_sizes() -> None:
+    image = torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last)
+    found = by_name(image, dynamic={"x": {2: (4, 64), -1: (4, 64)}})
+    odd = [first(case) for name, case in found.items() if name.startswith("odd")]
+    assert all(tensor.shape[2] != tensor.shape[3] for tensor in odd)
+    assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in odd)
+
+
+def test_size_one_is_tried_where_zero_is_the_smallest() -> None:
+    found = by_name(torch.randn(4), dynamic={"x": {0: (0, 8)}})
+    assert first(found["smallest"]).shape == (0,)
+    assert first(found["size 1"]).shape == (1,)
+
+
+def test_a_range_of_one_size_adds_nothing() -> None:
+    assert "smallest" not in by_name(torch.randn(4), dynamic={"x": {0: (4, 4)}})
+
+
+def test_shapes_are_kept_without_a_declaration() -> None:
+    assert {first(case).shape for case in by_name(torch.randn(4, 3)).values()} == {(4, 3)}
+
+
+def test_the_users_function_gives_the_seeds() -> None:
+    found = by_name(inputs=lambda seed: Call((torch.full((2,), float(seed)),), {}), seed=10)
+    assert first(found["seed 11"]).tolist() == [11.0, 11.0]
+
+
+def test_a_users_function_with_undeclared_shapes_falls_back_to_the_example() -> None:
+    found = by_name(inputs=lambda seed: torch.randn(2 + seed))
+    assert first(found["seed 1 at the example's shapes"]).shape == (2,)
+    declared = by_name(inputs=lambda seed: torch.randn(2 + seed), dynamic={"x": {0: (1, 9)}})
+    assert first(declared["seed 1"]).shape == (3,)

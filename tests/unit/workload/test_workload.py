@@ -1,0 +1,142 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from compilot import workload as stage
+from compilot._tree import Call
+from compilot.errors import InputError
+from compilot.records import DynamicDim
+from compilot.workload import Workload, parse_dynamic
+
+
+class Doubler(nn.Module):
+    def forward(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return x * scale
+
+
+class Tokens(nn.Module):
+    def forward(self, input_ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return input_ids + 1
+
+
+def model() -> nn.Module:
+    return Doubler().eval()
+
+
+def test_a_bare_tensor_is_the_one_argument() -> None:
+    x = torch.ones(2)
+    assert Workload(model(), x).call == Call((x,), {})
+
+
+def test_a_list_of_arguments_and_keywords() -> None:
+    x = torch.ones(2)
+    workload = Workload(model(), [x], {"scale": 3.0})
+    assert workload.call == Call((x,), {"scale": 3.0})
+
+
+def test_a_mapping_is_keywords_as_tokenizers_return_them() -> None:
+    ids = torch.ones(1, 2, dtype=torch.long)
+    assert Workload(Tokens().eval(), {"input_ids": ids}).call == Call((), {"input_ids": ids})
+
+
+def test_several_examples_in_every_spelling() -> None:
+    x = torch.ones(2)
+    workload = Workload(model(), examples=[(x,), ((x,), {"scale": 1.0}), Call((x,), {}), x, {"x": x}])
+    assert [len(call.args) for call in workload.examples] == [1, 1, 1, 1, 0]
+    assert workload.examples[1].kwargs == {"scale": 1.0}
+
+
+def test_inputs_made_from_a_seed_give_the_first_example() -> None:
+    workload = Workload(model(), inputs=lambda seed: torch.full((2,), float(seed)), seed=7)
+    assert workload.call.args[0].tolist() == [7.0, 7.0]
+    assert workload.inputs(9).args[0].tolist() == [9.0, 9.0]
+
+
+def test_without_a_function_a_seed_gives_a_variation_of_the_example() -> None:
+    workload = Workload(model(), torch.randn(64))
+    once, again, other = (workload.inputs(seed).args[0] for seed in (1, 1, 2))
+    assert torch.equal(once, again)
+    assert not torch.equal(once, other)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda x: Workload(torch.relu, x), "wrap it in an nn.Module"),
+        (lambda x: Workload(lambda v: v, x), "wrap it in an nn.Module"),
+        (lambda x: Workload(Doubler, x), "pass an instance"),
+        (lambda x: Workload(model(), "text"), "example inputs are a str"),
+        (lambda x: Workload(model(), x, examples=[x]), "both args and examples"),
+        (lambda x: Workload(model(), examples=[]), "at least one example"),
+        (lambda x: Workload(model(), inputs=x), "function of a seed"),
+        (lambda x: Workload(model()), "missing a required argument: 'x'"),
+        (lambda x: Workload(model(), x, {"sclae": 1.0}), "sclae"),
+        (lambda x: Workload(model(), x, dynamic={"y": {0: (1, 2)}}), "tensor inputs are: x"),
+        (lambda x: Workload(model(), x, dynamic={"x": {3: (1, 2)}}), "dimension 3 does not exist"),
+        (lambda x: Workload(model(), x, dynamic={"x": {0: (3, 9)}}), "size 2 at dimension 0"),
+        (lambda x: Workload(model(), x, dynamic={"x": {0: 9}}), "smallest and largest"),
+        (lambda x: Workload(model(), x, dynamic={"x": (1, 9)}), "must map dimensions to ranges"),
+        (lambda x: Workload(model(), {1: x}), "keyword arguments need names"),
+    ],
+)
+def test_mistakes_are_named(make: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make(torch.ones(2))
+
+
+def test_a_compiled_model_is_refused() -> None:
+    wrapped = torch.compile(model(), backend="eager")
+    with pytest.raises(InputError, match=r"already wrapped by torch\.compile"):
+        Workload(wrapped, torch.ones(2))
+
+
+def test_train_mode_is_noted() -> None:
+    assert not Workload(model(), torch.ones(2)).notes
+    [note] = Workload(Doubler(), torch.ones(2)).notes
+    assert "train mode" in note
+    assert "model.eval()" in note
+
+
+def test_examples_of_other_shapes_are_noted_unless_declared() -> None:
+    examples = [torch.ones(2), torch.ones(3)]
+    [note] = Workload(model(), examples=examples).notes
+    assert "differ in shape" in note
+    assert not Workload(model(), examples=examples, dynamic={"x": {0: (1, 9)}}).notes
+
+
+def test_more_dynamic_dimensions_on_top() -> None:
+    base = Workload(Tokens().eval(), torch.ones(2, 3), dynamic={"input_ids": {1: (1, 8)}})
+    more = base.with_dynamic([parse_dynamic("input_ids:0=1..4"), parse_dynamic("input_ids:1=1..16")])
+    assert [(d.dim, d.max) for d in more.dynamic] == [(0, 4), (1, 16)]
+    assert more.ref.dynamic == more.dynamic
+    assert [(d.dim, d.max) for d in base.dynamic] == [(1, 8)]
+    assert more.model is base.model
+
+
+def test_another_seed_makes_the_seeded_example_again() -> None:
+    base = Workload(model(), inputs=lambda seed: torch.full((1,), float(seed)))
+    assert base.replaced(seed=3).call.args[0].item() == 3.0
+    fixed = Workload(model(), torch.ones(1))
+    assert fixed.replaced(seed=3).call.args[0].item() == 1.0
+
+
+def test_the_record_tells_how_it_is_run() -> None:
+    ref = Workload(model(), torch.ones(2), seed=4, grad=True).ref
+    assert (ref.label, ref.seed, ref.grad, ref.target) == ("Doubler", 4, True, None)
+
+
+@pytest.mark.parametrize("text", ["x", "x:1", "x:1=3", "x:a=1..2", "x:1=1-2", ":1=1..2", "x:1=-1..2"])
+def test_a_dynamic_option_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(InputError, match=r"NAME:DIM=MIN\.\.MAX"):
+        parse_dynamic(text)
+
+
+def test_a_dynamic_option_with_a_nested_name() -> None:
+    assert parse_dynamic("batch.image:-1=1..512") == DynamicDim(input="batch.image", dim=-1, min=1, max=512)
+
+
+def test_a_name_the_stage_does_not_have() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = stage.nonsense
