@@ -16,7 +16,6 @@ import importlib
 import importlib.util
 import inspect
 import linecache
-import os
 import random
 import sys
 import traceback
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
