@@ -1,1 +1,32 @@
-"""report stage."""
+"""Report: what a run found, for people and for programs. In: a run directory. Out: rows, CSV, JSON, a table.
+
+data.py      journal -> plain rows; every figure is computed again from the raw samples
+files.py     trials.csv and the JSON document
+terminal.py  the table (the only module here that needs rich)
+Names load on first use: the pipeline needs only `write_csv`. An HTML report is one more reader of data.py.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compilot.report.data import Row, RunData, read_run
+    from compilot.report.files import as_json, write_csv
+
+_HOMES = {
+    "Row": "compilot.report.data",
+    "RunData": "compilot.report.data",
+    "as_json": "compilot.report.files",
+    "read_run": "compilot.report.data",
+    "write_csv": "compilot.report.files",
+}
+
+__all__ = ["Row", "RunData", "as_json", "read_run", "write_csv"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -43,7 +43,7 @@ def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
     document = json.loads(json.dumps(as_json(run_dir), allow_nan=False))
     assert document["verdict"]["decision"] == "use"
     assert document["sentence"].startswith("2.00x faster than eager")
-    assert [row["candidate"] for row in document["rows"]][0] == "eager"
+    assert document["rows"][0]["candidate"] == "eager"
     assert document["plan"]["entries"][0]["candidate"]["label"] == "inductor freezing"
     assert document["findings"][0]["kind"] == "train-mode"
 

@@ -1,0 +1,231 @@
+"""From the journal to rows. In: a run directory. Out: RunData with one plain dict per candidate, in the order tried.
+
+Covered: single-call figures, start-up times, memory and the speed-up with its interval, all computed again from the raw
+samples. The speed-up comes from the best source there is: confirmation, else race, else screening (which has no
+interval). Not covered: what is shown and how (files.py, terminal.py).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TypedDict
+
+from compilot.artifacts import journal
+from compilot.measure.stats import Summary, calls_needed, summary
+from compilot.records import (
+    Candidate,
+    Comparison,
+    Diagnosis,
+    DiagnosisLine,
+    JournalLine,
+    Measurement,
+    Outcome,
+    Race,
+    RaceLine,
+    RunHeader,
+    State,
+    Trial,
+    TrialLine,
+    Verdict,
+    VerdictLine,
+    WarmStartLine,
+)
+from compilot.verdict.compare import compare
+
+MIB = 2**20
+PROVING = ("bench", "confirm")  # races in fresh processes: what they say counts for more than any earlier race
+
+
+class Row(TypedDict):
+    """One candidate. None: not measured, or too few samples to say."""
+
+    candidate: str
+    id: str
+    model: str
+    batch: int | None
+    engine: str
+    mode: str | None
+    state: str
+    chosen: bool
+    cold_s: float | None  # build and first call, empty cache
+    warm_s: float | None  # first call of a fresh process that finds the files of an earlier one
+    calls: int  # single calls behind the next four
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    std_ms: float | None
+    samples_per_s: float | None
+    speedup: float | None
+    speedup_low: float | None
+    speedup_high: float | None
+    speedup_from: str  # "baseline", "confirm", "bench", "race", "screening" or ""
+    peak_rss_mib: float | None
+    steady_rss_mib: float | None
+    compiler_runs: int | None
+    compile_cpu_s: float | None
+    note: str
+    rationale: str
+
+
+class RunData(NamedTuple):
+    """Everything a report needs to know about a run."""
+
+    run_dir: Path
+    header: RunHeader
+    diagnosis: Diagnosis | None
+    prepare_s: float  # building the shared C++ header, paid once per machine
+    trials: dict[str, Trial]
+    races: tuple[Race, ...]
+    warm: dict[str, tuple[Measurement, ...]]
+    verdict: Verdict | None  # None: the run was interrupted, or compared without deciding
+    rows: list[Row]
+
+
+class SpeedUp(NamedTuple):
+    """How much faster than eager, and who says so."""
+
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    source: str = ""
+
+
+def read_run(run_dir: Path) -> RunData:
+    """Read a run's journal; raises RunDirError where there is none."""
+    lines = journal.read(run_dir / "journal.jsonl")
+    header = next(line for line in lines if isinstance(line, RunHeader))
+    diagnosed = [line for line in lines if isinstance(line, DiagnosisLine)]
+    trials = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
+    races = tuple(line.race for line in lines if isinstance(line, RaceLine))
+    verdicts = [line.verdict for line in lines if isinstance(line, VerdictLine)]
+    data = RunData(
+        run_dir=run_dir,
+        header=header,
+        diagnosis=diagnosed[-1].diagnosis if diagnosed else None,
+        prepare_s=sum(line.prepare_s for line in diagnosed),
+        trials=trials,
+        races=races,
+        warm=_warm_starts(lines),
+        verdict=verdicts[-1] if verdicts else None,
+        rows=[],
+    )
+    return data._replace(rows=[_row(data, trial) for trial in trials.values()])
+
+
+def unavailable(q: float) -> str:
+    """What stands in the place of a percentile that too few calls can carry."""
+    return f"n/a (needs {calls_needed(q)} calls)"
+
+
+def comparison(data: RunData, candidate_id: str, baseline_id: str | None = None) -> tuple[Comparison, str] | None:
+    """The best comparison of a candidate with eager (or another arm), and the race it comes from."""
+    for race in _best_first(data.races):
+        baseline = baseline_id or race.arms[0]
+        if candidate_id != baseline and candidate_id in race.arms and baseline in race.arms:
+            return compare(race, candidate_id, baseline), race.purpose
+    return None
+
+
+def _best_first(races: Sequence[Race]) -> list[Race]:
+    """Proving races before others, later ones before earlier ones: a resumed run may have several."""
+    latest_first = list(reversed(races))
+    return sorted(latest_first, key=lambda race: race.purpose not in PROVING)
+
+
+def _warm_starts(lines: Sequence[JournalLine]) -> dict[str, tuple[Measurement, ...]]:
+    found: dict[str, tuple[Measurement, ...]] = {}
+    for line in lines:
+        if isinstance(line, WarmStartLine):
+            found[line.candidate_id] = (*found.get(line.candidate_id, ()), line.measurement)
+    return found
+
+
+def _row(data: RunData, trial: Trial) -> Row:
+    candidate, first = trial.candidate, trial.measurement
+    calls = _calls(trial, data.warm.get(candidate.id, ()))
+    figures = summary(calls)
+    speed = _speed_up(data, trial)
+    return Row(
+        candidate=candidate.label,
+        id=candidate.id,
+        model=data.header.workload.label,
+        batch=first.samples_per_call if first else None,
+        engine=candidate.settings.engine,
+        mode=candidate.settings.mode,
+        state=trial.state.value,
+        chosen=data.verdict is not None and data.verdict.chosen_id == candidate.id,
+        cold_s=first.cold_s if first and trial.same_as is None else None,  # a twin's build was stopped half-way
+        warm_s=_warm_s(data.warm.get(candidate.id, ())),
+        calls=len(calls),
+        p50_ms=_ms(figures, "median_s"),
+        p95_ms=_ms(figures, "p95_s"),
+        p99_ms=_ms(figures, "p99_s"),
+        std_ms=_ms(figures, "std_s"),
+        samples_per_s=_throughput(first, figures),
+        speedup=speed.ratio,
+        speedup_low=speed.low,
+        speedup_high=speed.high,
+        speedup_from=speed.source,
+        peak_rss_mib=_mib(first.peak_rss_bytes if first else 0),
+        steady_rss_mib=_mib(first.steady_rss_bytes if first else 0),
+        compiler_runs=first.compiler_runs if first else None,
+        compile_cpu_s=first.cold_cpu_s if first else None,
+        note=_note(data, trial),
+        rationale=candidate.rationale,
+    )
+
+
+def _calls(trial: Trial, warm: Sequence[Measurement]) -> tuple[float, ...]:
+    """The single calls to quote: those of the fresh processes where there are any, else the trial's own."""
+    confirmed = tuple(s for measurement in warm for s in measurement.call_s)
+    return confirmed or (trial.measurement.call_s if trial.measurement else ())
+
+
+def _warm_s(warm: Sequence[Measurement]) -> float | None:
+    return statistics.median(m.cold_s for m in warm) if warm else None
+
+
+def _ms(figures: Summary | None, field: str) -> float | None:
+    seconds = getattr(figures, field) if figures else None
+    return None if seconds is None else seconds * 1e3
+
+
+def _throughput(first: Measurement | None, figures: Summary | None) -> float | None:
+    """Work over time: the mean, not the median, says how much gets done."""
+    if first is None or figures is None or not first.samples_per_call or figures.mean_s <= 0:
+        return None
+    return first.samples_per_call / figures.mean_s
+
+
+def _mib(count: int) -> float | None:
+    return count / MIB if count else None
+
+
+def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
+    if trial.candidate.is_eager:
+        return SpeedUp(1.0, source="baseline")
+    found = comparison(data, trial.candidate.id)
+    if found is not None and found[0].outcome is not Outcome.UNDECIDED:  # undecided has no figures to show
+        compared, source = found
+        return SpeedUp(compared.ratio, compared.low, compared.high, source)
+    logs = [math.log(eager / mine) for eager, mine in trial.screening if eager > 0 and mine > 0]
+    return SpeedUp(math.exp(statistics.median(logs)), source="screening") if logs else SpeedUp()
+
+
+def _note(data: RunData, trial: Trial) -> str:
+    if trial.same_as is not None:
+        return f"same program as {_label(data, trial.same_as)}; not measured twice"
+    if trial.state is not State.OK:
+        return trial.reason
+    doubts = list(trial.measurement.doubts) if trial.measurement else []
+    found = None if trial.candidate.is_eager else comparison(data, trial.candidate.id)
+    doubts += [doubt for doubt in (found[0].doubts if found else ()) if doubt not in doubts]
+    return "; ".join(doubts)
+
+
+def _label(data: RunData, candidate_id: str) -> str:
+    known: Candidate | None = data.trials[candidate_id].candidate if candidate_id in data.trials else None
+    return known.label if known else candidate_id

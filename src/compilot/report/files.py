@@ -1,0 +1,92 @@
+"""Rows for programs. In: a run directory. Out: trials.csv (whole or not at all), and one JSON document.
+
+Covered: spreadsheets and scripts that compare runs. Not covered: raw samples (they are in journal.jsonl).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from compilot.artifacts.planfile import load_plan
+from compilot.errors import RunDirError
+from compilot.records import Plan
+from compilot.report.data import Row, RunData, read_run, unavailable
+
+if TYPE_CHECKING:
+    from compilot.pipeline import Outcome
+
+REPORT_SCHEMA = 1
+DIGITS = 6  # significant ones; more would only pretend
+_TAILS = {"p95_ms": 0.95, "p99_ms": 0.99}
+
+
+def write_csv(run_dir: Path) -> Path:
+    """Write RUN_DIR/trials.csv, one line per candidate; a reader sees the old file or the new one, whole."""
+    path = run_dir / "trials.csv"
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(Row.__annotations__), lineterminator="\n")
+    writer.writeheader()
+    for row in read_run(run_dir).rows:
+        writer.writerow({name: _cell(row, name, value) for name, value in row.items()})
+    try:
+        _replace(path, text.getvalue())
+    except OSError as problem:
+        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+    return path
+
+
+def as_json(source: Path | Outcome) -> dict[str, Any]:
+    """One document about a run: what was decided and why, one row per candidate, and the plan itself."""
+    run_dir = source if isinstance(source, Path) else source.run_dir
+    data = read_run(run_dir)
+    plan = _plan(source, run_dir)
+    return {
+        "schema": REPORT_SCHEMA,
+        "compilot": data.header.compilot,
+        "run_dir": str(run_dir),
+        "plan_file": str(run_dir / "plan.json") if plan else None,
+        "sentence": sentence(plan, data),
+        "verdict": msgspec.to_builtins(data.verdict),
+        "rows": [dict(row) for row in data.rows],
+        "findings": msgspec.to_builtins(data.diagnosis.findings) if data.diagnosis else [],
+        "plan": msgspec.to_builtins(plan),
+    }
+
+
+def sentence(plan: Plan | None, data: RunData) -> str:
+    """The honest sentence of a run: the plan's own, else why eager stays."""
+    if plan is not None:
+        return plan.entries[0].sentence if plan.entries else plan.because
+    return data.verdict.because if data.verdict else "the run ended before a verdict."
+
+
+def _plan(source: Path | Outcome, run_dir: Path) -> Plan | None:
+    if not isinstance(source, Path):
+        return source.plan
+    path = run_dir / "plan.json"
+    return load_plan(path) if path.exists() else None
+
+
+def _cell(row: Row, name: str, value: object) -> object:
+    if name in _TAILS and value is None and row["calls"]:
+        return unavailable(_TAILS[name])
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else value
+
+
+def _replace(path: Path, text: str) -> None:
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            os.fchmod(file.fileno(), 0o644)  # mkstemp makes it private; a report is for sharing
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,115 @@
+"""The table people read. In: RunData. Out: rich renderables: a line per candidate, the honest sentence, how to use it.
+
+Covered: terminals from 80 columns up: numbers are never cut, names and notes wrap; on a narrow one the notes stand
+below the table. Not covered: printing (the command line does that), colour themes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from compilot.measure.stats import calls_needed
+from compilot.records import Plan
+from compilot.report.data import Row, RunData
+from compilot.report.files import sentence
+from compilot.verdict.words import shown
+
+NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
+NARROW = 96  # columns; below, a note column would be a ladder of single words
+STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
+_MISSING = "-"
+
+
+def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
+    """All that a finished run has to say about its candidates: table, footnotes, the honest sentence."""
+    parts: list[RenderableType] = [table(data, width=width), *_footnotes(data.rows, width), Text()]
+    parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
+    versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
+    if versus is not None:
+        parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
+    return Group(*parts)
+
+
+def table(data: RunData, *, width: int = 100) -> Table:
+    """One line per candidate, in the order tried; the chosen one is marked."""
+    title = f"{data.header.workload.label}: {len(data.rows)} candidates"
+    view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    view.add_column("", width=1)
+    view.add_column("candidate", min_width=16, overflow="fold")
+    view.add_column("state", no_wrap=True)
+    for name in ("cold s", "p50 ms", "p95 ms", "speed-up", "peak MiB"):
+        view.add_column(name, justify="right", no_wrap=True)
+    if width >= NARROW:
+        view.add_column("note", min_width=12, overflow="fold")
+    for row in data.rows:
+        view.add_row(*_cells(row)[: len(view.columns)], style="bold" if row["chosen"] else "")
+    return view
+
+
+def usage(plan: Plan, plan_path: Path) -> str:
+    """The lines of Python that put the plan to work; to be printed unwrapped, so that they can be copied."""
+    intro = "Use it:" if plan.entries else "The plan keeps the model eager; code that loads it works all the same:"
+    hint = "  # call it under torch.no_grad()" if not plan.workload.grad else ""
+    return f'{intro}\n    import compilot\n    fast = compilot.compile(model, "{plan_path}"){hint}'
+
+
+def speed_up(row: Row) -> str:
+    """ "1.93x [1.88-1.97]"; "~1.9x" where only the screening saw it; "" where nothing did."""
+    ratio, low, high = row["speedup"], row["speedup_low"], row["speedup_high"]
+    if ratio is None:
+        return _MISSING
+    if row["speedup_from"] == "baseline":
+        return "baseline"
+    if low is None or high is None:
+        return f"~{ratio:.2f}x"
+    return f"{ratio:.2f}x [{low:.2f}-{high:.2f}]"
+
+
+def _cells(row: Row) -> list[Text | str]:
+    state = Text(row["state"], style=STATE_STYLES.get(row["state"], "yellow"))
+    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
+    return [
+        Text("►" if row["chosen"] else ""),
+        Text(row["candidate"]),
+        state,
+        _number(row["cold_s"]),
+        _number(row["p50_ms"]),
+        tail,
+        Text(speed_up(row)),
+        f"{row['peak_rss_mib']:.0f}" if row["peak_rss_mib"] is not None else _MISSING,
+        Text(_short(row["note"])),
+    ]
+
+
+def _number(value: float | None) -> str:
+    """Three or four significant digits, never an exponent."""
+    if value is None:
+        return _MISSING
+    if value >= 10:
+        return f"{value:.0f}" if value >= 1000 else f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _short(note: str) -> str:
+    note = " ".join(note.split())
+    return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
+
+
+def _footnotes(rows: list[Row], width: int) -> list[Text]:
+    notes = []
+    if width < NARROW:
+        notes += [f"{row['candidate']}: {_short(row['note'])}" for row in rows if row["note"]]
+    if any(row["speedup_from"] == "screening" for row in rows):
+        notes.append("~ from a short screening against eager: no interval, not a proof")
+    if any(row["calls"] and row["p95_ms"] is None for row in rows):
+        notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
+    return [Text(note, style="dim") for note in notes]
+
+
+def _headline(data: RunData) -> str:
+    chosen = next((row["candidate"] for row in data.rows if row["chosen"]), None)
+    return f"{chosen}: " if chosen else ""
