@@ -1,0 +1,165 @@
+"""Inductor, run plane: torch.compile with the plan's settings; "dynamo:NAME" is the same with another backend.
+
+In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
+and options together, true freezing, dynamic dimensions, channels-last, the cache directory beside the plan. torch's
+configuration and the environment are changed only while `prepare` runs, in the calling thread, and put back. Not
+covered: compiles that dynamo starts by itself because the model's own attributes changed; they use torch's defaults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilot._torch import compiling
+from compilot._tree import Call, map_call
+from compilot.engines.layout import converter, plain_layout
+from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.registry import DYNAMO
+from compilot.records import DimRange, Guard, MemoryFormat, Settings, Shapes
+from compilot.runtime.clone import channels_last_clone
+
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+RECOMPILE_LIMIT = 16  # twice the variants that the dispatcher allows: the rest is for changes in the model itself
+
+logger = logging.getLogger("compilot")
+
+
+def load(request: LoadRequest) -> Loaded:
+    """The callable for these settings; nothing is compiled yet."""
+    settings, guard = request.settings, request.guard
+    freezing = bool(settings.options.get("freezing"))
+    if freezing and guard.grad_enabled:
+        raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
+    layout = settings.memory_format is MemoryFormat.CHANNELS_LAST
+    model, copied = channels_last_clone(request.model) if layout else (request.model, False)
+    with _cache_in(request.artifacts):  # importing Inductor already writes the variable
+        compiled = compiling.compile_module(
+            model,
+            backend=_backend(settings),
+            options=_options(settings),
+            dynamic=_everything_varies(guard, settings),
+            recompile_limit=RECOMPILE_LIMIT,
+        )
+    call = _keep_results(compiled, settings, guard)
+    call, ready = _around(call, guard) if layout else (call, lambda args, kwargs: Call(args, kwargs))
+    prepare = _Preparation(compiled, ready, plain_layout if layout else _same, request)
+    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or copied)
+
+
+class _Preparation:
+    """Compiles one variant by answering one call, with everything set that the plan asks for."""
+
+    def __init__(
+        self,
+        compiled: Callable[..., Any],
+        ready: Callable[[tuple[Any, ...], dict[str, Any]], Call],
+        finish: Callable[[Any], Any],
+        request: LoadRequest,
+    ) -> None:
+        self._compiled = compiled
+        self._ready = ready
+        self._finish = finish
+        self._request = request
+        self._said = False
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The answer to the call; the variant is compiled on the way."""
+        artifacts = self._request.artifacts
+        if artifacts is None and not self._said:
+            logger.warning("building at the first call: no artifacts beside the plan")
+            self._said = True
+        call = _marked(self._ready(args, kwargs), self._request.guard)
+        with _cache_in(artifacts), compiling.inductor_config(_config(self._request.settings)):
+            return self._finish(self._compiled(*call.args, **call.kwargs))
+
+
+def _same(output: Any) -> Any:
+    return output
+
+
+def _backend(settings: Settings) -> str:
+    return settings.engine.removeprefix(DYNAMO)
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Options for torch.compile, the mode's among them; not freezing, which torch would silently ignore there."""
+    mode = settings.mode if settings.mode not in (None, "default") else None
+    named = compiling.mode_options(mode) if mode else {}
+    return {**named, **{key: value for key, value in settings.options.items() if key != "freezing"}}
+
+
+def _config(settings: Settings) -> dict[str, Any]:
+    """What is read from the global configuration at trace time."""
+    changes: dict[str, Any] = {}
+    if settings.options.get("freezing"):
+        changes["freezing"] = True
+    if not compiling.trusts_vector_isa():
+        changes["cpp.vec_isa_ok"] = True  # part of the cache key: the same in the worker and in the user's process
+    return changes
+
+
+def _everything_varies(guard: Guard, settings: Settings) -> bool:
+    return settings.shapes is Shapes.DYNAMIC and all(
+        isinstance(dim, DimRange) for tensor in guard.tensors for dim in tensor.shape
+    )
+
+
+def _marked(call: Call, guard: Guard) -> Call:
+    """The call with varying sizes declared, on aliases: marks stay on a tensor object, and the user's are not ours."""
+    ranges = {t.path: t.shape for t in guard.tensors if any(isinstance(dim, DimRange) for dim in t.shape)}
+
+    def mark(path: str, leaf: Any) -> Any:
+        if path not in ranges:
+            return leaf
+        alias = leaf.detach().requires_grad_(leaf.requires_grad) if not leaf.requires_grad else leaf.view_as(leaf)
+        for dim, size in enumerate(ranges[path]):
+            if isinstance(size, DimRange) and alias.shape[dim] >= 2:  # 0 and 1 are compiled on their own
+                compiling.mark_dynamic(alias, dim, max(size.min, 2), size.max)
+        return alias
+
+    return map_call(call, mark) if ranges else call
+
+
+def _around(compiled: Callable[..., Any], guard: Guard) -> tuple[Callable[..., Any], Any]:
+    ready = converter(guard)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        converted = ready(args, kwargs)
+        return plain_layout(compiled(*converted.args, **converted.kwargs))
+
+    return call, ready
+
+
+def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard) -> Callable[..., Any]:
+    """CUDA graphs reuse their output memory: results that the user keeps are copied. Not run here: no GPU."""
+    graphs = settings.mode in ("reduce-overhead", "max-autotune")
+    if not graphs or not any(t.device.startswith("cuda") for t in guard.tensors):
+        return compiled
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        answer = Call((compiled(*args, **kwargs),), {})
+        return map_call(answer, lambda _, leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf).args[0]
+
+    return call
+
+
+@contextlib.contextmanager
+def _cache_in(artifacts: Path | None) -> Iterator[None]:
+    """Inductor's cache directory beside the plan; the environment is put back whatever happens."""
+    before = os.environ.get(CACHE_VARIABLE)
+    if artifacts is not None:
+        os.environ[CACHE_VARIABLE] = os.fspath((artifacts / "inductor").absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(CACHE_VARIABLE, None)
+        else:
+            os.environ[CACHE_VARIABLE] = before

@@ -1,0 +1,86 @@
+"""Engines by name: built in, registered in this process, or installed by others (entry-point group `compilot.engines`).
+
+In: a name. Out: the engine's build half or load half. "dynamo:NAME" is torch.compile with the backend NAME, by the same
+halves as inductor. Not covered: whether an engine works here; its build half says that.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from importlib import metadata
+from typing import Any, NamedTuple, cast
+
+from compilot.engines.protocol import BuildHalf, LoadHalf
+from compilot.errors import InputError
+
+GROUP = "compilot.engines"
+BUILT_IN = ("eager", "inductor")
+DYNAMO = "dynamo:"
+
+
+class Halves(NamedTuple):
+    """Both halves of an engine, as modules or module-like objects. An entry point may name one of these."""
+
+    build: BuildHalf | None
+    load: LoadHalf
+
+
+_registered: dict[str, Halves] = {}
+
+
+def register(name: str, build: BuildHalf | None, load: LoadHalf) -> None:
+    """Make an engine known to this process; a name can be given again to replace it."""
+    _registered[name] = Halves(build, load)
+
+
+def unregister(name: str) -> None:
+    """Forget an engine that was registered in this process."""
+    _registered.pop(name, None)
+
+
+def names() -> tuple[str, ...]:
+    """Every known engine: built in first, then installed, then registered."""
+    return tuple(dict.fromkeys([*BUILT_IN, *_installed(), *_registered]))
+
+
+def build_half(name: str) -> BuildHalf:
+    """The tuning-plane half of an engine."""
+    if name in _registered or name in _installed():
+        half = _halves(name).build
+        if half is None:
+            raise InputError(f"engine '{name}' can load plans but offers nothing to tune.")
+        return half
+    return cast(BuildHalf, importlib.import_module(f"compilot.engines.{_built_in(name)}.build"))
+
+
+def load_half(name: str) -> LoadHalf:
+    """The run-plane half of an engine."""
+    if name in _registered or name in _installed():
+        return _halves(name).load
+    return cast(LoadHalf, importlib.import_module(f"compilot.engines.{_built_in(name)}.load"))
+
+
+def _halves(name: str) -> Halves:
+    return _registered[name] if name in _registered else _load_installed(name)
+
+
+def _built_in(name: str) -> str:
+    if name.startswith(DYNAMO) and name != DYNAMO:
+        return "inductor"
+    if name not in BUILT_IN:
+        known = ", ".join([*names(), f"{DYNAMO}BACKEND"])
+        raise InputError(f"unknown engine '{name}'; known are: {known}. Install the package that provides it.")
+    return name
+
+
+@functools.cache
+def _installed() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+@functools.cache
+def _load_installed(name: str) -> Halves:
+    """An entry point names a Halves, or a module with `build` and `load` in it."""
+    found: Any = _installed()[name].load()
+    return found if isinstance(found, Halves) else Halves(getattr(found, "build", None), found.load)

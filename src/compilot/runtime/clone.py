@@ -1,0 +1,103 @@
+"""A structural clone: new module objects, the same tensors.
+
+In: a module. Out: a module of the same classes whose parameters and buffers are the very same tensor objects, so that a
+plan can change modules without changing the user's. Covered: shared (tied) submodules, hooks, and attributes that refer
+to modules of the tree, also inside lists, tuples, dicts, sets, partials and bound methods. Not covered: references
+inside closures and other objects; they keep pointing at the original.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+_OWN_DICTS = ("_parameters", "_buffers", "_modules")
+
+
+def structural_clone(model: nn.Module) -> nn.Module:
+    """A clone that shares every tensor with the model."""
+    twins: dict[int, nn.Module] = {id(module): _empty(module) for module in model.modules()}
+    for module in model.modules():
+        twin = twins[id(module)]
+        for name, value in module.__dict__.items():
+            moved = _repoint(value, twins)
+            if moved is value and isinstance(value, dict) and (name in _OWN_DICTS or name.endswith("_hooks")):
+                moved = value.copy()
+            twin.__dict__[name] = moved
+    return twins[id(model)]
+
+
+def alias(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
+    """Another object of the given class over the model's own attributes: what one is told, the other knows."""
+    other = kind.__new__(kind)
+    object.__setattr__(other, "__dict__", model.__dict__)
+    return other
+
+
+def channels_last_clone(model: nn.Module) -> tuple[nn.Module, bool]:
+    """A structural clone whose 4-D weights are channels-last, and whether any weight had to be copied for it."""
+    clone = structural_clone(model)
+    copies: dict[int, torch.Tensor] = {}
+    for module in clone.modules():
+        for owner in (module._parameters, module._buffers):
+            for name, tensor in owner.items():
+                if tensor is not None and _wants_copy(tensor):
+                    owner[name] = copies.setdefault(id(tensor), _channels_last(tensor))  # type: ignore[assignment]
+    return clone, bool(copies)
+
+
+def _wants_copy(tensor: torch.Tensor) -> bool:
+    strided = tensor.layout is torch.strided and tensor.dim() == 4 and tensor.is_floating_point()
+    return strided and not tensor.is_contiguous(memory_format=torch.channels_last)
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    copy = tensor.detach().contiguous(memory_format=torch.channels_last)
+    return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+
+
+def _empty(module: nn.Module) -> nn.Module:
+    kind = type(module)
+    return kind.__new__(kind)
+
+
+def _repoint(value: Any, twins: dict[int, nn.Module]) -> Any:
+    """The value with modules of the tree replaced by their twins; the value itself where there are none in it."""
+    if isinstance(value, nn.Module):
+        return twins.get(id(value), value)
+    if isinstance(value, types.MethodType):
+        owner = _repoint(value.__self__, twins)
+        return value if owner is value.__self__ else types.MethodType(value.__func__, owner)
+    if isinstance(value, functools.partial):
+        return _repoint_partial(value, twins)
+    if isinstance(value, dict):
+        return _repoint_dict(value, twins)
+    if type(value) in (list, tuple, set):
+        return _rebuilt(value, [_repoint(part, twins) for part in value], type(value))
+    return value
+
+
+def _repoint_dict(value: dict[Any, Any], twins: dict[int, nn.Module]) -> Any:
+    parts = [(key, _repoint(part, twins)) for key, part in value.items()]
+    if all(new is value[key] for key, new in parts):
+        return value
+    copy = value.copy()
+    copy.update(parts)
+    return copy
+
+
+def _repoint_partial(value: functools.partial[Any], twins: dict[int, nn.Module]) -> Any:
+    func = _repoint(value.func, twins)
+    args, keywords = _repoint(value.args, twins), _repoint(value.keywords, twins)
+    if func is value.func and args is value.args and keywords is value.keywords:
+        return value
+    return functools.partial(func, *args, **keywords)
+
+
+def _rebuilt(value: Any, parts: list[Any], make: Callable[[list[Any]], Any]) -> Any:
+    return value if all(new is old for new, old in zip(parts, value, strict=True)) else make(parts)

@@ -1,0 +1,174 @@
+"""The hot path as source code, written for one guard.
+
+In: a guard and whether weights are watched. Out: a `__call__` that checks exactly the recorded call and calls the
+engine. Everything it needs lies in its own globals, so that the dispatcher can exchange the check, the engine's
+callable or the watched parameter without the hot path paying for it. What does not fit goes to `_slow` with the user's
+own arguments. Not covered: keywords that are no plain identifiers and values that are no literals: such calls always
+take the slow path.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import keyword
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
+from compilot.runtime.paths import parse
+
+INSPECT_EVERY = 256  # calls between two full looks at watched weights; a power of two
+_CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
+Names = Mapping[int | str, str]
+
+
+def never(*values: Any) -> bool:
+    """The check of a hot path that is closed."""
+    return False
+
+
+def hot_globals() -> dict[str, Any]:
+    """What generated code starts from: closed, uncounted."""
+    return {
+        "_missing": object(),
+        "_check": never,
+        "_grad": torch.is_grad_enabled,
+        "_tick": itertools.count().__next__,
+        "_type": type,
+        "_len": len,
+        "_Exception": Exception,
+    }
+
+
+def compile_call(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
+    """The `__call__` that the source defines, living in the namespace."""
+    exec(compile(source, "<compilot hot path>", "exec"), namespace)
+    return namespace["__call__"]  # type: ignore[no-any-return]
+
+
+def direct_source() -> str:
+    """A `__call__` for plans that keep the model as it is: counts and calls."""
+    return "def __call__(_self, /, *args, **kwargs):\n    _tick()\n    return _call(*args, **kwargs)\n"
+
+
+def generic_source() -> str:
+    """A `__call__` for guards that cannot be written as code: always the slow path."""
+    return "def __call__(_self, /, *args, **kwargs):\n    return _slow(args, kwargs)\n"
+
+
+def hot_source(guard: Guard, namespace: dict[str, Any], *, watched: bool) -> str:
+    """Source of the specialised `__call__`; constants it compares with are put into the namespace."""
+    if not all(map(_usable, guard.keywords)):
+        return generic_source()
+    names: dict[int | str, str] = {i: f"_a{i}" for i in range(guard.positional)}
+    names.update({key: key for key in guard.keywords})
+    try:
+        conditions = _conditions(guard, names, namespace, watched)
+    except _NotCode:
+        return generic_source()
+    args = ", ".join(names[i] for i in range(guard.positional))
+    passed = ", ".join([*names.values()][: guard.positional] + [f"{key}={key}" for key in guard.keywords])
+    lines = [
+        f"def __call__({_parameters(guard)}):",
+        "    if (" + "\n        and ".join(conditions) + "):",
+        *_tick_lines(watched, args, guard),
+        "        try:",
+        f"            return _call({passed})",
+        "        except _Exception as _error:",
+        "            _failure = _error",
+        f"        return _failed(_failure, ({args}{',' if args else ''}), {_dict(guard)})",
+        f"    _args = tuple([_v for _v in ({args}{',' if args else ''}) if _v is not _missing]) + _rest",
+        f"    _kwargs = {{_k: _v for _k, _v in {_dict(guard)}.items() if _v is not _missing}}",
+        "    _kwargs.update(_extra)",
+        "    return _slow(_args, _kwargs)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _tick_lines(watched: bool, args: str, guard: Guard) -> list[str]:
+    if not watched:
+        return ["        _tick()"]
+    given = f"({args}{',' if args else ''}), {_dict(guard)}"
+    return [f"        if not _tick() & {INSPECT_EVERY - 1} and _changed():", f"            return _slow({given})"]
+
+
+class _NotCode(Exception):
+    """This guard cannot be written as code."""
+
+
+def _usable(key: str) -> bool:
+    return key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("_")
+
+
+def _parameters(guard: Guard) -> str:
+    positional = ["_self", *(f"_a{i}=_missing" for i in range(guard.positional)), "/", "*_rest"]
+    return ", ".join([*positional, *(f"{key}=_missing" for key in guard.keywords), "**_extra"])
+
+
+def _dict(guard: Guard) -> str:
+    return "{" + ", ".join(f"{key!r}: {key}" for key in guard.keywords) + "}"
+
+
+def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: bool) -> list[str]:
+    """Containers before what is in them; modes before the tensors' ranges; cheap before dear."""
+    found = ["not _rest", "not _extra", ("" if guard.grad_enabled else "not ") + "_grad()"]
+    found.append(("" if guard.training else "not ") + "_state['training']")
+    for i, container in enumerate(sorted(guard.containers, key=lambda c: len(c.path))):
+        found += _container(container, names, namespace, i)
+    for i, value in enumerate(guard.values):
+        found.append(_value(value, names, namespace, i))
+    tensors = ", ".join(parse(t.path).code(names) for t in guard.tensors)
+    found.append(f"_check({tensors})")
+    found += _ranges(guard.tensors, names)
+    if watched:
+        found.append("_weight._version == _version and _weight.data_ptr() == _pointer")
+    return found
+
+
+def _container(want: ContainerGuard, names: Names, namespace: dict[str, Any], number: int) -> list[str]:
+    where = parse(want.path).code(names)
+    if want.type not in _CONTAINERS:
+        raise _NotCode
+    namespace[f"_kind{number}"] = _CONTAINERS[want.type]
+    found = [f"_type({where}) is _kind{number}"]
+    if want.keys is not None:
+        namespace[f"_keys{number}"] = [_literal(key) for key in want.keys]
+        found.append(f"[*{where}] == _keys{number}")
+    if want.length is not None:
+        found.append(f"_len({where}) == {want.length:d}")
+    return found
+
+
+def _value(want: ValueGuard, names: Names, namespace: dict[str, Any], number: int) -> str:
+    where = parse(want.path).code(names)
+    value = _literal(want.value)
+    if value is None or isinstance(value, bool):
+        return f"{where} is {value!r}"
+    if type(value) not in (int, str, bytes) or type(value).__name__ != want.type:
+        raise _NotCode  # equal floats may still be different (0.0 and -0.0): repr decides in the slow path
+    namespace[f"_value{number}"], namespace[f"_type{number}"] = value, type(value)
+    return f"_type({where}) is _type{number} and {where} == _value{number}"
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError) as error:
+        raise _NotCode from error
+
+
+def _ranges(tensors: tuple[TensorGuard, ...], names: Names) -> list[str]:
+    """Sizes of dynamic dimensions within the variant's own ranges, and contiguity."""
+    found, number = [], itertools.count()
+    for tensor in tensors:
+        where = parse(tensor.path).code(names)
+        for dim, size in enumerate(tensor.shape):
+            if isinstance(size, DimRange):
+                i = next(number)
+                found.append(f"_low{i} <= {where}.shape[{dim}] <= _high{i}")
+        if tensor.stride is None:
+            found.append(f"{where}.is_contiguous()")
+    return found

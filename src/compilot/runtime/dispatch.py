@@ -1,0 +1,287 @@
+"""Dispatch: the hot path opened and closed, the slow path behind it, eager behind that.
+
+In: a loaded engine, its guard and the plain model. Out: one answer per call, always; and the count of how it came
+about. Covered: other written forms of the same call, variants prepared once under a lock, a circuit breaker for failing
+engines, frozen weights, forks. Not covered: being an nn.Module (fast.py), deciding what to run (plan).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilot._tree import Call, map_call
+from compilot.engines.protocol import Infeasible, Loaded
+from compilot.errors import ForkedAfterUse, InputError, NoFallback
+from compilot.records import Guard
+from compilot.runtime import codegen
+from compilot.runtime.canonical import Canonical
+from compilot.runtime.counting import count_of
+from compilot.runtime.forking import FORKED, tell_after_fork
+from compilot.runtime.frozen import WeightWatch
+from compilot.runtime.matching import Matcher
+from compilot.runtime.notices import CompilotWarning, Fallbacks, Stats, logger
+from compilot.runtime.variants import Key, Variant, make_variant, same_strides, variant_key
+
+MAX_VARIANTS = 8  # inference mode on and off, times small sizes of one or two dynamic dimensions
+MAX_FAILURES = 3  # engine failures until it is left alone
+WEIGHTS_CHANGED = "weights changed after freezing"
+
+
+class Dispatcher:
+    """One engine's callable behind one guard, with eager behind it."""
+
+    def __init__(self, plain: nn.Module, guard: Guard, load: Callable[[], Loaded], *, keep_model: bool = True) -> None:
+        self._plain = plain
+        self._keep_model = keep_model
+        self._load = load
+        self._matcher = Matcher(guard)
+        self._canonical = Canonical(plain.forward, guard)
+        self._fallbacks = Fallbacks()
+        self._lock = threading.RLock()
+        self._compiles = 0
+        self._slowly = itertools.count()  # served by the engine through the slow path
+        self._undone = itertools.count()  # counted by the hot path, then not served by the engine
+        self._forked = False
+        self._counter = itertools.count()
+        self._start(load())
+        self.call = self._write_hot_path(guard)
+        tell_after_fork(self)
+
+    def _start(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self._variants: dict[Key, Variant] = {}
+        self._broken: dict[Key, str] = {}
+        self._failures = 0
+        self._closed: str | None = None  # why nothing takes the fast path any more
+        self._watch: WeightWatch | None = None
+        self._run = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
+
+    def _write_hot_path(self, guard: Guard) -> Callable[..., Any]:
+        self._hot = codegen.hot_globals() | {
+            "_state": self._plain.__dict__,
+            "_tick": self._counter.__next__,
+            "_call": self._run,
+            "_slow": self.slow,
+            "_failed": self._failed_hot,
+            "_changed": self._look_at_weights,
+            "_weight": None,
+        }
+        source = codegen.hot_source(guard, self._hot, watched=self.loaded.frozen_weights)
+        return codegen.compile_call(source, self._hot)
+
+    # ---- the slow path -----------------------------------------------------------------------------------------------
+
+    def slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Answer a call that the hot path did not take."""
+        self._refuse_after_fork()
+        call = self._canonical(args, kwargs)
+        if call is None:
+            return self._eager("other arguments than the plan's example", Call(args, kwargs))
+        if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
+            return self.call(None, *call.args, **call.kwargs)
+        reason = self._closed_now() or self._matcher.mode_mismatch(self._plain.training)
+        reason = reason or self._matcher.call_mismatch(call)
+        if reason is not None:
+            return self._eager(reason, call)
+        return self._serve(self._tidy(call))
+
+    def _serve(self, call: Call) -> Any:
+        """Answer a call that matches the guard."""
+        tensors = self._matcher.tensors_of(call)
+        key = variant_key(self._matcher.guard.tensors, tensors)
+        variant = self._variants.get(key)
+        if variant is None:
+            return self._serve_first(key, tensors, call)
+        self._open(variant)
+        try:
+            answer = self._run(*call.args, **call.kwargs)
+        except Exception as error:
+            failure = error
+        else:
+            next(self._slowly)
+            return answer
+        return self._recover(failure, call)
+
+    def _serve_first(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+        with self._lock:
+            if key not in self._variants:
+                reason = self._closed or self._broken.get(key)
+                if reason is None and len(self._variants) >= MAX_VARIANTS:
+                    reason = f"more than {MAX_VARIANTS} variants of the planned call"
+                if reason is not None:
+                    return self._eager(reason, call)
+                return self._prepare_or_recover(key, tensors, call)
+        return self._serve(call)
+
+    def _prepare_or_recover(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+        try:
+            answer = self._prepare(key, tensors, call)
+        except Exception as error:
+            failure = error
+        else:
+            next(self._slowly)
+            return answer
+        self._broken[key] = f"engine could not prepare this call: {first_cause(failure)}"
+        return self._recover(failure, call)
+
+    def _prepare(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+        """Let the engine build what this variant needs; its answer to the call comes with it."""
+        self._compiles += 1
+        watch = self._watch
+        if self.loaded.frozen_weights and watch is None:
+            watch = WeightWatch(self._plain, self.weights_changed)
+        run = self.loaded.prepare
+        answer = run(call.args, call.kwargs) if run is not None else self._run(*call.args, **call.kwargs)
+        self._watch = watch
+        self._variants[key] = make_variant(key, self._matcher.guard.tensors, tensors)
+        self._open(self._variants[key])
+        return answer
+
+    def _tidy(self, call: Call) -> Call:
+        """The call with the plan's strides where a dimension has size 1 and the stride means nothing."""
+        changed: dict[str, torch.Tensor] = {}
+        for guard, tensor in zip(self._matcher.guard.tensors, self._matcher.tensors_of(call), strict=True):
+            tidy = same_strides(guard, tensor)
+            if tidy is not tensor:
+                changed[guard.path] = tidy
+        return map_call(call, lambda path, leaf: changed.get(path, leaf)) if changed else call
+
+    # ---- opening and closing the hot path ----------------------------------------------------------------------------
+
+    def _open(self, variant: Variant) -> None:
+        """Let the hot path take this variant: the one used last."""
+        hot = self._hot
+        if hot["_check"] is variant.check or self._closed is not None:
+            return
+        hot["_check"] = codegen.never
+        for i, (low, high) in enumerate(variant.ranges):
+            hot[f"_low{i}"], hot[f"_high{i}"] = low, high
+        watch = self._watch
+        if watch is not None:
+            hot["_weight"], hot["_version"], hot["_pointer"] = watch.sentinel, watch.version, watch.pointer
+        if watch is None or watch.sentinel is not None:
+            hot["_check"] = variant.check
+
+    def _close(self, reason: str) -> None:
+        self._closed = reason
+        self._hot["_check"] = codegen.never
+
+    def _closed_now(self) -> str | None:
+        if self._closed is None and self._watch is not None and self._watch.glance():
+            self.weights_changed()
+        return self._closed
+
+    def _look_at_weights(self) -> bool:
+        watch = self._watch
+        if watch is None or not watch.changed():
+            return False
+        next(self._undone)  # the hot path has counted this call already
+        self.weights_changed()
+        return True
+
+    def weights_changed(self) -> None:
+        """Baked-in weights are out of date: eager answers from now on, and that is said once."""
+        if self._closed is None and self._watch is not None:
+            self._close(WEIGHTS_CHANGED)
+            text = (
+                "the model's weights changed after they were baked into the compiled model; eager answers from now on."
+            )
+            warnings.warn(f"{text} Call refresh() to bake in the new ones.", CompilotWarning, stacklevel=4)
+
+    # ---- failures ----------------------------------------------------------------------------------------------------
+
+    def _failed_hot(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        next(self._undone)  # the hot path has counted this call already
+        return self._recover(error, Call(args, kwargs))
+
+    def _recover(self, error: Exception, call: Call) -> Any:
+        """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine."""
+        reason = f"engine failed: {first_cause(error)}"
+        if not self._keep_model:
+            raise NoFallback(f"{reason}; the eager model was dropped (keep_model=False), so nothing else can answer.")
+        answer = self._eager(reason, call)
+        self._failures += 1
+        if self._failures == 1:
+            text = f"the compiled model failed and eager answered instead: {first_cause(error)}"
+            warnings.warn(text, CompilotWarning, stacklevel=4)
+        if self._failures >= MAX_FAILURES and self._closed is None:
+            self._close(f"engine switched off after {MAX_FAILURES} failures, the last: {first_cause(error)}")
+            logger.warning("%s", self._closed)
+        return answer
+
+    def _eager(self, reason: str, call: Call) -> Any:
+        if not self._keep_model:
+            raise NoFallback(f"{reason}: the plan does not take this call, and the eager model was dropped.")
+        answer = self._plain(*call.args, **call.kwargs)
+        self._fallbacks.count(reason, self._fast_calls())
+        return answer
+
+    # ---- what fast.py offers -----------------------------------------------------------------------------------------
+
+    def prepare(self, call: Call) -> None:
+        """Build what this call needs now. InputError: the plan does not take it. Infeasible: the engine cannot."""
+        wanted = self._canonical(call.args, call.kwargs)
+        reason = "other arguments" if wanted is None else self._matcher.mode_mismatch(self._plain.training)
+        if wanted is None or reason or (reason := self._matcher.call_mismatch(wanted)):
+            raise InputError(f"the plan does not take this call ({reason}), so there is nothing to prepare for it.")
+        wanted = self._tidy(wanted)
+        tensors = self._matcher.tensors_of(wanted)
+        key = variant_key(self._matcher.guard.tensors, tensors)
+        with self._lock:
+            if key not in self._variants:
+                try:
+                    self._prepare(key, tensors, wanted)
+                except Exception as error:
+                    raise Infeasible(first_cause(error)) from error
+
+    def refresh(self) -> None:
+        """Forget what was prepared and load the engine anew, with the weights as they are now."""
+        with self._lock:
+            self._hot["_check"] = codegen.never
+            self._start(self._load())
+            self._hot["_call"] = self._run
+
+    def stats(self) -> Stats:
+        """How the calls went so far."""
+        fallbacks = self._fallbacks.snapshot()
+        fast = self._fast_calls()
+        return Stats(fast + sum(fallbacks.values()), fast, fallbacks, self._compiles)
+
+    def _fast_calls(self) -> int:
+        return count_of(self._counter) + count_of(self._slowly) - count_of(self._undone)
+
+    def after_fork(self) -> None:
+        """In a forked child: refuse calls if the parent made any with more than one thread."""
+        self._lock = threading.RLock()
+        if self.stats().calls and torch.get_num_threads() > 1:
+            self._forked = True
+            self._close("forked")
+
+    def _refuse_after_fork(self) -> None:
+        if self._forked:
+            raise ForkedAfterUse(FORKED)
+
+
+def first_cause(error: BaseException) -> str:
+    """The innermost error as one line: what a compiler wraps around it says less."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
+
+
+def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return call(*args, **kwargs)
+
+    return locked

@@ -1,0 +1,135 @@
+"""Fast: the user's model, made fast, still the user's model.
+
+In: a model, a candidate, a guard. Out: an object of a subclass of the model's own class over the model's own
+attributes: `parameters()`, `state_dict()`, `train()`, `to()`, hooks, `generate()` and everything else act on the real
+model, and calls go through the generated hot path. The model itself is not changed. With `inplace=True` the model's
+class is exchanged for that subclass (same name) and nothing else; `restore(model)` puts the class back. Names that
+shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`. Not covered: what happens inside a call
+(dispatch.py), plans and files (apply.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast
+
+from torch import nn
+
+from compilot._tree import Call
+from compilot.engines import registry
+from compilot.engines.protocol import LoadRequest
+from compilot.errors import InputError
+from compilot.records import Candidate, Guard, Settings
+from compilot.runtime.clone import alias
+from compilot.runtime.direct import Direct
+from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.notices import Stats
+
+
+class Core(Protocol):
+    """What stands behind a Fast."""
+
+    call: Callable[..., Any]
+
+    def prepare(self, call: Call) -> None: ...
+    def refresh(self) -> None: ...
+    def stats(self) -> Stats: ...
+
+
+class Fast(nn.Module):
+    """Base of every made-fast model; each one has its own subclass with its own generated `__call__`."""
+
+    _compilot_core: ClassVar[Core]
+    _compilot_plain: ClassVar[nn.Module]
+    _compilot_rebuild: ClassVar[tuple[Any, ...]]
+    _compilot_frozen: ClassVar[bool] = False
+
+    def stats(self) -> Stats:
+        """Calls, how many were fast, fallbacks by reason, compiles."""
+        return self._compilot_core.stats()
+
+    def prepare(self, call: Call) -> None:
+        """Build now what this call needs, instead of at the first call."""
+        self._compilot_core.prepare(call)
+
+    def refresh(self) -> None:
+        """Build anew at the next call, with the weights as they are now."""
+        self._compilot_core.refresh()
+
+    @property
+    def frozen_weights(self) -> bool:
+        """True when weight values are baked in: after an update of the model, call `refresh()`."""
+        return type(self)._compilot_frozen
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        plain, *rest = self._compilot_rebuild
+        return _rebuild(copy.deepcopy(plain, memo), *rest)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _rebuild, self._compilot_rebuild
+
+
+def attach(
+    model: nn.Module,
+    candidate: Candidate,
+    guard: Guard,
+    artifacts: Path | None,
+    *,
+    keep_model: bool = True,
+    inplace: bool = False,
+) -> Fast:
+    """The model run as the candidate says, for the calls the guard takes; eager for all others."""
+    if isinstance(model, Fast):
+        raise InputError("this model is compiled already; restore it first, or pass the original model.")
+    _refuse_unknown(candidate)
+    plain = alias(model, type(model)) if inplace else model
+    settings = candidate.settings
+    core: Core
+    if settings == Settings(shapes=settings.shapes):
+        core = Direct(plain)
+    else:
+        half = registry.load_half(settings.engine)
+        request = LoadRequest(plain, guard, settings, artifacts)
+        core = Dispatcher(plain, guard, lambda: half.load(request), keep_model=keep_model)
+    kind = _fast_class(type(model), core, (plain, candidate, guard, artifacts), inplace)
+    if inplace:
+        object.__setattr__(model, "__class__", kind)
+        return cast(Fast, model)
+    return cast(Fast, alias(model, kind))
+
+
+def restore(model: nn.Module) -> nn.Module:
+    """Undo `inplace=True`: the model has its own class again."""
+    if isinstance(model, Fast):
+        object.__setattr__(model, "__class__", type(model._compilot_plain))
+    return model
+
+
+def _refuse_unknown(candidate: Candidate) -> None:
+    if candidate.regions:
+        raise InputError("this plan compiles regions of the model, which this version of compilot cannot apply yet.")
+    if candidate.settings.precision != "as-is":
+        raise InputError(f"this version of compilot cannot apply precision '{candidate.settings.precision}'.")
+
+
+def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inplace: bool) -> type[nn.Module]:
+    """A subclass of the model's class with the generated `__call__`."""
+    name, qualified = (kind.__name__, kind.__qualname__) if inplace else (f"Fast{kind.__name__}",) * 2
+    body = {
+        "__call__": core.call,
+        "__module__": kind.__module__,
+        "__qualname__": qualified,
+        "__doc__": kind.__doc__,
+        "_compilot_core": core,
+        "_compilot_plain": rebuild[0],
+        "_compilot_rebuild": rebuild,
+        "_compilot_frozen": isinstance(core, Dispatcher) and core.loaded.frozen_weights,
+    }
+    metaclass: Any = type(kind)
+    return cast(type[nn.Module], metaclass(name, (Fast, kind), body))
+
+
+def _rebuild(plain: nn.Module, candidate: Candidate, guard: Guard, artifacts: Path | None) -> Fast:
+    return attach(plain, candidate, guard, artifacts)

@@ -1,0 +1,119 @@
+"""Does a call match a guard, and if not, why? The general form; the hot path is generated (codegen.py).
+
+In: a guard and a call in the guard's own form. Out: None, or one short reason.
+Covered: every leaf and container of the guard, grad mode, autocast, train mode.
+Not covered: bringing a call into the guard's form (canonical.py), variants within a guard (variants.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from compilot._torch.tensor_guards import any_autocast
+from compilot._tree import Call
+from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
+from compilot.runtime.guards import type_name
+from compilot.runtime.paths import parse
+
+
+class Matcher:
+    """A guard with its paths read once."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.tensors = [(parse(t.path), t) for t in guard.tensors]
+        self._containers = [(parse(c.path), c) for c in sorted(guard.containers, key=lambda c: len(c.path))]
+        self._values = [(parse(v.path), v) for v in guard.values]
+
+    def mode_mismatch(self, training: bool) -> str | None:
+        """Why the modes of this thread or the model do not match."""
+        guard = self.guard
+        if training != guard.training:
+            return "train mode" if training else "eval mode, plan was made in train mode"
+        if torch.is_grad_enabled() != guard.grad_enabled:
+            return "gradients disabled" if guard.grad_enabled else "gradients enabled"
+        if any_autocast() != guard.autocast:
+            return "outside of autocast" if guard.autocast else "autocast"
+        return None
+
+    def call_mismatch(self, call: Call) -> str | None:
+        """Why the arguments do not match."""
+        if len(call.args) != self.guard.positional or tuple(call.kwargs) != self.guard.keywords:
+            return f"other arguments: {_pattern(len(call.args), call.kwargs)}"
+        for rows in (self._containers, self._values, self.tensors):
+            for path, want in rows:
+                why = _COMPARE[type(want)](want, path.follow(call.args, call.kwargs))
+                if why is not None:
+                    return why
+        return None
+
+    def tensors_of(self, call: Call) -> list[torch.Tensor]:
+        """The tensor leaves of a matching call, in the guard's order."""
+        return [path.follow(call.args, call.kwargs) for path, _ in self.tensors]
+
+
+def _pattern(positional: int, kwargs: Mapping[str, Any]) -> str:
+    return ", ".join([f"{positional} positional", *(f"{key}=" for key in kwargs)])
+
+
+def _container(want: ContainerGuard, node: Any) -> str | None:
+    if type_name(node) != want.type:
+        return f"type of {want.path}: {type_name(node)}, plan has {want.type}"
+    if want.keys is not None and tuple(repr(key) for key in node) != want.keys:
+        return f"keys of {want.path}"
+    if want.length is not None and len(node) != want.length:
+        return f"length of {want.path}: {len(node)}, plan has {want.length}"
+    return None
+
+
+def _value(want: ValueGuard, value: Any) -> str | None:
+    if type_name(value) != want.type:
+        return f"type of {want.path}: {type_name(value)}, plan has {want.type}"
+    return None if repr(value) == want.value else f"value of {want.path}: plan has {want.value}"
+
+
+def _tensor(want: TensorGuard, tensor: Any) -> str | None:
+    if type(tensor) is not torch.Tensor:
+        return f"type of {want.path}: {type_name(tensor)}, plan has a tensor"
+    for name, have, wanted in (
+        ("dtype", str(tensor.dtype), want.dtype),
+        ("device", str(tensor.device), want.device),
+        ("layout", str(tensor.layout), "torch.strided"),
+    ):
+        if have != wanted:
+            return f"{name} of {want.path}: {have}, plan has {wanted}"
+    if not _sizes_fit(tensor.shape, want.shape):
+        return f"shape of {want.path}: {_sizes(tensor.shape)}, plan has {_sizes(want.shape)}"
+    if tensor.is_conj() or tensor.is_neg():
+        return f"lazy conjugate or negative view at {want.path}"
+    if not _strides_fit(tensor, want):
+        return f"strides of {want.path}: not laid out as in the plan"
+    return None
+
+
+def _sizes_fit(shape: torch.Size, wanted: tuple[int | DimRange, ...]) -> bool:
+    if len(shape) != len(wanted):
+        return False
+    return all(w.min <= n <= w.max if isinstance(w, DimRange) else n == w for n, w in zip(shape, wanted, strict=True))
+
+
+def _strides_fit(tensor: torch.Tensor, want: TensorGuard) -> bool:
+    """A dimension of size 1 or a tensor without elements may have any stride."""
+    if want.stride is None:
+        return tensor.is_contiguous()
+    rows = zip(tensor.shape, tensor.stride(), want.stride, strict=True)
+    return tensor.numel() == 0 or all(have == wanted for size, have, wanted in rows if size != 1)
+
+
+def _sizes(shape: Any) -> str:
+    return "x".join(f"{n.min}..{n.max}" if isinstance(n, DimRange) else str(n) for n in shape) or "scalar"
+
+
+_COMPARE: dict[type, Callable[[Any, Any], str | None]] = {
+    ContainerGuard: _container,
+    ValueGuard: _value,
+    TensorGuard: _tensor,
+}

@@ -1,0 +1,97 @@
+"""What the run plane tells the user: warning classes and the counting of calls.
+
+In: fallback reasons. Out: Stats, and one warning when too many calls miss the fast path.
+Silent eager is the enemy; so is a warning per call.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
+MAX_SHARE = 0.01
+MAX_REASONS = 20  # distinct reasons kept; shape churn must not grow the dict for ever
+OTHER = "other reasons"
+
+logger = logging.getLogger("compilot")
+
+_ADVICE = (
+    ("gradients enabled", "wrap the calls in torch.no_grad() or torch.inference_mode()"),
+    ("train mode", "call .eval() on the model first"),
+    ("autocast", "call it outside of torch.autocast, or tune the model under it"),
+    ("weights changed", "call refresh() on the compiled model after an update"),
+    ("engine", "see the reason; until it is mended, use the model itself"),
+    ("shape", "pad to the planned shape, or tune again with that dimension declared dynamic"),
+    ("dtype", "convert the input first"),
+    ("device", "move the input first"),
+    ("strides", "call .contiguous() on the input first"),
+)
+
+
+class CompilotWarning(UserWarning):
+    """Something works, but not as the user would expect."""
+
+
+class StalePlanWarning(CompilotWarning):
+    """The plan was made for another model, machine or version; eager answers instead."""
+
+
+class Stats(NamedTuple):
+    """How the calls went. calls = fast + all fallbacks."""
+
+    calls: int
+    fast: int
+    fallbacks: dict[str, int]
+    compiles: int  # times the engine was asked to prepare a variant
+
+    @property
+    def fast_share(self) -> float:
+        """Share of calls that took the fast path; 1.0 before the first call."""
+        return self.fast / self.calls if self.calls else 1.0
+
+
+class Fallbacks:
+    """Counts fallbacks by reason, bounded, and says once when there are too many."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._warned = False
+
+    def count(self, reason: str, fast_calls: int) -> None:
+        """One more call answered by eager."""
+        with self._lock:
+            if reason not in self._counts and len(self._counts) >= MAX_REASONS:
+                reason = OTHER
+            self._counts[reason] = self._counts.get(reason, 0) + 1
+            missed = sum(self._counts.values())
+            due = not self._warned and missed + fast_calls >= MIN_CALLS and missed > MAX_SHARE * (missed + fast_calls)
+            self._warned = self._warned or due
+        if due:
+            warnings.warn(_sentence(self._counts, missed, missed + fast_calls), CompilotWarning, stacklevel=5)
+
+    def snapshot(self) -> dict[str, int]:
+        """Reasons and how often, most frequent first."""
+        with self._lock:
+            return dict(sorted(self._counts.items(), key=lambda item: -item[1]))
+
+
+def _sentence(counts: Mapping[str, int], missed: int, calls: int) -> str:
+    top = max(counts, key=lambda reason: counts[reason])
+    return (
+        f"{missed} of {calls} calls missed the fast path and were answered by eager; most often: {top} "
+        f"({counts[top]} times). To mend it: {advice(top)}."
+    )
+
+
+def advice(reason: str) -> str:
+    """What the user can do about a reason."""
+    for word, what in _ADVICE:
+        if re.search(rf"\b{word}\b", reason):
+            return what
+    return "make the call as the plan's example was, or tune again with this call as the example"

@@ -1,0 +1,38 @@
+"""Settings of the whole process: threads and denormals. Part of a plan, never changed silently.
+
+In: ProcessSettings. Out: what differs from the process (to warn about), or what was changed (when told to).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from compilot.records import ProcessSettings
+
+
+def differing(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
+    """Settings that this process does not have: name -> (now, wanted)."""
+    found: dict[str, tuple[Any, Any]] = {}
+    if settings.threads is not None and settings.threads != torch.get_num_threads():
+        found["threads"] = (torch.get_num_threads(), settings.threads)
+    if settings.flush_denormals is not None and settings.flush_denormals != flushes_denormals():
+        found["flush_denormals"] = (flushes_denormals(), settings.flush_denormals)
+    return found
+
+
+def apply_settings(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
+    """Set what differs; returns name -> (before, now)."""
+    changed = differing(settings)
+    if "threads" in changed:
+        torch.set_num_threads(changed["threads"][1])
+    if "flush_denormals" in changed:
+        torch.set_flush_denormal(changed["flush_denormals"][1])
+    return changed
+
+
+def flushes_denormals() -> bool:
+    """Whether this thread flushes denormal numbers to zero: torch can set it but not tell it, so it is tried."""
+    smallest_normal = torch.tensor(torch.finfo(torch.float32).tiny)
+    return bool((smallest_normal * 0.5) == 0)
