@@ -33,10 +33,10 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            hint = f"pass --resume {path.parent} to go on with it, or another --out"
-            raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
         except OSError as problem:
+            if isinstance(problem, FileExistsError) and path.exists():
+                hint = f"pass --resume {path.parent} to go on with it, or another --out"
+                raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
             raise _problem(path, problem) from problem
         journal = cls(path, fd)
         journal._lock()
@@ -65,7 +65,7 @@ class Journal:
     def append(self, line: JournalLine) -> None:
         """Write one record; it is on disk when this returns."""
         data = encode(line)
-        if _decoder.decode(data) != line:  # NaN and infinity become null: better now than at the resume
+        if not _survives(line, data):
             raise ValueError(f"{type(line).__name__} does not survive JSON; it holds a value that JSON has not.")
         size = os.fstat(self._fd).st_size
         try:
@@ -100,6 +100,14 @@ class Journal:
             ) from None
         except OSError:
             pass  # a file system without locks: one writer is then the user's care
+
+
+def _survives(line: JournalLine, data: bytes) -> bool:
+    """NaN and infinity become null, which the resume would refuse: better to know now."""
+    try:
+        return bool(_decoder.decode(data) == line)
+    except msgspec.ValidationError:
+        return False
 
 
 def read(path: Path) -> list[JournalLine]:

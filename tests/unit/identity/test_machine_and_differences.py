@@ -1,0 +1,140 @@
+import os
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from compilot.identity import Severity, differences, explain_difference, machine_fingerprint
+from compilot.identity.machine import _compiler, parse_compiler, parse_cpuinfo, usable_cores
+from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
+from compilot.workload import fingerprint as tuning_plane
+
+MACHINE = MachineFingerprint(
+    torch="2.13.0", python="3.11.7", platform="Linux-x86_64", glibc="glibc 2.36", cpu_model="Xeon",
+    cpu_isa=("avx2", "avx512f"), cores=8, threads=4, compiler="g++ 12.2.0", engines={"onnxruntime": "1.20"},
+)  # fmt: skip
+MODEL = ModelFingerprint(
+    class_name="Net", source_sha256="a" * 64, structure_sha256="b" * 64, parameters_sha256="c" * 64, parameter_count=10,
+    parameter_bytes=40,
+)  # fmt: skip
+OLD = Fingerprint(machine=MACHINE, model=MODEL)
+
+
+def other(part: str, **changes: Any) -> Fingerprint:
+    return msgspec.structs.replace(OLD, **{part: msgspec.structs.replace(getattr(OLD, part), **changes)})
+
+
+def test_this_machine() -> None:
+    found = machine_fingerprint()
+    assert found.torch == str(torch.__version__)
+    assert type(found.torch) is str
+    assert found.cores == usable_cores() >= 1
+    assert found.threads == torch.get_num_threads()
+    assert found.cpu_isa == tuple(sorted(found.cpu_isa))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=MachineFingerprint) == found
+
+
+def test_threads_are_read_each_time() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(before + 1)
+        assert machine_fingerprint().threads == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no affinity on this platform")
+def test_only_usable_cores_count() -> None:
+    mine = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(mine)})
+        assert machine_fingerprint().cores == 1
+    finally:
+        os.sched_setaffinity(0, mine)
+
+
+def test_cpuinfo_of_x86_and_arm() -> None:
+    x86 = "model name\t: Xeon Gold\nflags\t\t: fpu avx2 fma avx512f avx512_vnni amx_tile\n\nmodel name : B\n"
+    assert parse_cpuinfo(x86) == ("Xeon Gold", ("amx_tile", "avx2", "avx512_vnni", "avx512f", "fma"))
+    arm = "processor\t: 0\nFeatures\t: fp asimd sve bf16 crc32\nCPU part\t: 0xd40\n"
+    assert parse_cpuinfo(arm) == ("ARM part 0xd40", ("asimd", "bf16", "sve"))
+
+
+@pytest.mark.parametrize(
+    ("command", "output", "name"),
+    [
+        ("g++", "g++ (Debian 12.2.0-14+deb12u1) 12.2.0\nCopyright", "g++ 12.2.0"),
+        ("/usr/bin/clang++", "Ubuntu clang version 18.1.3 (1ubuntu1)\n", "clang++ 18.1.3"),
+        ("c++", "", "c++ of unknown version"),
+    ],
+)
+def test_compiler_versions(command: str, output: str, name: str) -> None:
+    assert parse_compiler(command, output) == name
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler-anywhere", "false", ""])
+def test_a_compiler_that_cannot_be_used_is_none(command: str) -> None:
+    assert _compiler(command) is None
+
+
+def test_equal_fingerprints_do_not_differ() -> None:
+    assert differences(OLD, OLD) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "severity", "field", "says"),
+    [
+        (other("machine", torch="2.14.0"), "unsafe", "machine.torch", "made with 2.13.0, this process has 2.14.0"),
+        (other("machine", python="3.12.1"), "unsafe", "machine.python", "made with 3.11, this process has 3.12"),
+        (other("machine", cpu_isa=("avx2",)), "unsafe", "machine.cpu_isa", "avx512f, which this machine does not have"),
+        (other("machine", engines={}), "unsafe", "machine.engines.onnxruntime", "with 1.20, this process has none"),
+        (other("machine", platform="Linux-aarch64"), "unsafe", "machine.platform", "Linux-aarch64"),
+        (other("model", source_sha256="d" * 64), "unsafe", "model.source_sha256", "aaaaaaaaaa -> dddddddddd"),
+        (other("model", structure_sha256="d"), "unsafe", "model.structure_sha256", "structure"),
+        (
+            other("model", parameters_sha256="d", parameter_count=12),
+            "unsafe", "model.parameters_sha256", "from 10 to 12 values",
+        ),
+        (other("machine", threads=1), "unproven", "machine.threads", "made with 4, this process has 1"),
+        (other("machine", cpu_model="EPYC"), "unproven", "machine.cpu_model", "Xeon"),
+        (other("machine", cores=2), "unproven", "machine.cores", "cores"),
+        (other("machine", compiler=None), "unproven", "machine.compiler", "has none"),
+        (other("machine", glibc="glibc 2.31"), "unproven", "machine.glibc", "2.31"),
+    ],
+)  # fmt: skip
+def test_each_difference_is_explained(new: Fingerprint, severity: str, field: str, says: str) -> None:
+    [found] = differences(OLD, new)
+    assert (found.severity, found.field) == (severity, field)
+    assert says in found.sentence
+    assert explain_difference(OLD, new) == [found.sentence]
+
+
+def test_harmless_changes_are_none() -> None:
+    more = other(
+        "machine", cpu_isa=("amx_tile", "avx2", "avx512f"), python="3.11.9", engines={**MACHINE.engines, "x": "1"}
+    )
+    assert differences(OLD, more) == []
+
+
+def test_engines_that_a_plan_does_not_use_do_not_count() -> None:
+    new = other("machine", engines={"onnxruntime": "1.21"})
+    assert len(differences(OLD, new, engines=["onnxruntime"])) == 1
+    assert differences(OLD, new, engines=["inductor"]) == []
+
+
+def test_weights_count_only_where_both_sides_know_them() -> None:
+    frozen = other("model", weights_sha256="e" * 64)
+    assert differences(OLD, frozen) == []
+    assert differences(frozen, OLD) == []
+    [found] = differences(frozen, other("model", weights_sha256="f" * 64))
+    assert found.severity is Severity.UNSAFE
+
+
+def test_unsafe_ones_come_first() -> None:
+    new = Fingerprint(machine=msgspec.structs.replace(MACHINE, threads=1, torch="2.14"), model=MODEL)
+    assert [found.severity for found in differences(OLD, new)] == ["unsafe", "unproven"]
+
+
+def test_the_tuning_plane_uses_the_same_functions() -> None:
+    assert tuning_plane.machine_fingerprint is machine_fingerprint
