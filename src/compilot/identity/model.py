@@ -21,7 +21,7 @@ from compilot.records import ModelFingerprint
 
 # of every nn.Module: parameters and buffers are counted apart, the others change with use, not with the model
 _INTERNALS = frozenset(vars(nn.Module())) - {"training"}
-_PATHS = frozenset({"name_or_path"})  # where Hugging Face models note the folder they came from
+_NOTES = frozenset({"name_or_path"})  # where Hugging Face models note the folder they came from
 _MAX_DEPTH = 8  # of nested plain values; deeper ones (configurations that refer to themselves) count by their type
 
 
@@ -74,7 +74,7 @@ def _structure(model: nn.Module) -> list[str]:
 
 
 def _attributes(module: nn.Module) -> list[tuple[str, Any]]:
-    own = [(key, value) for key, value in vars(module).items() if key not in _INTERNALS | _PATHS]
+    own = [(key, value) for key, value in vars(module).items() if key not in _INTERNALS | _NOTES]
     hooks = [(key, value) for key, value in vars(module).items() if key.endswith("_hooks") and key in _INTERNALS]
     own += [(key, [*value.values()]) for key, value in hooks if value]
     return sorted(own, key=_name)

@@ -9,7 +9,6 @@ Covered: classes from scripts, notebooks and modules that only the parent can fi
 from __future__ import annotations
 
 import hashlib
-import importlib.machinery
 import inspect
 import os
 import pickle
@@ -111,15 +110,15 @@ def _private(path: Path) -> Any:
 def _lost_modules(workload: Workload) -> list[ModuleType]:
     """Modules that define parts of the model but that a child could not import by name."""
     classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
-    found = {inspect.getmodule(kind) for kind in classes}
+    found = {inspect.getmodule(part) for part in (*classes, workload.input_function)}
     return [module for module in found if module is not None and not _importable(module.__name__)]
 
 
 def _importable(name: str) -> bool:
     top = name.partition(".")[0]
-    if top == "__main__" or top in sys.builtin_module_names:
-        return True  # cloudpickle sends __main__ by value by itself
-    return importlib.machinery.PathFinder.find_spec(top) is not None
+    if top == "__main__":
+        return True  # cloudpickle sends it by value by itself
+    return any(finder.find_spec(top, None) is not None for finder in sys.meta_path)  # find_spec would ask sys.modules
 
 
 @contextmanager

@@ -76,9 +76,9 @@ class Workload:
         return [note for note in (_train_mode_note(self.model), self._shapes_note()) if note]
 
     @property
-    def has_input_function(self) -> bool:
-        """True when the user said how inputs are made from a seed."""
-        return self._inputs is not None
+    def input_function(self) -> InputFunction | None:
+        """The user's own function of a seed, if there is one."""
+        return self._inputs
 
     def inputs(self, seed: int) -> Call:
         """A call made from a seed: by the user's function, or else a variation of the first example."""

@@ -184,3 +184,14 @@ def test_a_hugging_face_models_folder_is_not_part_of_it(tmp_path: Path) -> None:
     assert model_fingerprint(model) == before
     model.config.num_attention_heads = 4
     assert model_fingerprint(model).structure_sha256 != before.structure_sha256
+
+
+def test_a_hugging_face_model_stays_itself_when_called() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, vocab_size=20
+    )
+    model = transformers.BertModel(config).eval()
+    before = model_fingerprint(model)
+    model(torch.ones(1, 3, dtype=torch.long))
+    assert model_fingerprint(model) == before

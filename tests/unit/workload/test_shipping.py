@@ -216,3 +216,16 @@ def test_faults_of_the_folder_are_clear(workload: Workload, tmp_path: Path) -> N
         unship(msgspec.structs.replace(shipment, cwd=str(tmp_path / "gone")))
     with pytest.raises(EnvironmentProblem, match="cannot read the shipped model"):
         unship(msgspec.structs.replace(shipment, payload=str(tmp_path / "gone")))
+
+
+def test_an_input_function_from_a_module_that_nobody_can_import_goes_by_value(tmp_path: Path) -> None:
+    file = tmp_path / "hidden_inputs.py"
+    file.write_text("import torch\ndef make(seed): return torch.full((1,), float(seed))\n")
+    spec = importlib.util.spec_from_file_location("hidden_inputs", file)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["hidden_inputs"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shipment = ship(Workload(nn.Identity().eval(), inputs=module.make), tmp_path / "run")
+    del sys.modules["hidden_inputs"]
+    assert unship(shipment).inputs(3).args[0].item() == 3.0
