@@ -1,1 +1,1 @@
-"""cli stage."""
+"""The command line: one file per command. The only place that prints or sets exit codes."""

@@ -1,0 +1,40 @@
+"""What `make demo` runs: tune a convolutional network and a transformer with varying lengths, on a stated budget."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from compilot.cli.main import app
+
+HERE = Path(__file__).parent
+RUNS = (
+    ("ResNet-18, one image of 224 x 224", HERE / "resnet.py", "resnet18", "5m"),
+    ("a small BERT, sequence length 8 to 128", HERE / "bert.py", "bert", "2m30s"),
+)
+
+
+def main() -> int:
+    print("compilot demo: two models, 7 min 30 s in all (this is the budget; a quicker machine does not end sooner,")
+    print("it tries more). Each candidate runs in a process of its own; the winner is proven in fresh processes.")
+    for title, file, factory, budget in RUNS:
+        print(f"\n=== {title}: budget {budget} ===", flush=True)
+        code = tune(f"{os.path.relpath(file)}:{factory}", budget)
+        if code:
+            return code
+    print("\nEach run directory above holds plan.json (the decision), journal.jsonl (raw samples) and trials.csv.")
+    return 0
+
+
+def tune(target: str, budget: str) -> int:
+    """The same as `compilot tune TARGET --budget BUDGET` in a shell."""
+    try:
+        app(["tune", target, "--budget", budget])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""The Python door to tuning. In: a model with its inputs, a Workload, or a target string. Out: a Plan.
+
+Covered: everything `compilot tune` does, for live objects too (they are shipped to worker processes). Not covered:
+printing (pass an observer to hear of progress).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compilot.artifacts import planfile
+from compilot.budget import parse_duration
+from compilot.errors import InputError, RunDirError
+from compilot.progress import Observer
+from compilot.records import Objective, Plan, Shipment
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from compilot.workload import Workload
+    from compilot.workload.dynamic import DynamicSpec
+
+RUNS = Path("compilot-runs")
+
+
+def tune(
+    model: nn.Module | Workload | str,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    budget: str | float = "5m",
+    dynamic: DynamicSpec | None = None,
+    objective: Objective | str = Objective.LATENCY,
+    horizon: int | None = None,
+    engines: Sequence[str] = (),
+    out: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+) -> Plan:
+    """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal."""
+    from compilot import pipeline
+
+    workload = model if isinstance(model, str) else _workload(model, args, kwargs)
+    if isinstance(model, str) and (args or kwargs):
+        raise InputError("a target brings its own inputs; leave args and kwargs away.")
+    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
+    options = pipeline.Options(
+        budget_s=_seconds(budget),
+        objective=_objective(objective),
+        horizon_calls=horizon,
+        engines=tuple(engines),
+    )
+    shipment = _ship(workload, dynamic, run_dir)
+    return pipeline.run(shipment, run_dir, options, observer or Observer()).plan
+
+
+def load_plan(path: str | os.PathLike[str]) -> Plan:
+    """The plan in a file; PlanError names the field that is wrong."""
+    return planfile.load_plan(Path(path))
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write a plan; a reader sees the old file or the new one, whole."""
+    planfile.save_plan(plan, Path(path))
+
+
+def default_run_dir(name: str) -> Path:
+    """compilot-runs/NAME-TIMESTAMP, UTC."""
+    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "run"
+    return RUNS / f"{safe}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _workload(model: nn.Module | Workload, args: Any, kwargs: Mapping[str, Any] | None) -> Workload:
+    from compilot.workload import Workload
+
+    if not isinstance(model, Workload):
+        return Workload(model, args, kwargs)
+    if kwargs or not isinstance(args, tuple | list) or len(args):
+        raise InputError("a Workload brings its own inputs; leave args and kwargs away.")
+    return model
+
+
+def _name(workload: Workload | str) -> str:
+    return workload.rpartition(":")[2] if isinstance(workload, str) else workload.label
+
+
+def _seconds(budget: str | float) -> float:
+    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    if not seconds > 0:
+        raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
+    return seconds
+
+
+def _objective(objective: Objective | str) -> Objective:
+    try:
+        return Objective(objective)
+    except ValueError:
+        known = ", ".join(o.value for o in Objective)
+        raise InputError(f"unknown objective '{objective}'; known are: {known}.") from None
+
+
+def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:
+    from compilot.workload.dispatch import ship_target
+    from compilot.workload.dynamic import as_dims
+
+    dims = as_dims(dynamic)
+    if isinstance(workload, str):
+        return ship_target(workload, extra_dynamic=dims)
+    from compilot.workload.shipping import ship
+
+    if (run_dir / "journal.jsonl").exists():  # before its payload would be overwritten
+        raise RunDirError(f"{run_dir} already holds a run; choose another out.")
+    return ship(workload.with_dynamic(dims), run_dir)

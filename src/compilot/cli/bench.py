@@ -1,0 +1,191 @@
+"""`compilot bench TARGET --plan PLAN`: eager, plain torch.compile and plans side by side. In: a target. Out: one table.
+
+Nothing is searched and nothing decided: each arm is built cold, checked, and timed in fresh processes beside eager.
+A plan that was made for another model or machine is measured all the same, and what differs is said.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from compilot.api import default_run_dir
+from compilot.cli import common
+
+if TYPE_CHECKING:
+    from compilot.artifacts.journal import Journal
+    from compilot.progress import Observer
+    from compilot.records import Candidate, Fingerprint, Plan, Trial
+    from compilot.report import RunData
+    from compilot.trials.runner import LocalRunner
+
+TRIAL_CAP_S = 600.0
+
+
+class Request(NamedTuple):
+    """What is to be compared, and how long."""
+
+    target: str
+    plans: tuple[tuple[Path, Plan], ...]
+    pairs: int
+    processes: int
+
+
+def bench(
+    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
+    plan: Annotated[list[Path] | None, typer.Option(help="A plan.json to measure. Repeatable.")] = None,
+    pairs: Annotated[int, typer.Option(min=6, max=2000, help="Interleaved pairs per process.")] = 40,
+    processes: Annotated[int, typer.Option(min=1, max=20, help="Sets of fresh processes.")] = 3,
+    out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/bench-NAME-TIME.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Measure eager, plain torch.compile and the given plans side by side."""
+    with common.guarded(debug=debug, as_json=json):
+        from compilot.artifacts.planfile import load_plan
+        from compilot.cli.progress import PlainObserver
+        from compilot.progress import Observer
+
+        plans = tuple((path, load_plan(path)) for path in plan or ())
+        run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
+        watching = Observer() if quiet else PlainObserver()
+        labels = measure(Request(target, plans, pairs, processes), run_dir, watching)
+        show(run_dir, labels, as_json=json)
+
+
+def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, str]:
+    """Build, check and time every arm; the journal in the run directory has it all. Returns id -> plan path."""
+    from compilot.report import write_csv
+    from compilot.trials.limits import Limits, default_memory_limit
+    from compilot.trials.runner import LocalRunner
+    from compilot.workload.dispatch import ship_target
+
+    limits = Limits(memory_bytes=default_memory_limit())
+    runner = LocalRunner(ship_target(request.target), run_dir, limits=limits, observer=observer)
+    try:
+        journal, candidates, labels = _prepare(runner, request, run_dir, observer)
+        with journal:
+            trials = _trials(runner, journal, candidates, observer)
+            _race(runner, journal, [t.candidate for t in trials], request)
+    except BaseException:
+        runner.abort()
+        raise
+    finally:
+        runner.close()
+    write_csv(run_dir)
+    return labels
+
+
+def _prepare(
+    runner: LocalRunner, request: Request, run_dir: Path, observer: Observer
+) -> tuple[Journal, list[Candidate], dict[str, str]]:
+    """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
+    import msgspec
+
+    from compilot.artifacts.journal import Journal
+    from compilot.engines.inductor.build import offer
+    from compilot.pipeline import Options, make_header
+    from compilot.records import DiagnosisLine
+
+    observer.stage("starting eager, the baseline")
+    opened, inspected = runner.open_eager()
+    header = make_header(opened.ref, inspected.fingerprint, Options(budget_s=0.0, argv=tuple(sys.argv)))
+    journal = Journal.create(run_dir / "journal.jsonl", header)
+    observer.stage("trying the C++ compiler and building its shared header")
+    toolchain = runner.prepare_toolchain()
+    diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
+    journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
+    for note in [*opened.notes, *_plan_notes(request.plans, inspected.fingerprint)]:
+        observer.note(note)
+    arms = {candidate.id: candidate for candidate in offer(diagnosis)[:1]}
+    labels: dict[str, str] = {}
+    for path, plan in request.plans:
+        for entry in plan.entries:
+            arms.setdefault(entry.candidate.id, entry.candidate)
+            labels[entry.candidate.id] = str(path)
+    return journal, list(arms.values()), labels
+
+
+def _plan_notes(plans: Sequence[tuple[Path, Plan]], here: Fingerprint) -> list[str]:
+    """What a reader should know about a plan before its figures."""
+    from compilot.identity.differences import explain_difference
+
+    notes = [f"{path} keeps the model eager; there is nothing more to measure" for path, p in plans if not p.entries]
+    for path, plan in plans:
+        notes += [f"{path}: {text}" for text in explain_difference(plan.fingerprint, here)]
+    return notes
+
+
+def _trials(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], observer: Observer) -> list[Trial]:
+    """Each arm built cold and checked, in its own process; those that work go on."""
+    from compilot.engines.eager.build import EAGER
+    from compilot.records import State, TrialLine
+    from compilot.trials.runner import eager_must_work
+
+    good = []
+    for number, candidate in enumerate([EAGER, *arms], 1):
+        observer.trying(candidate, number, 0.0)
+        trial = runner.trial(candidate, {}, TRIAL_CAP_S)
+        if candidate.is_eager:
+            eager_must_work(trial)
+        journal.append(TrialLine(trial=trial, at_s=0.0))
+        observer.finished(trial, None)
+        if trial.state is State.OK and not candidate.is_eager:
+            good.append(trial)
+        runner.keep_only([])
+    return good
+
+
+def _race(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], request: Request) -> None:
+    """Fresh processes, interleaved; also where eager is alone, for its own figures."""
+    import msgspec
+
+    from compilot.records import RaceLine, WarmStartLine
+
+    race, warm = runner.confirm(arms, pairs=request.pairs, enough=lambda race: len(race.processes) >= request.processes)
+    journal.append(RaceLine(race=msgspec.structs.replace(race, purpose="bench"), at_s=0.0))
+    for candidate_id, measurements in warm.items():
+        for measurement in measurements:
+            journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+
+
+def show(run_dir: Path, labels: dict[str, str], *, as_json: bool) -> None:
+    """The result on stdout: one JSON document, or the table and one sentence per arm."""
+    from compilot import report
+
+    data = report.read_run(run_dir)
+    if as_json:
+        document: dict[str, Any] = report.as_json(run_dir)
+        document["sentence"] = " ".join(sentences(data, labels))
+        document["sentences"] = sentences(data, labels)
+        return common.print_json(document)
+    from rich.console import Console
+
+    from compilot.report import terminal
+
+    console = Console()
+    console.print(terminal.table(data, width=console.width))
+    console.print()
+    for sentence in sentences(data, labels):
+        console.print(sentence, highlight=False, markup=False)
+    console.print()
+    return console.print(f"{common.nearby(run_dir)}: journal.jsonl, trials.csv", soft_wrap=True, highlight=False)
+
+
+def sentences(data: RunData, labels: dict[str, str]) -> list[str]:
+    """The honest sentence of each arm that ran, in the order of the table."""
+    from compilot.report.sentences import arm_sentence
+
+    found = []
+    for trial in data.trials.values():
+        if trial.candidate.is_eager:
+            continue
+        name = trial.candidate.label
+        name += f" ({labels[trial.candidate.id]})" if trial.candidate.id in labels else ""
+        found.append(f"{name}: {arm_sentence(data, trial)}")
+    return found

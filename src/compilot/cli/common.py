@@ -1,0 +1,98 @@
+"""What every command shares: errors as one sentence, interruption, names of run directories, option spellings.
+
+In: a command's body. Out: exit codes and what stands on stderr. Light to import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import typer
+
+from compilot.errors import CompilotError, InputError, Interrupted
+
+FAILED = 2
+INTERRUPTED = 130  # 128 + SIGINT, what shells expect
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+@contextmanager
+def guarded(*, debug: bool, as_json: bool, hint: Callable[[], str] = str) -> Iterator[None]:
+    """Run a command's body; whatever goes wrong becomes one sentence on stderr and an exit code."""
+    previous = signal.signal(signal.SIGTERM, _interrupt)  # SIGTERM ends workers the way Ctrl-C does
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        tell(f"interrupted; {hint()}" if hint() else "interrupted.")
+        raise typer.Exit(INTERRUPTED) from None
+    except CompilotError as error:
+        _fail(error, str(error), debug=debug, as_json=as_json)
+    except typer.Exit:
+        raise
+    except Exception as error:
+        text = f"compilot itself failed, {type(error).__name__}: {error}; run again with --debug for the traceback."
+        _fail(error, text, debug=debug, as_json=as_json)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _fail(error: Exception, text: str, *, debug: bool, as_json: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    if as_json:
+        print_json({"error": {"type": type(error).__name__, "message": text}})
+    tell(f"error: {text}")
+    raise typer.Exit(FAILED) from None
+
+
+def tell(text: str) -> None:
+    """Say something to the person; stdout belongs to the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(document: Any) -> None:
+    """One document on stdout and nothing else."""
+    print(json.dumps(document, indent=2, allow_nan=False), flush=True)
+
+
+def factory_name(target: str) -> str:
+    """The factory's name, for people: "resnet18" of "examples/resnet.py:resnet18"."""
+    return target.rpartition(":")[2] or "run"
+
+
+def nearby(path: Path) -> Path:
+    """The path as short as it can be typed from here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)
+
+
+def parse_size(text: str) -> int:
+    """Bytes from "8GiB", "512M" or "1000000"."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if match is None or float(match[1]) <= 0:
+        raise InputError(f"'{text}' is no size; write 8GiB or 512MiB.")
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def parse_names(text: str | None) -> tuple[str, ...]:
+    """Names from "a,b"."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
+def is_terminal() -> bool:
+    """May the progress be drawn? It goes to stderr, the result to stdout."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

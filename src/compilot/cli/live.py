@@ -1,0 +1,132 @@
+"""Progress drawn in place. In: events of a run. Out: a few lines at the bottom of the terminal that change, on stderr.
+
+Drawing costs CPU, and the cores belong to the measurement: while an arm is timed the picture stands still, and during a
+race it changes only between rounds. Finished trials scroll up as lines of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from compilot.cli.common import nearby
+from compilot.cli.progress import Best, clock, outcome_line
+from compilot.progress import Observer
+from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
+
+TICK_S = 0.5
+TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
+STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
+
+
+class LiveObserver(Observer):
+    """Draws the run; use it as a context manager so that the terminal is left in order."""
+
+    def __init__(self, budget_s: float, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, get_renderable=self._picture)
+        self._budget_s = budget_s
+        self._begin = time.monotonic()
+        self._best = Best()
+        self._labels: dict[str, str] = {}
+        self._what, self._why, self._step = "starting", "", ""
+        self._drawn = 0.0
+        self._still = False
+        self._end = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> LiveObserver:
+        self._live.start()
+        self._ticker.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._ticker.join()
+        self._live.stop()
+
+    def started(self, header: RunHeader, run_dir: Path) -> None:
+        """Which run this is."""
+        self._line(f"Tuning {header.workload.label}; everything seen goes to {nearby(run_dir)}", "bold")
+
+    def stage(self, text: str) -> None:
+        """A step of the run."""
+        self._show(text, "", "")
+
+    def note(self, text: str) -> None:
+        """Something to know."""
+        self._line(f"note: {text}", "yellow")
+
+    def trying(self, candidate: Candidate, number: int, remaining_s: float) -> None:
+        """A trial begins."""
+        self._labels[candidate.id] = candidate.label
+        self._show(f"trying {number}: {candidate.label}", candidate.rationale, "")
+
+    def doing(self, text: str) -> None:
+        """The step within the trial."""
+        self._show(self._what, self._why, text, still=text.startswith(TIMED_STEPS))
+
+    def finished(self, trial: Trial, ratio: float | None) -> None:
+        """A trial ended."""
+        self._best.see(trial, ratio)
+        self._line(outcome_line(trial, ratio), STYLES.get(trial.state.value, "yellow"))
+
+    def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
+        """Between two rounds: the only moment of a race at which drawing disturbs nobody."""
+        self._still = True
+        arms = ", ".join(dict.fromkeys(self._labels.get(label, label) for label in labels))
+        self._what, self._why, self._step = f"{purpose}: {arms}", "", f"round {done} of at most {planned}"
+        if time.monotonic() - self._drawn >= TICK_S:
+            self._draw()
+
+    def raced(self, race: Race) -> None:
+        """A race ended."""
+        self._still = False
+        if race.load:
+            self._line(f"note: {race.load}", "yellow")
+
+    def decided(self, verdict: Verdict, plan: Plan) -> None:
+        """The plan is written."""
+        self._show("done", "", "")
+
+    def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
+        self._what, self._why, self._step = what, why, step
+        self._draw()
+        self._still = still
+
+    def _line(self, text: str, style: str) -> None:
+        self._console.print(Text(text, style=style))
+
+    def _tick(self) -> None:
+        while not self._end.wait(TICK_S):
+            if not self._still:
+                self._draw()
+
+    def _draw(self) -> None:
+        self._drawn = time.monotonic()
+        self._live.refresh()
+
+    def _picture(self) -> Group:
+        elapsed = time.monotonic() - self._begin
+        left = max(0.0, self._budget_s - elapsed)
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            f"{clock(elapsed)} of {clock(self._budget_s)}",
+            ProgressBar(total=self._budget_s, completed=min(elapsed, self._budget_s), width=30),
+            f"{clock(left)} left",
+            Text(f"best so far: {self._best}", style="bold"),
+        )
+        lines = [Text(self._what, style="cyan")]
+        lines += [Text(f"  why: {self._why}", style="dim")] if self._why else []
+        lines += [Text(f"  {self._step}", style="dim")] if self._step else []
+        return Group(*lines, bar)

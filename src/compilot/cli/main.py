@@ -1,0 +1,42 @@
+"""The `compilot` command. In: sys.argv. Out: an exit code: 0 done, 1 a gate is red, 2 could not run, 130 interrupted.
+
+Covered: which commands there are. `--help` must stay quick: command modules import the standard library, typer and
+records only; everything else is imported inside the command's body.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from compilot._version import __version__
+from compilot.cli import bench, env, tune
+
+app = typer.Typer(
+    name="compilot",
+    help="Finds the fastest correct way to run a PyTorch model on this machine, and proves it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("tune")(tune.tune)
+app.command("bench")(bench.bench)
+app.command("env")(env.env)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"compilot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def run() -> None:
+    """Console entry point."""
+    app()

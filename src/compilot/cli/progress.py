@@ -1,0 +1,94 @@
+"""Progress as plain lines, for logs and pipes. In: events of a run. Out: one line per event on stderr.
+
+Covered: what is tried and why, how it ended, what is left of the budget. The drawn version is live.py.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from compilot.cli.common import nearby, tell
+from compilot.progress import Observer
+from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
+
+
+class Best:
+    """The fastest candidate seen so far, by its screening."""
+
+    def __init__(self) -> None:
+        self.label = "eager"
+        self.ratio = 1.0
+
+    def see(self, trial: Trial, ratio: float | None) -> None:
+        """Take a finished trial into account."""
+        if ratio is not None and ratio > self.ratio:
+            self.label, self.ratio = trial.candidate.label, ratio
+
+    def __str__(self) -> str:
+        return "eager" if self.ratio == 1.0 else f"{self.label} (~{self.ratio:.2f}x)"
+
+
+class PlainObserver(Observer):
+    """Tells each event once, with the time since the start."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._best = Best()
+
+    def started(self, header: RunHeader, run_dir: Path) -> None:
+        """Which run this is."""
+        self._say(f"tuning {header.workload.label}, budget {clock(header.budget_s)}, writing to {nearby(run_dir)}")
+
+    def stage(self, text: str) -> None:
+        """A step of the run."""
+        self._say(text)
+
+    def note(self, text: str) -> None:
+        """Something to know."""
+        self._say(f"note: {text}")
+
+    def trying(self, candidate: Candidate, number: int, remaining_s: float) -> None:
+        """A trial begins."""
+        left = f"; {clock(remaining_s)} left, best so far {self._best}" if remaining_s > 0 else ""
+        self._say(f"trying {number}: {candidate.label} ({candidate.rationale}){left}")
+
+    def finished(self, trial: Trial, ratio: float | None) -> None:
+        """A trial ended."""
+        self._best.see(trial, ratio)
+        self._say(f"  {outcome_line(trial, ratio)}")
+
+    def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
+        """A race made progress; only its beginning is worth a line."""
+        if done == 1:
+            self._say(f"{purpose}: up to {planned} rounds over {len(labels)} arms")
+
+    def raced(self, race: Race) -> None:
+        """A race ended."""
+        rounds = sum(len(process.rounds) for process in race.processes)
+        self._say(f"{race.purpose}: {rounds} rounds done" + (f"; {race.load}" if race.load else ""))
+
+    def decided(self, verdict: Verdict, plan: Plan) -> None:
+        """The plan is written."""
+        self._say(f"decided: {verdict.decision.value}, {verdict.because}")
+
+    def _say(self, text: str) -> None:
+        tell(f"[{clock(time.monotonic() - self._begin)}] {text}")
+
+
+def outcome_line(trial: Trial, ratio: float | None) -> str:
+    """How a trial ended, in one line: "ok: inductor, cold 8.1 s, ~1.31x"."""
+    parts = [f"{trial.state.value}: {trial.candidate.label}"]
+    if trial.measurement is not None and trial.same_as is None:
+        parts.append(f"cold {trial.measurement.cold_s:.1f} s")
+    if ratio is not None:
+        parts.append(f"~{ratio:.2f}x")
+    if trial.state != "ok":
+        parts.append(" ".join(trial.reason.split())[:160])
+    return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds: "4:07"."""
+    whole = max(0, round(seconds))
+    return f"{whole // 60}:{whole % 60:02d}"

@@ -1,0 +1,119 @@
+"""`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from compilot.api import default_run_dir
+from compilot.cli import common
+from compilot.records import Objective
+
+if TYPE_CHECKING:
+    from compilot.pipeline import Options, Outcome
+    from compilot.progress import Observer
+
+
+def tune(
+    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
+    budget: Annotated[str, typer.Option(help="Time for everything: 90s, 5m, 1h30m.")] = "5m",
+    objective: Annotated[Objective, typer.Option(help="What the plan is chosen for.")] = Objective.LATENCY,
+    horizon: Annotated[
+        int | None, typer.Option(min=1, help="Calls a process will make in its life; compile cost counts.")
+    ] = None,
+    engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
+    dynamic: Annotated[
+        list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run in this directory.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="Memory limit of each worker: 8GiB.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Find the fastest correct way to run a model, prove it, and write a plan."""
+    from compilot.errors import InputError
+
+    run_dir = resume or out or default_run_dir(common.factory_name(target))
+    with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
+        if resume is not None and out is not None:
+            raise InputError("--resume names the run directory already; leave --out away.")
+        options = _options(budget, objective, horizon, engines, max_memory)
+        outcome = _run(target, seed, dynamic or [], run_dir, options, quiet=quiet, resume=resume is not None)
+        show(outcome, as_json=json)
+
+
+def _resume(target: str, run_dir: Path) -> str:
+    """What to do after an interruption; before the journal began there is nothing to go on with."""
+    begun = (run_dir / "journal.jsonl").exists()
+    return f"resume with: compilot tune {target} --resume {run_dir}" if begun else "nothing was measured yet."
+
+
+def _options(
+    budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
+) -> Options:
+    from compilot.budget import parse_duration
+    from compilot.pipeline import Options
+
+    return Options(
+        budget_s=parse_duration(budget),
+        objective=objective,
+        horizon_calls=horizon,
+        engines=common.parse_names(engines),
+        max_memory_bytes=common.parse_size(max_memory) if max_memory else None,
+        argv=tuple(sys.argv),
+    )
+
+
+def _run(
+    target: str, seed: int | None, dynamic: list[str], run_dir: Path, options: Options, *, quiet: bool, resume: bool
+) -> Outcome:
+    from compilot import pipeline
+    from compilot.workload.dispatch import ship_target
+    from compilot.workload.dynamic import parse_dynamic
+
+    dims = [parse_dynamic(text) for text in dynamic]
+    shipment = ship_target(target, seed=seed, extra_dynamic=dims)
+    with observer(options.budget_s, quiet=quiet) as watching:
+        return pipeline.run(shipment, run_dir, options, watching, resume=resume)
+
+
+def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer]:
+    """Who shows the progress: nobody, a drawing, or plain lines."""
+    from compilot.cli.progress import PlainObserver
+    from compilot.progress import Observer
+
+    if quiet:
+        return nullcontext(Observer())
+    if not common.is_terminal():
+        return nullcontext(PlainObserver())
+    from compilot.cli.live import LiveObserver
+
+    return LiveObserver(budget_s)
+
+
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    """The result on stdout: one JSON document, or the table, the sentence and how to use the plan."""
+    from compilot import report
+
+    if as_json:
+        return common.print_json(report.as_json(outcome))
+    from rich.console import Console
+
+    from compilot.report import terminal
+
+    console = Console()
+    data = report.read_run(outcome.run_dir)
+    where = common.nearby(outcome.run_dir)
+    console.print(terminal.summary(data, outcome.plan, width=console.width))
+    console.print()
+    console.print(terminal.usage(outcome.plan, where / "plan.json"), soft_wrap=True, highlight=False, markup=False)
+    console.print()
+    files = f"{where}: plan.json, journal.jsonl (raw samples), trials.csv"
+    return console.print(files, soft_wrap=True, highlight=False, markup=False)
