@@ -32,7 +32,6 @@ class LiveObserver(Observer):
 
     def __init__(self, budget_s: float, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._live = Live(console=self._console, auto_refresh=False, transient=True, get_renderable=self._picture)
         self._budget_s = budget_s
         self._begin = time.monotonic()
         self._best = Best()
@@ -40,6 +39,8 @@ class LiveObserver(Observer):
         self._what, self._why, self._step = "starting", "", ""
         self._drawn = 0.0
         self._still = False
+        # Last: it asks for the picture at once.
+        self._live = Live(console=self._console, auto_refresh=False, transient=True, get_renderable=self._picture)
         self._end = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 

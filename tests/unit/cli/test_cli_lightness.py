@@ -1,0 +1,33 @@
+"""Asking for help must not cost a torch import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from compilot import __version__
+
+COUNT = """
+import sys
+sys.argv = ["compilot", *sys.argv[1:]]
+from compilot.cli.main import run
+try:
+    run()
+except SystemExit:
+    pass
+print("loaded:", sorted({"torch", "numpy", "cloudpickle"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["tune", "--help"], ["bench", "--help"], ["env", "--help"]])
+def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:
+    shown = subprocess.run([sys.executable, "-c", COUNT, *arguments], capture_output=True, text=True, check=True).stdout
+    assert "Usage:" in shown
+    assert shown.splitlines()[-1] == "loaded: []"
+
+
+def test_version() -> None:
+    command = [sys.executable, "-c", "from compilot.cli.main import run; run()", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"compilot {__version__}\n"

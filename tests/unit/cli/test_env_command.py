@@ -1,0 +1,54 @@
+"""`compilot env`: what it says of the machine, with the measuring replaced."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compilot.cli import env
+
+AA = {"outcome": "no-difference", "ratio": 1.003, "low": 0.99, "high": 1.01, "pairs": 40, "margin": 0.012}
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
+    import msgspec
+
+    document: dict[str, Any] = {
+        "machine": msgspec.to_builtins(small_run.header.fingerprint.machine),
+        "toolchain": {"works": True, "problem": None, "first_compile_s": 7.25},
+        "engines": {
+            "eager": {"ok": True, "version": "2.13.0", "why": "", "install": ""},
+            "openvino": {"ok": False, "version": "", "why": "not installed", "install": "pip install openvino"},
+        },
+        "aa": AA,
+    }
+    monkeypatch.setattr(env, "look", lambda pairs: {**document, "aa": document["aa"] if pairs else None})
+    return document
+
+
+def test_it_names_machine_compiler_engines_and_noise(looked: Any, compilot: Any) -> None:
+    text = compilot("env").stdout
+    assert "Some CPU, 2 cores, 2 torch threads" in text
+    assert "works; first compile with its shared header 7.2 s" in text
+    assert "openvino: not usable: not installed; install with: pip install openvino" in text
+    assert "40 pairs, ratio 1.003 (95 % 0.990-1.010): no difference; margin used here: 1.2 %" in text
+
+
+def test_without_noise_there_is_no_such_line(looked: Any, compilot: Any) -> None:
+    assert "A/A" not in compilot("env", "--no-noise").stdout
+
+
+def test_a_broken_compiler_is_quoted(looked: Any, compilot: Any) -> None:
+    looked["toolchain"].update(works=False, problem="g++ not found")
+    assert "does not work: g++ not found" in compilot("env").stdout
+
+
+def test_a_machine_that_differs_from_itself_is_called_not_quiet() -> None:
+    assert "the machine is not quiet" in env.noise_line({**AA, "outcome": "faster"})
+
+
+def test_json(looked: Any, compilot: Any) -> None:
+    assert json.loads(compilot("env", "--json").stdout) == json.loads(json.dumps(looked))

@@ -1,0 +1,151 @@
+"""`compilot tune`: options reach the pipeline, results reach the user, mistakes become one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compilot.errors import EnvironmentProblem, Interrupted, TargetError
+from compilot.records import DynamicDim, Objective
+
+
+def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net", "--out", "here")
+    assert result.exit_code == 0
+    assert "► inductor freezing" in result.stdout
+    assert "2.00x faster than eager (95 % 1.98-2.02" in " ".join(result.stdout.split())
+    assert "import compilot\n" in result.stdout
+    assert 'compilot.compile(model, "here/plan.json")' in result.stdout
+
+
+def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
+    compilot(
+        *("tune", "net.py:net", "--budget", "1m30s", "--objective", "p99", "--horizon", "1000"),
+        *("--engines", "inductor, eager", "--max-memory", "2GiB", "--seed", "7"),
+        *("--dynamic", "x:0=1..8", "--dynamic", "y:1=2..4"),
+    )
+    options, shipment = fake.asked["options"], fake.asked["shipment"]
+    assert options.budget_s == 90.0
+    assert options.objective is Objective.P99
+    assert options.horizon_calls == 1000
+    assert options.engines == ("inductor", "eager")
+    assert options.max_memory_bytes == 2 * 2**30
+    assert shipment.seed == 7
+    assert shipment.extra_dynamic == (
+        DynamicDim(input="x", dim=0, min=1, max=8),
+        DynamicDim(input="y", dim=1, min=2, max=4),
+    )
+
+
+def test_default_run_directory_names_the_factory_and_the_time(fake: Any, compilot: Any) -> None:
+    compilot("tune", "net.py:net")
+    assert re.fullmatch(r"compilot-runs/net-\d{8}-\d{6}", str(fake.asked["run_dir"]))
+
+
+def test_progress_goes_to_stderr_one_line_per_event(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net")
+    tried = [line for line in result.stderr.splitlines() if "trying" in line]
+    assert len(tried) == 5
+    assert "weights become constants" in tried[2]  # why it is tried
+    assert "trying" not in result.stdout
+
+
+def test_quiet_says_nothing_but_the_result(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net", "--quiet")
+    assert result.stderr == ""
+    assert "► inductor freezing" in result.stdout
+
+
+def test_json_is_the_only_thing_on_stdout(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net", "--json")
+    document = json.loads(result.stdout)
+    assert document["plan"]["entries"][0]["candidate"]["label"] == "inductor freezing"
+    assert len(document["rows"]) == 5
+
+
+def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any) -> None:
+    compilot("tune", "net.py:net", "--resume", "earlier")
+    assert fake.asked["run_dir"] == Path("earlier")
+    assert fake.asked["resume"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("nofile.py:net",), "no file 'nofile.py'"),
+        (("net.py",), "names no factory"),
+        (("./notes.txt:net",), "a target file ends in .py"),
+        (("net.py:net", "--budget", "soon"), "'soon' is no duration; write 90s"),
+        (("net.py:net", "--max-memory", "lots"), "'lots' is no size; write 8GiB"),
+        (("net.py:net", "--dynamic", "x=3"), "write NAME:DIM=MIN..MAX"),
+        (("net.py:net", "--resume", "a", "--out", "b"), "leave --out away"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    fake: Any, compilot: Any, arguments: tuple[str, ...], sentence: str
+) -> None:
+    result = compilot("tune", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert sentence in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.output
+    assert not fake.asked
+
+
+@pytest.mark.parametrize("error", [TargetError("net.py raises on import."), EnvironmentProblem("the disk is full.")])
+def test_errors_from_the_worker_are_told_the_same_way(fake: Any, compilot: Any, error: Exception) -> None:
+    fake.raises = error
+    result = compilot("tune", "net.py:net", "--quiet")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {error}\n"
+
+
+def test_debug_shows_the_traceback(fake: Any, compilot: Any) -> None:
+    fake.raises = TargetError("net.py raises on import.")
+    result = compilot("tune", "net.py:net", "--debug")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert "error: net.py raises on import." in result.stderr
+
+
+def test_an_error_in_json_is_a_document_too(fake: Any, compilot: Any) -> None:
+    fake.raises = TargetError("net.py raises on import.")
+    result = compilot("tune", "net.py:net", "--json")
+    assert json.loads(result.stdout) == {"error": {"type": "TargetError", "message": "net.py raises on import."}}
+
+
+def test_our_own_bug_is_named_as_such_and_is_no_red_gate(fake: Any, compilot: Any) -> None:
+    fake.raises = ZeroDivisionError("division by zero")
+    result = compilot("tune", "net.py:net", "--quiet")
+    assert result.exit_code == 2
+    assert "compilot itself failed, ZeroDivisionError: division by zero; run again with --debug" in result.stderr
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("stopped")])
+def test_an_interruption_says_how_to_go_on(fake: Any, compilot: Any, stop: BaseException) -> None:
+    fake.raises = stop
+    result = compilot("tune", "net.py:net", "--out", "here", "--quiet")
+    assert result.exit_code == 130
+    assert result.stderr == "interrupted; resume with: compilot tune net.py:net --resume here\n"
+
+
+def test_an_interruption_before_the_journal_promises_nothing(
+    fake: Any, compilot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("compilot.pipeline.run", stopped)
+    result = compilot("tune", "net.py:net", "--quiet")
+    assert (result.exit_code, result.stderr) == (130, "interrupted; nothing was measured yet.\n")
+
+
+def test_an_unknown_objective_is_refused(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net", "--objective", "fame")
+    assert result.exit_code == 2
+    assert "latency" in result.stderr

@@ -1,0 +1,145 @@
+"""The public names, and what importing them costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import compilot
+from compilot import pipeline
+from compilot.errors import InputError, RunDirError
+from compilot.records import Objective
+
+NAMES = {
+    "Candidate",
+    "CompilotError",
+    "EnvironmentProblem",
+    "InputError",
+    "Plan",
+    "PlanError",
+    "ProcessSettings",
+    "Settings",
+    "StalePlan",
+    "TargetError",
+    "UserError",
+    "Workload",
+    "__version__",
+    "apply_process",
+    "compile",
+    "load_plan",
+    "save_plan",
+    "tune",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(compilot.__all__) == NAMES
+    assert list(compilot.__all__) == sorted(compilot.__all__)
+    assert dir(compilot) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(compilot, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'tuna'"):
+        compilot.tuna  # type: ignore[attr-defined]  # noqa: B018
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    return set(shown.split())
+
+
+def test_importing_compilot_is_light() -> None:
+    loaded = loaded_after("import compilot")
+    assert not {"torch", "torch._inductor", "rich", "typer", "numpy", "msgspec"} & loaded
+
+
+def test_records_and_errors_need_no_torch() -> None:
+    assert "torch" not in loaded_after("import compilot; compilot.Plan; compilot.PlanError; compilot.load_plan")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, small_run: Any, tmp_path: Path) -> dict[str, Any]:
+    """What tune() asks of the pipeline, which is a fake here."""
+    found: dict[str, Any] = {}
+
+    def run(shipment: Any, run_dir: Path, options: Any, observer: Any, *, resume: bool = False) -> Any:
+        found.update(shipment=shipment, run_dir=run_dir, options=options, observer=observer)
+        return pipeline.Outcome(small_run.plan, small_run.verdict, run_dir, small_run.trials)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pipeline, "run", run)
+    return found
+
+
+def test_tune_takes_a_live_model(asked: dict[str, Any], small_run: Any, tmp_path: Path) -> None:
+    import torch
+
+    plan = compilot.tune(torch.nn.Linear(4, 2).eval(), (torch.ones(1, 4),), budget="90s", out=tmp_path / "run")
+    assert plan == small_run.plan
+    assert asked["options"].budget_s == 90.0
+    assert Path(asked["shipment"].payload).is_file()
+    assert asked["run_dir"] == tmp_path / "run"
+
+
+def test_tune_takes_a_target_without_running_it(asked: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("raise SystemExit('the parent must not import this')\n")
+    compilot.tune("net.py:net", budget=30, objective="p99", dynamic={"x": {0: (1, 8)}}, engines=["inductor"])
+    assert asked["shipment"].target == f"{tmp_path / 'net.py'}:net"
+    assert asked["shipment"].extra_dynamic[0].max == 8
+    assert asked["options"].objective is Objective.P99
+    assert asked["run_dir"].parent == tmp_path / "compilot-runs"
+
+
+def test_tune_takes_a_workload(asked: dict[str, Any]) -> None:
+    import torch
+
+    workload = compilot.Workload(torch.nn.Linear(4, 2).eval(), (torch.ones(3, 4),), label="Line")
+    compilot.tune(workload, dynamic={"input": {0: (1, 8)}})
+    assert asked["shipment"].ref.label == "Line"
+    assert asked["shipment"].ref.dynamic[0].max == 8
+    with pytest.raises(InputError, match="brings its own inputs"):
+        compilot.tune(workload, (torch.ones(1, 4),))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"budget": 0}, "more than zero"),
+        ({"budget": "soon"}, "no duration"),
+        ({"objective": "fame"}, "unknown objective 'fame'; known are: latency"),
+        ({"args": (1,)}, "brings its own inputs"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    asked: dict[str, Any], tmp_path: Path, options: dict[str, Any], sentence: str
+) -> None:
+    (tmp_path / "net.py").write_text("")
+    with pytest.raises(InputError, match=sentence):
+        compilot.tune("net.py:net", **options)
+    assert not asked
+
+
+def test_an_earlier_run_is_not_overwritten(asked: dict[str, Any], small_run: Any, tmp_path: Path) -> None:
+    import torch
+
+    small_run.write(tmp_path / "run")
+    with pytest.raises(RunDirError, match="already holds a run"):
+        compilot.tune(torch.nn.Linear(4, 2), (torch.ones(1, 4),), out=tmp_path / "run")
+    assert not asked
+
+
+def test_plans_are_read_and_written_by_path_or_text(small_run: Any, tmp_path: Path) -> None:
+    compilot.save_plan(small_run.plan, str(tmp_path / "plan.json"))
+    assert compilot.load_plan(tmp_path / "plan.json") == small_run.plan
+    with pytest.raises(compilot.PlanError):
+        compilot.load_plan(str(tmp_path / "none.json"))
