@@ -76,3 +76,17 @@ class Interrupted(CompilotError):
     def __init__(self, message: str, run_dir: str | None = None) -> None:
         super().__init__(message)
         self.run_dir = run_dir
+
+
+def first_cause(error: BaseException) -> str:
+    """The innermost error on one line: what compilers wrap around it says less."""
+    while (inner := getattr(error, "inner_exception", None) or error.__cause__) is not None:
+        error = inner
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if not line.startswith(_ADVICE)), "")
+    text = text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 3] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_ADVICE = ("Set TORCH", "You can suppress")  # torch's hints to its own developers
+_LONGEST_CAUSE = 400

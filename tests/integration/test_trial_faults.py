@@ -101,7 +101,7 @@ def test_the_search_goes_on_after_all_that_and_nothing_is_left_running(runner: L
     assert trial.state is State.OK
     assert len(trial.screening) == 8
     assert all(mine > eager for eager, mine in trial.screening)
-    runner.drop(trial.candidate.id)
+    runner.keep_only([])
     mine = psutil.Process(os.getpid()).children(recursive=True)
     workers = [p for p in mine if "compilot.trials.worker" in " ".join(p.cmdline())]
     assert len(workers) == 1  # eager's own

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from compilot.errors import first_cause
+
 
 def try_compiler() -> str | None:
     """Compile something trivial, which builds the shared precompiled header; None, or what is wrong."""
@@ -14,10 +16,7 @@ def try_compiler() -> str | None:
         with torch.no_grad():
             torch.compile(trivial)(torch.ones(64))
     except Exception as error:
-        while error.__cause__ is not None and isinstance(error.__cause__, Exception):
-            error = error.__cause__
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return f"{type(error).__name__}: {' | '.join(lines[:3])}"[:600]
+        return first_cause(error)
     return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ from torch import nn
 
 from compilot._tree import Call, map_call
 from compilot.engines.protocol import Infeasible, Loaded
-from compilot.errors import ForkedAfterUse, InputError, NoFallback
+from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
 from compilot.runtime.canonical import Canonical
@@ -26,7 +25,7 @@ from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.matching import Matcher
-from compilot.runtime.notices import CompilotWarning, Fallbacks, Stats, logger
+from compilot.runtime.notices import Fallbacks, Stats, logger, warn
 from compilot.runtime.variants import Key, Variant, make_variant, same_strides, variant_key
 
 MAX_VARIANTS = 8  # inference mode on and off, times small sizes of one or two dynamic dimensions
@@ -193,7 +192,7 @@ class Dispatcher:
             text = (
                 "the model's weights changed after they were baked into the compiled model; eager answers from now on."
             )
-            warnings.warn(f"{text} Call refresh() to bake in the new ones.", CompilotWarning, stacklevel=4)
+            warn(f"{text} Call refresh() to bake in the new ones.")
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -209,8 +208,7 @@ class Dispatcher:
         answer = self._eager(reason, call)
         self._failures += 1
         if self._failures == 1:
-            text = f"the compiled model failed and eager answered instead: {first_cause(error)}"
-            warnings.warn(text, CompilotWarning, stacklevel=4)
+            warn(f"the compiled model failed and eager answered instead: {first_cause(error)}")
         if self._failures >= MAX_FAILURES and self._closed is None:
             self._close(f"engine switched off after {MAX_FAILURES} failures, the last: {first_cause(error)}")
             logger.warning("%s", self._closed)
@@ -267,14 +265,6 @@ class Dispatcher:
     def _refuse_after_fork(self) -> None:
         if self._forked:
             raise ForkedAfterUse(FORKED)
-
-
-def first_cause(error: BaseException) -> str:
-    """The innermost error as one line: what a compiler wraps around it says less."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
 
 
 def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:

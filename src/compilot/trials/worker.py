@@ -15,7 +15,7 @@ import traceback
 from typing import BinaryIO
 
 from compilot import records
-from compilot.errors import CompilotError
+from compilot.errors import CompilotError, first_cause
 from compilot.records import State
 from compilot.trials.protocol import AnyReply, AnyRequest, Done, Failed, Quit, decode_request
 
@@ -52,16 +52,6 @@ def _answer(steps: object, request: AnyRequest) -> AnyReply:
     except Exception as error:
         traceback.print_exc()
         return Failed(id=request.id, state=State.INFEASIBLE, reason=first_cause(error))
-
-
-def first_cause(error: BaseException) -> str:
-    """One line that names the first cause: what the outermost exception hides is usually what matters."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = next((line for line in lines if not line.startswith(("Set TORCH", "You can suppress"))), "")
-    text = text if len(text) <= 400 else text[:397] + "..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _send(replies: BinaryIO, reply: AnyReply) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from compilot import errors
+from compilot.errors import first_cause
 from compilot.records import State
 from compilot.trials.audit import is_compiler_run
 from compilot.trials.child import last_lines
@@ -12,7 +13,6 @@ from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe
 from compilot.trials.protocol import Failed, Quit, TimeBatch, decode_request
 from compilot.trials.replies import raise_user_error
-from compilot.trials.worker import first_cause
 
 GIB = 2**30
 
