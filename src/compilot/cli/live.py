@@ -24,6 +24,7 @@ from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
+STILL = " (this display stands still meanwhile, so as not to disturb)"
 STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
 
 
@@ -75,7 +76,8 @@ class LiveObserver(Observer):
 
     def doing(self, text: str) -> None:
         """The step within the trial."""
-        self._show(self._what, self._why, text, still=text.startswith(TIMED_STEPS))
+        still = text.startswith(TIMED_STEPS)
+        self._show(self._what, self._why, text + (STILL if still else ""), still=still)
 
     def finished(self, trial: Trial, ratio: float | None) -> None:
         """A trial ended."""

@@ -10,7 +10,7 @@ import io
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -19,12 +19,19 @@ from compilot.errors import RunDirError
 from compilot.records import Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
 
-if TYPE_CHECKING:
-    from compilot.pipeline import Outcome
-
 REPORT_SCHEMA = 1
 DIGITS = 6  # significant ones; more would only pretend
 _TAILS = {"p95_ms": 0.95, "p99_ms": 0.99}
+
+
+class Finished(Protocol):
+    """What a run that has just ended gives back (`pipeline.Outcome`)."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def run_dir(self) -> Path: ...
 
 
 def write_csv(run_dir: Path) -> Path:
@@ -42,7 +49,7 @@ def write_csv(run_dir: Path) -> Path:
     return path
 
 
-def as_json(source: Path | Outcome) -> dict[str, Any]:
+def as_json(source: Path | Finished) -> dict[str, Any]:
     """One document about a run: what was decided and why, one row per candidate, and the plan itself."""
     run_dir = source if isinstance(source, Path) else source.run_dir
     data = read_run(run_dir)
@@ -67,7 +74,7 @@ def sentence(plan: Plan | None, data: RunData) -> str:
     return data.verdict.because if data.verdict else "the run ended before a verdict."
 
 
-def _plan(source: Path | Outcome, run_dir: Path) -> Plan | None:
+def _plan(source: Path | Finished, run_dir: Path) -> Plan | None:
     if not isinstance(source, Path):
         return source.plan
     path = run_dir / "plan.json"

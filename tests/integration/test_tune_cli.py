@@ -1,0 +1,91 @@
+"""The commands for real: worker processes, a compiler, small budgets. What they decide depends on the machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from compilot.artifacts.planfile import load_plan
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TINY = f"{EXAMPLES / 'tiny.py'}:mlp"
+COMPILOT = [sys.executable, "-c", "from compilot.cli.main import run; run()"]
+
+pytestmark = pytest.mark.compiles
+
+
+def compilot(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run([*COMPILOT, *arguments], cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
+    done = compilot("tune", TINY, "--budget", "30s", "--json", "--out", "run", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    rows = document["rows"]
+    assert (rows[0]["candidate"], rows[0]["state"]) == ("eager", "ok")
+    assert len(rows) >= 2
+    assert rows[0]["p50_ms"] > 0
+    assert document["verdict"]["decision"] in ("use", "keep-eager")
+    plan = load_plan(tmp_path / "run" / "plan.json")
+    assert document["sentence"] == (plan.entries[0].sentence if plan.entries else plan.because)
+    with (tmp_path / "run" / "trials.csv").open(newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == [row["id"] for row in rows]
+
+    options = ("--plan", "run/plan.json", "--pairs", "6", "--processes", "1", "--json")
+    measured = json.loads(compilot("bench", TINY, *options, cwd=tmp_path).stdout)
+    assert measured["rows"][0]["speedup_from"] == "baseline"
+    raced = [row for row in measured["rows"][1:] if row["state"] == "ok"]
+    assert all(row["speedup_from"] == "bench" for row in raced)
+    assert len(measured["sentences"]) == len(measured["rows"]) - 1
+
+
+def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:
+    journal = tmp_path / "run" / "journal.jsonl"
+    command = [*COMPILOT, "tune", TINY, "--budget", "5m", "--out", "run"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: journal.exists() and b'"trial"' in journal.read_bytes(), process)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.endswith(f"interrupted; resume with: compilot tune {TINY} --resume run\n")
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+    document = json.loads(compilot("tune", TINY, "--budget", "5s", "--resume", "run", "--json", cwd=tmp_path).stdout)
+    assert [row["candidate"] for row in document["rows"]].count("eager") == 1
+    assert (tmp_path / "run" / "plan.json").exists()
+
+
+def wait_for(ready: object, process: subprocess.Popen[str]) -> None:
+    while not ready():  # type: ignore[operator]
+        assert process.poll() is None, "the run ended before it could be interrupted"
+        time.sleep(0.05)
+
+
+def test_env_finds_compiler_engines_and_noise(tmp_path: Path) -> None:
+    document = json.loads(compilot("env", "--json", "--aa-pairs", "20", cwd=tmp_path).stdout)
+    assert document["engines"]["inductor"]["ok"]
+    assert document["aa"]["pairs"] == 20
+    assert document["machine"]["cores"] == len(os.sched_getaffinity(0))
+
+
+def test_the_python_example_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "python_api.py"), "--budget", "30s", "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "same answers as eager" in done.stdout
+    assert (tmp_path / "run" / "plan.json").exists()
