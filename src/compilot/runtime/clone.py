@@ -21,7 +21,7 @@ _OWN_DICTS = ("_parameters", "_buffers", "_modules")
 
 def structural_clone(model: nn.Module) -> nn.Module:
     """A clone that shares every tensor with the model."""
-    twins: dict[int, nn.Module] = {id(module): _empty(module) for module in model.modules()}
+    twins: dict[int, nn.Module] = {id(module): object.__new__(type(module)) for module in model.modules()}
     for module in model.modules():
         twin = twins[id(module)]
         for name, value in module.__dict__.items():
@@ -34,7 +34,7 @@ def structural_clone(model: nn.Module) -> nn.Module:
 
 def alias(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
     """Another object of the given class over the model's own attributes: what one is told, the other knows."""
-    other = kind.__new__(kind)
+    other = object.__new__(kind)  # a class's own __new__ may do more than make an object
     object.__setattr__(other, "__dict__", model.__dict__)
     return other
 
@@ -59,11 +59,6 @@ def _wants_copy(tensor: torch.Tensor) -> bool:
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
     copy = tensor.detach().contiguous(memory_format=torch.channels_last)
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
-
-
-def _empty(module: nn.Module) -> nn.Module:
-    kind = type(module)
-    return kind.__new__(kind)
 
 
 def _repoint(value: Any, twins: dict[int, nn.Module]) -> Any:

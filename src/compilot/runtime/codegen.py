@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
+from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
 
 INSPECT_EVERY = 256  # calls between two full looks at watched weights; a power of two
@@ -45,7 +46,7 @@ def hot_globals() -> dict[str, Any]:
 
 def compile_call(source: str, namespace: dict[str, Any]) -> Callable[..., Any]:
     """The `__call__` that the source defines, living in the namespace."""
-    exec(compile(source, "<compilot hot path>", "exec"), namespace)
+    exec(compile(source, HOT_PATH, "exec"), namespace)
     return namespace["__call__"]  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,7 @@
-"""Keep eager: a plan that changes nothing, behind the same face as every other.
+"""Eager behind the same face as every other plan.
 
-In: the plain model. Out: its own answers, counted. Every call counts as fast: eager is what the plan chose.
+In: the plain model, and why it is eager where the plan wanted something else. Out: the model's own answers, counted.
+A call counts as fast where eager is what the plan chose, and as a fallback where it is not.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from compilot.runtime.notices import Stats
 class Direct:
     """The model as it is."""
 
-    def __init__(self, plain: nn.Module) -> None:
+    def __init__(self, plain: nn.Module, instead_because: str | None = None) -> None:
+        self._reason = instead_because
         self._counter = itertools.count()
         self._hot = codegen.hot_globals() | {"_tick": self._counter.__next__, "_call": plain}
         self.call = codegen.compile_call(codegen.direct_source(), self._hot)
@@ -37,7 +39,8 @@ class Direct:
     def stats(self) -> Stats:
         """How the calls went so far."""
         calls = count_of(self._counter)
-        return Stats(calls, calls, {}, 0)
+        missed = {self._reason: calls} if self._reason and calls else {}
+        return Stats(calls, 0 if self._reason else calls, missed, 0)
 
     def after_fork(self) -> None:
         """In a forked child: refuse calls if the parent made any with more than one thread."""

@@ -64,11 +64,12 @@ class Fast(nn.Module):
         return type(self)._compilot_frozen
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        plain, *rest = self._compilot_rebuild
-        return _rebuild(copy.deepcopy(plain, memo), *rest)
+        make, plain, *rest = self._compilot_rebuild
+        return make(copy.deepcopy(plain, memo), *rest)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, self._compilot_rebuild
+        make, *rest = self._compilot_rebuild
+        return make, tuple(rest)
 
 
 def attach(
@@ -81,23 +82,21 @@ def attach(
     inplace: bool = False,
 ) -> Fast:
     """The model run as the candidate says, for the calls the guard takes; eager for all others."""
-    if isinstance(model, Fast):
-        raise InputError("this model is compiled already; restore it first, or pass the original model.")
     _refuse_unknown(candidate)
     plain = alias(model, type(model)) if inplace else model
     settings = candidate.settings
-    core: Core
     if settings == Settings(shapes=settings.shapes):
-        core = Direct(plain)
-    else:
-        half = registry.load_half(settings.engine)
-        request = LoadRequest(plain, guard, settings, artifacts)
-        core = Dispatcher(plain, guard, lambda: half.load(request), keep_model=keep_model)
-    kind = _fast_class(type(model), core, (plain, candidate, guard, artifacts), inplace)
-    if inplace:
-        object.__setattr__(model, "__class__", kind)
-        return cast(Fast, model)
-    return cast(Fast, alias(model, kind))
+        return attach_eager(model, inplace=inplace)
+    half = registry.load_half(settings.engine)
+    request = LoadRequest(plain, guard, settings, artifacts)
+    core = Dispatcher(plain, guard, lambda: half.load(request), keep_model=keep_model)
+    return _put_on(model, core, (attach, plain, candidate, guard, artifacts), inplace)
+
+
+def attach_eager(model: nn.Module, because: str | None = None, *, inplace: bool = False) -> Fast:
+    """The model as it is, behind the same face; because: why the plan is not applied."""
+    plain = alias(model, type(model)) if inplace else model
+    return _put_on(model, Direct(plain, because), (attach_eager, plain, because), inplace)
 
 
 def restore(model: nn.Module) -> nn.Module:
@@ -114,6 +113,16 @@ def _refuse_unknown(candidate: Candidate) -> None:
         raise InputError(f"this version of compilot cannot apply precision '{candidate.settings.precision}'.")
 
 
+def _put_on(model: nn.Module, core: Core, rebuild: tuple[Any, ...], inplace: bool) -> Fast:
+    if isinstance(model, Fast):
+        raise InputError("this model is compiled already; restore it first, or pass the original model.")
+    kind = _fast_class(type(model), core, rebuild, inplace)
+    if inplace:
+        object.__setattr__(model, "__class__", kind)
+        return cast(Fast, model)
+    return cast(Fast, alias(model, kind))
+
+
 def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inplace: bool) -> type[nn.Module]:
     """A subclass of the model's class with the generated `__call__`."""
     name, qualified = (kind.__name__, kind.__qualname__) if inplace else (f"Fast{kind.__name__}",) * 2
@@ -123,13 +132,9 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "__qualname__": qualified,
         "__doc__": kind.__doc__,
         "_compilot_core": core,
-        "_compilot_plain": rebuild[0],
+        "_compilot_plain": rebuild[1],
         "_compilot_rebuild": rebuild,
         "_compilot_frozen": isinstance(core, Dispatcher) and core.loaded.frozen_weights,
     }
     metaclass: Any = type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))
-
-
-def _rebuild(plain: nn.Module, candidate: Candidate, guard: Guard, artifacts: Path | None) -> Fast:
-    return attach(plain, candidate, guard, artifacts)

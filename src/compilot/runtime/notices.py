@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+import torch
 
 MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
 MAX_SHARE = 0.01
 MAX_REASONS = 20  # distinct reasons kept; shape churn must not grow the dict for ever
 OTHER = "other reasons"
+HOT_PATH = "<compilot hot path>"  # file name of generated code
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_TORCH = str(Path(torch.__file__).resolve().parent)
 
 logger = logging.getLogger("compilot")
 
@@ -39,6 +46,18 @@ class CompilotWarning(UserWarning):
 
 class StalePlanWarning(CompilotWarning):
     """The plan was made for another model, machine or version; eager answers instead."""
+
+
+def warn(text: str, category: type[CompilotWarning] = CompilotWarning) -> None:
+    """Warn at the line of the user's own code that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and _is_inner(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level - 1)
+
+
+def _is_inner(filename: str) -> bool:
+    return filename == HOT_PATH or filename.startswith((_PACKAGE, _TORCH))
 
 
 class Stats(NamedTuple):
@@ -73,7 +92,7 @@ class Fallbacks:
             due = not self._warned and missed + fast_calls >= MIN_CALLS and missed > MAX_SHARE * (missed + fast_calls)
             self._warned = self._warned or due
         if due:
-            warnings.warn(_sentence(self._counts, missed, missed + fast_calls), CompilotWarning, stacklevel=5)
+            warn(_sentence(self._counts, missed, missed + fast_calls))
 
     def snapshot(self) -> dict[str, int]:
         """Reasons and how often, most frequent first."""

@@ -1,0 +1,130 @@
+"""What compilot adds to one call: `fast(x)` against the engine's own callable, and against eager.
+
+In: nothing. Out: a table (or --json) of nanoseconds per call, the median over many interleaved rounds. The engine is a
+stand-in that answers at once: what compilot adds does not depend on what the engine does, and the noise of real work
+would hide it. `--real` compiles with Inductor as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilot._tree import Call
+from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.records import Candidate, DynamicDim, Settings, Shapes
+from compilot.runtime.fast import attach
+from compilot.runtime.guards import make_guard
+
+ROUNDS = 300
+CALLS = 200  # per round and arm: about a millisecond, short against the machine's slow drift
+
+
+class OneOp(nn.Module):
+    """One operation on the first input; the others are only passed."""
+
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return xs[0].relu()
+
+
+class TenLayers(nn.Module):
+    """Ten small layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(8, 8) for _ in range(10)])
+
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return self.layers(xs[0])
+
+
+def answer(*xs: torch.Tensor) -> torch.Tensor:
+    return xs[0]
+
+
+class StandIn:
+    """An engine that answers at once; `frozen` makes the model's weights watched."""
+
+    def __init__(self, frozen: bool) -> None:
+        self.frozen = frozen
+
+    def load(self, request: LoadRequest) -> Loaded:
+        return Loaded(call=answer, frozen_weights=self.frozen)
+
+
+def nanoseconds(arms: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Time per call of each arm, one sample per round, the arms in turn within a round."""
+    samples: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(rounds):
+        for name, run in arms.items():
+            begin = time.perf_counter_ns()
+            for _ in range(CALLS):
+                run()
+            samples[name].append((time.perf_counter_ns() - begin) / CALLS)
+    return samples
+
+
+def measure(model: nn.Module, inputs: int, engine: str, rounds: int, dynamic: bool = False) -> dict[str, Any]:
+    """Added cost of one configuration."""
+    xs = tuple(torch.randn(4, 8) for _ in range(inputs))
+    dims = [DynamicDim(input=f"xs.{i}", dim=0, min=1, max=64) for i in range(inputs)] if dynamic else []
+    shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
+    guard = make_guard(model, Call(xs, {}), dynamic=dims, shapes=shapes, grad=False)
+    candidate = Candidate(settings=Settings(engine=engine, shapes=shapes), label=engine, rationale="bench")
+    with torch.no_grad():
+        fast = attach(model, candidate, guard, None)
+        fast.prepare(Call(xs, {}))
+        own = type(fast)._compilot_core.loaded.call  # type: ignore[attr-defined]
+        arms = {"eager": lambda: model(*xs), "engine": lambda: own(*xs), "fast": lambda: fast(*xs)}
+        samples = nanoseconds(arms, rounds)
+    assert fast.stats().fast_share == 1.0, fast.stats()
+    added = [f - e for f, e in zip(samples["fast"], samples["engine"], strict=True)]
+    row = {name: statistics.median(values) for name, values in samples.items()}
+    title = f"{type(model).__name__}, {inputs} input{'s' if inputs > 1 else ''}"
+    return {"case": title, "engine_name": engine, "dynamic": dynamic, **row, "added_ns": statistics.median(added)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--real", action="store_true", help="also with Inductor (compiles)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    registry.register("stand-in", None, StandIn(frozen=False))
+    registry.register("stand-in, frozen", None, StandIn(frozen=True))
+    rows = [
+        measure(model.eval(), inputs, engine, options.rounds)
+        for model in (OneOp(), TenLayers())
+        for inputs in (1, 2, 4)
+        for engine in ("stand-in", *(["stand-in, frozen"] if isinstance(model, TenLayers) else []))
+    ]
+    rows += [measure(TenLayers().eval(), n, "stand-in", options.rounds, dynamic=True) for n in (1, 2, 4)]
+    if options.real:
+        rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
+    show(rows, options.json)
+
+
+def show(rows: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"torch": torch.__version__, "unit": "ns per call", "rows": rows}, indent=1))
+        return
+    print(
+        f"{'case':22}{'engine':18}{'shapes':9}{'eager':>9}{'engine':>9}{'fast':>9}{'added':>8}   ns per call, medians"
+    )
+    for r in rows:
+        shapes = "dynamic" if r["dynamic"] else "static"
+        numbers = f"{r['eager']:9.0f}{r['engine']:9.0f}{r['fast']:9.0f}{r['added_ns']:8.0f}"
+        print(f"{r['case']:22}{r['engine_name']:18}{shapes:9}{numbers}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Apply a plan: the one door from a plan file to a fast model.
+
+In: the user's model and a Plan, a plan file or a run directory. Out: a Fast. A plan that does not fit this model or
+machine is explained and eager answers; a plan's process settings are compared and reported, and changed only by
+`apply_process`. Covered: plans with one entry. Not covered: bundles, several entries, background builds (later stages).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from compilot.artifacts.planfile import load_plan
+from compilot.errors import PlanError, StalePlan, first_cause
+from compilot.identity.differences import Difference, Severity, differences
+from compilot.identity.machine import machine_fingerprint
+from compilot.identity.model import model_fingerprint
+from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
+from compilot.runtime.fast import Fast, attach, attach_eager
+from compilot.runtime.notices import StalePlanWarning, warn
+from compilot.runtime.process import apply_settings, differing
+
+PLAN_NAME = "plan.json"
+
+
+def compile(  # noqa: A001  # the public name, as in torch.compile
+    model: nn.Module,
+    plan: Plan | str | os.PathLike[str],
+    *,
+    inplace: bool = False,
+    strict: bool = False,
+    allow_stale: bool = False,
+    folder: str | os.PathLike[str] | None = None,
+) -> Fast:
+    """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file."""
+    record, beside = _read(plan, None if folder is None else Path(folder))
+    stale = _stale(record, model, strict=strict, allow_stale=allow_stale)
+    if stale is not None:
+        return attach_eager(model, stale, inplace=inplace)
+    if not record.entries:
+        return attach_eager(model, inplace=inplace)
+    entry = record.entries[0]
+    _compare_process(entry.candidate.process)
+    try:
+        return attach(model, entry.candidate, entry.guard, _artifacts(entry, beside), inplace=inplace)
+    except Exception as error:
+        if strict:
+            raise
+        reason = f"the engine could not be loaded: {first_cause(error)}"
+        warn(f"{reason}; eager answers instead.")
+        return attach_eager(model, reason, inplace=inplace)
+
+
+def apply_process(plan: Plan | str | os.PathLike[str]) -> dict[str, tuple[Any, Any]]:
+    """Give this process the plan's threads and denormal setting; returns what was changed: name -> (before, now)."""
+    record, _ = _read(plan, None)
+    return apply_settings(record.entries[0].candidate.process if record.entries else ProcessSettings())
+
+
+def _read(plan: Plan | str | os.PathLike[str], folder: Path | None) -> tuple[Plan, Path | None]:
+    if isinstance(plan, Plan):
+        return plan, folder
+    path = Path(plan)
+    if path.is_dir():
+        path = path / PLAN_NAME
+        if not path.exists():
+            raise PlanError(f"there is no {PLAN_NAME} in {path.parent}; run 'compilot tune' with --out {path.parent}.")
+    return load_plan(path), folder or path.parent
+
+
+def _artifacts(entry: PlanEntry, folder: Path | None) -> Path | None:
+    """The entry's artifact folder, where it is really there."""
+    if folder is None or not entry.artifacts_dir:
+        return None
+    found = folder / entry.artifacts_dir
+    return found if found.is_dir() else None
+
+
+def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:
+    """Why the plan must not be applied; None: it may be, with a warning where its speed is unproven."""
+    now = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
+    found = differences(plan.fingerprint, now)
+    unsafe = [one for one in found if one.severity is Severity.UNSAFE]
+    if unsafe and not allow_stale:
+        text = f"the plan is stale: {_sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
+        if strict:
+            raise StalePlan(text, tuple(one.sentence for one in unsafe))
+        warn(f"{text} Until then eager answers.", StalePlanWarning)
+        return f"stale plan: {unsafe[0].sentence}"
+    if found:
+        text = f"the plan was measured under other conditions, so its speed is unproven here: {_sentences(found)}"
+        warn(text)
+    return None
+
+
+def _sentences(found: list[Difference]) -> str:
+    return " ".join(one.sentence.rstrip(".") + "." for one in found)
+
+
+def _compare_process(settings: ProcessSettings) -> None:
+    found = differing(settings)
+    if found:
+        told = ", ".join(f"{name} = {wanted} (here {now})" for name, (now, wanted) in found.items())
+        text = f"the plan was measured with {told}; call compilot.apply_process(plan) to set that."
+        warn(text)
