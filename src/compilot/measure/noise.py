@@ -42,8 +42,14 @@ def margin(race: Race, *, fallback: float = FALLBACK_MARGIN, seed: int = 0) -> f
 
 
 def mde(half_width: float, margin: float) -> float:
-    """Smallest relative effect that a race with this log half-width and margin shows four times out of five."""
-    return margin + math.expm1(POWER_SHARE * half_width)
+    """Smallest relative effect that a race with this log half-width and margin shows about four times out of five.
+
+    Simulated (5 settings of noise, 600 repetitions each): 80-86 %. An effect of twice the margin is always found where
+    the 1 % floor is the margin, but only 56-69 % of the time where A/A noise is: noise then counts twice, in the margin
+    and in the interval, and both shrink together, so that more pairs lower the margin but do not raise that rate.
+    """
+    # A ratio is shown when ratio / exp(half_width) > 1 + margin, so the two multiply.
+    return margin + (1.0 + margin) * math.expm1(POWER_SHARE * half_width)
 
 
 def should_stop(race_so_far: Race, columns: Sequence[int], margin: float) -> tuple[bool, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -49,9 +51,9 @@ def test_eager_is_kept_when_the_best_is_within_the_noise() -> None:
 
 
 def test_eager_is_kept_when_all_are_slower() -> None:
-    assert "10.0 % slower than eager" in decide([eager_trial(), trial(QUICK)], race({QUICK.id: 0.9})).because.replace(
-        "9.9", "10.0"
-    ).replace("10.1", "10.0")
+    verdict = decide([eager_trial(), trial(QUICK)], race({QUICK.id: 0.9}))
+    assert verdict.decision is Decision.KEEP_EAGER
+    assert re.search(r"default: (9\.\d|10\.\d) % slower than eager", verdict.because)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +200,7 @@ def test_only_what_is_ok_and_not_slower_is_ever_used(
     measured = {"peak_rss_bytes": 1000, "call_s": (0.001,) * 700}
     trials = [
         eager_trial(peak_rss_bytes=2000, call_s=(0.01,) * 700),
-        *(trial(who, state=state, **measured) for who, (_, state) in zip(names, plans, strict=True) if state),
+        *(trial(who, state=state, **measured) for who, (_, state) in zip(names, plans, strict=True)),
     ]
     final = race({who.id: ratio for who, (ratio, _) in zip(names, plans, strict=True)}, pairs=10)
     verdict = decide(trials, final, objective=objective, horizon_calls=horizon)
