@@ -55,19 +55,6 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     dynamic: tuple[DynamicDim, ...] = ()
 
 
-class Shipment(Record, frozen=True, kw_only=True):
-    """What a child process needs to rebuild a workload."""
-
-    sys_path: tuple[str, ...]
-    cwd: str
-    ref: WorkloadRef | None = None  # None: a target nobody has opened yet
-    target: str | None = None  # with an absolute file path
-    payload: str | None = None  # absolute path of the pickled structure
-    weights: str | None = None  # absolute path of the storages' bytes
-    seed: int | None = None  # instead of the target's own, while ref is None
-    extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
-
-
 class MachineFingerprint(Record, frozen=True, kw_only=True):
     """What a measurement or an artifact depends on, as far as the machine goes."""
 
@@ -95,6 +82,20 @@ class ModelFingerprint(Record, frozen=True, kw_only=True):
     parameter_count: int
     parameter_bytes: int
     weights_sha256: str | None = None  # values; only where an artifact froze them
+
+
+class Shipment(Record, frozen=True, kw_only=True):
+    """What a child process needs to rebuild a workload."""
+
+    sys_path: tuple[str, ...]
+    cwd: str
+    ref: WorkloadRef | None = None  # None: a target nobody has opened yet
+    target: str | None = None  # with an absolute file path
+    payload: str | None = None  # absolute path of the pickled structure
+    weights: str | None = None  # absolute path of the storages' bytes
+    model: ModelFingerprint | None = None  # of live objects, made where their source is at hand
+    seed: int | None = None  # instead of the target's own, while ref is None
+    extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):

@@ -321,13 +321,16 @@ class LocalRunner:
 
     def _spare(self) -> Child:
         """A second eager worker: the A/A arm."""
-        if not self._spares:
-            child = self._spawn(EAGER, "eager-again", keep=False)
-            self._spares.append(child)
-            _answered(child.ask(Open, Opened, limit_s=self.limits.open_s, doing="opening", **self._open_fields(EAGER)))
-            self._build(child, EAGER, {}, self.limits)
-            self._warm_up(child, EAGER.id, self.limits)
-        return self._spares[0]
+        return self._spares[0] if self._spares else self.extra_eager("eager-again")
+
+    def extra_eager(self, name: str) -> Child:
+        """One more eager worker, warmed up; it lives until `close`."""
+        child = self._spawn(EAGER, name, keep=False)
+        self._spares.append(child)
+        _answered(child.ask(Open, Opened, limit_s=self.limits.open_s, doing="opening", **self._open_fields(EAGER)))
+        self._build(child, EAGER, {}, self.limits)
+        self._warm_up(child, EAGER.id, self.limits)
+        return child
 
     def _open_fields(self, candidate: Candidate) -> dict[str, Any]:
         workspace = str(self._workspace(candidate))

@@ -24,7 +24,7 @@ from compilot.errors import WorkerError
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
-from compilot.records import ArtifactFile, Candidate, Fingerprint, State
+from compilot.records import ArtifactFile, Candidate, Fingerprint, ModelFingerprint, State
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.runtime.process import apply_settings
@@ -71,6 +71,7 @@ class Steps:
     def __init__(self) -> None:
         self.compiler = audit.CompilerRuns().install()
         self.workload: Workload
+        self.model_fingerprint: ModelFingerprint
         self.candidate: Candidate
         self.workspace: Path
         self.fn: Callable[..., Any]
@@ -85,6 +86,7 @@ class Steps:
         self.workspace = Path(request.workspace)
         apply_settings(request.candidate.process)
         self.workload = unship(request.shipment)
+        self.model_fingerprint = request.shipment.model or model_fingerprint(self.workload.model)
         return Opened(
             id=request.id,
             ref=self.workload.ref,
@@ -96,9 +98,7 @@ class Steps:
         """Look at the model, run eager, write the references."""
         reference = correctness.make_reference(self.workload, cases(self.workload), Path(request.references))
         diagnosis = diagnose.inspect(self.workload, reference)
-        model = model_fingerprint(self.workload.model)
-        machine = machine_fingerprint()
-        fingerprint = Fingerprint(machine=machine, model=model)
+        fingerprint = Fingerprint(machine=machine_fingerprint(), model=self.model_fingerprint)
         return Inspected(id=request.id, diagnosis=diagnosis, reference=reference, fingerprint=fingerprint)
 
     def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:

@@ -22,6 +22,7 @@ from typing import Any
 import cloudpickle
 
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
+from compilot.identity.model import model_fingerprint
 from compilot.records import Shipment
 from compilot.workload.culprit import find_culprit
 from compilot.workload.place import absolute_target
@@ -46,7 +47,14 @@ def ship(workload: Workload, folder: Path) -> Shipment:
         raise RunDirError(
             f"cannot write the model into {folder}: {problem.strerror}; choose another --out."
         ) from problem
-    return Shipment(ref=workload.ref, payload=str(payload), weights=str(weights), sys_path=path, cwd=cwd)
+    return Shipment(
+        ref=workload.ref,
+        payload=str(payload),
+        weights=str(weights),
+        model=model_fingerprint(workload.model),  # a child may not see the source of classes sent by value
+        sys_path=path,
+        cwd=cwd,
+    )
 
 
 def unship(shipment: Shipment) -> Workload:
