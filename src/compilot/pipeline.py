@@ -25,7 +25,7 @@ from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError, RunDirError
 from compilot.identity.differences import differences
-from compilot.measure.stats import LOOKS, hierarchical_bootstrap, log_ratios, margin, should_stop
+from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
 from compilot.progress import Observer
 from compilot.records import (
     JOURNAL_SCHEMA,
@@ -257,17 +257,17 @@ def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Rac
 
 
 def race_is_settled(race: Race) -> bool:
-    """At a look: is every arm's interval as narrow as the margin? Never: does it look significant."""
-    return should_stop(race, candidate_columns(race), margin(race))[0]
+    """At a look: is every arm's interval narrow? The width wanted is fixed, so that the race cannot talk itself out."""
+    return should_stop(race, candidate_columns(race), MIN_MARGIN)[0]
 
 
 def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
-    """At least three processes; up to five while the interval is wider than the margin and the budget lasts."""
+    """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
     done = len(race.processes)
     if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
         return done >= MOST_CONFIRM_PROCESSES
     widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
-    narrow = all(width is not None and width <= margin(race) for width in widths)
+    narrow = all(width is not None and width <= MIN_MARGIN for width in widths)
     pairs = len(race.processes[0].rounds)
     another = run.budget.confirm_fixed_s(finalists) + pairs * round_s(eager_call_s(run), len(race.arms))
     return narrow or run.budget.remaining_s < another

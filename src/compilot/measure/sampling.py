@@ -16,7 +16,9 @@ from typing import NamedTuple
 from compilot.measure.stats import calls_per_batch, is_steady
 from compilot.records import WarmUp
 
-MAX_WARM_UP_CALLS = 20_000  # a two-microsecond call needs no more to be steady
+MAX_WARM_UP_CALLS = 2_000_000  # a second of half-microsecond calls
+FIRST_LOOK = 3
+LOOK_GROWTH = 1.25  # the steadiness test reads every sample, so it is run as the samples grow by a quarter
 
 
 class Steadied(NamedTuple):
@@ -67,21 +69,17 @@ def warm_up(call: Callable[[], None], compiles: Callable[[], int], limit_s: floa
     """Call until steady: no compile in the last calls, 3 calls and 1 s passed, no slope; then calibrate the batch."""
     samples: list[float] = []
     begin = time.perf_counter()
-    seen = compiles()
+    seen, next_look = compiles(), FIRST_LOOK
     steady, slope = False, None
     while not steady and time.perf_counter() - begin < limit_s and len(samples) < MAX_WARM_UP_CALLS:
         samples.append(time_one(call))
         if compiles() != seen:
-            seen = compiles()
+            seen, next_look = compiles(), FIRST_LOOK
             samples.clear()
-        elif _worth_a_look(len(samples)):
+        elif len(samples) >= next_look:
             steady, slope = is_steady(samples)
+            next_look = max(next_look + 1, int(next_look * LOOK_GROWTH))
     wall = time.perf_counter() - begin
     tail = samples[-max(1, len(samples) // 3) :] or [time_one(call)]
     story = WarmUp(calls=len(samples), wall_s=wall, steady=steady, slope=slope)
     return Steadied(story, calls_per_batch(tail), sorted(tail)[len(tail) // 2])
-
-
-def _worth_a_look(calls: int) -> bool:
-    """The steadiness test costs more than a tiny call, so it is run after calls 3..64 and then at every 64th."""
-    return calls <= 64 or calls % 64 == 0
