@@ -205,7 +205,7 @@ def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
     room = max(1, run.runner.workers_at_once - 1)
     candidates = [t.candidate for t in finalists][:room]
     looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
-    race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race")
+    race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race", for_s=race_share_s(run))
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)
     verdict = decide(
@@ -246,7 +246,10 @@ def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Rac
     run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
     pairs = run.budget.affordable_looks(LOOKS, eager_call_s(run), finalists, CONFIRM_PAIRS)[-1]
     race, warm = run.runner.confirm(
-        [t.candidate for t in finalists], pairs=pairs, enough=lambda race: confirmed_enough(run, race, finalists)
+        [t.candidate for t in finalists],
+        pairs=pairs,
+        enough=lambda race: confirmed_enough(run, race, finalists),
+        for_s=lambda race: confirm_share_s(run, race),
     )
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)
@@ -292,6 +295,16 @@ def eager_call_s(run: Run) -> float:
     measurement = run.trials[EAGER.id].measurement
     calls = sorted(measurement.call_s) if measurement else []
     return calls[len(calls) // 2] if calls else 0.02
+
+
+def race_share_s(run: Run) -> float:
+    """The race among finalists may use a quarter of what is left: the confirmation matters more."""
+    return max(0.0, run.budget.remaining_s / 4)
+
+
+def confirm_share_s(run: Run, race: Race) -> float:
+    """Time for the rounds of the next set of processes: an even share of what is left."""
+    return max(0.0, run.budget.remaining_s) / max(1, CONFIRM_PROCESSES - len(race.processes))
 
 
 def reserve_s(run: Run, diagnosis: Diagnosis) -> float:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from compilot.records import ProcessSamples
 
+FEWEST_ROUNDS = 8  # what a race is worth finishing for, however little time is left
 DISCARDED_ROUNDS = 2  # the first batches after a pause run on cold caches and clocks
 
 
@@ -36,9 +37,10 @@ def race(
     stop: Stop,
     seed: int,
     on_round: Callable[[int], None] = lambda done: None,
+    time_is_up: Callable[[], bool] = lambda: False,
     discard: int = DISCARDED_ROUNDS,
 ) -> ProcessSamples:
-    """Time every arm once per round, in random order, until a look says stop or the last look is reached."""
+    """Time every arm once per round, in random order, until a look says stop, the last look is reached or time is up."""
     order = random.Random(seed)
     rounds: list[tuple[float, ...]] = []
     timeouts = 0
@@ -49,7 +51,7 @@ def race(
         rounds.append(row)
         timeouts += late
         on_round(len(rounds))
-        if len(rounds) in looks and stop(rounds):
+        if (len(rounds) in looks and stop(rounds)) or (len(rounds) >= FEWEST_ROUNDS and time_is_up()):
             break
     return ProcessSamples(rounds=tuple(rounds), settle_timeouts=timeouts)
 

@@ -62,8 +62,8 @@ def generic_source() -> str:
 
 def hot_source(guard: Guard, namespace: dict[str, Any], *, watched: bool) -> str:
     """Source of the specialised `__call__`; constants it compares with are put into the namespace."""
-    if not all(map(_usable, guard.keywords)):
-        return generic_source()
+    if not guard.tensors or not all(map(_usable, guard.keywords)):
+        return generic_source()  # the tensor check is what sees autocast and inference mode
     names: dict[int | str, str] = {i: f"_a{i}" for i in range(guard.positional)}
     names.update({key: key for key in guard.keywords})
     try:

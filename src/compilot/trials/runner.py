@@ -8,6 +8,7 @@ cluster runner implements the same methods.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -211,14 +212,23 @@ class LocalRunner:
 
     # ------------------------------------------------------------------------------------------------------ races
 
-    def race(self, candidates: Sequence[Candidate], *, looks: Sequence[int], stop: Stop, purpose: str) -> Race:
+    def race(
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        looks: Sequence[int],
+        stop: Stop,
+        purpose: str,
+        for_s: float = math.inf,
+    ) -> Race:
         """Race live workers: eager, eager again where memory allows, and the candidates."""
         with_aa = len(candidates) + 2 <= self.workers_at_once
         self.keep_only([c.id for c in candidates])
         arms = [self._live[EAGER.id], *([self._spare()] if with_aa else [])]
         arms += [self._live.get(c.id) or self._reopen(c) for c in candidates]
         ids = _arm_ids(candidates, with_aa)
-        return self._run(arms, ids, with_aa, looks, stop, purpose, ())
+        start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=purpose)
+        return self._run(arms, start, looks, stop, for_s)
 
     def confirm(
         self,
@@ -226,6 +236,7 @@ class LocalRunner:
         *,
         pairs: int,
         enough: Callable[[Race], bool],
+        for_s: Callable[[Race], float] = lambda race: math.inf,
     ) -> tuple[Race, dict[str, list[Measurement]]]:
         """Race fresh processes that reuse the trials' files, set after set, until `enough` says so."""
         self.close()
@@ -235,7 +246,7 @@ class LocalRunner:
         warm: dict[str, list[Measurement]] = {}
         while not enough(race):
             arms = self._fresh_arms(candidates, with_aa, warm)
-            race = self._run(arms, ids, with_aa, (pairs,), lambda _: True, "confirm", race.processes, load=race.load)
+            race = self._run(arms, race, (pairs,), lambda _: True, for_s(race))
             self.close()
         return race, warm
 
@@ -261,33 +272,25 @@ class LocalRunner:
             warm.setdefault(candidate.id, []).append(measured)
         return arms
 
-    def _run(
-        self,
-        arms: Sequence[Child],
-        ids: tuple[str, ...],
-        with_aa: bool,
-        looks: Sequence[int],
-        stop: Stop,
-        purpose: str,
-        earlier: tuple[ProcessSamples, ...],
-        load: str = "",
-    ) -> Race:
-        """One set of processes through its rounds; the look sees the samples of earlier sets too."""
+    def _run(self, arms: Sequence[Child], before: Race, looks: Sequence[int], stop: Stop, for_s: float) -> Race:
+        """One more set of processes through its rounds; the look sees the samples of earlier sets too."""
+        end = time.monotonic() + for_s
 
         def so_far(rounds: Sequence[tuple[float, ...]], timeouts: int = 0) -> Race:
             samples = ProcessSamples(rounds=tuple(rounds), settle_timeouts=timeouts)
-            return Race(arms=ids, with_aa=with_aa, processes=(*earlier, samples), purpose=purpose, load=load)
-
-        def on_round(done: int) -> None:
-            self.observer.racing(purpose, ids, done, max(looks))
+            return msgspec.structs.replace(before, processes=(*before.processes, samples))
 
         watch = LoadWatch([arm.pid for arm in arms])
         samples = run_race(
-            arms, looks=looks, stop=lambda rounds: stop(so_far(rounds)), seed=len(earlier), on_round=on_round
+            arms,
+            looks=looks,
+            stop=lambda rounds: stop(so_far(rounds)),
+            seed=len(before.processes),
+            on_round=lambda done: self.observer.racing(before.purpose, before.arms, done, max(looks)),
+            time_is_up=lambda: time.monotonic() > end,
         )
         race = so_far(samples.rounds, samples.settle_timeouts)
-        odd = watch.odd()
-        return msgspec.structs.replace(race, load=odd or load)
+        return msgspec.structs.replace(race, load=watch.odd() or before.load)
 
     # ---------------------------------------------------------------------------------------------------- workers
 
