@@ -55,7 +55,7 @@ class Loaded(NamedTuple):
     """A callable with the model's own signature and output structure.
 
     `prepare(args, kwargs)` is run once per variant of a call (see runtime) in the calling thread, under a lock, before
-    `call` may serve that variant; it is where compiling happens. It answers that call too, so that no call is run twice.
+    `call` may serve that variant; it is where compiling happens. It answers that call too: none is run twice.
     None: nothing to prepare.
     """
 

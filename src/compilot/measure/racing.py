@@ -40,7 +40,7 @@ def race(
     time_is_up: Callable[[], bool] = lambda: False,
     discard: int = DISCARDED_ROUNDS,
 ) -> ProcessSamples:
-    """Time every arm once per round, in random order, until a look says stop, the last look is reached or time is up."""
+    """Time every arm once per round, in random order, until a look says stop, the last look, or time is up."""
     order = random.Random(seed)
     rounds: list[tuple[float, ...]] = []
     timeouts = 0
