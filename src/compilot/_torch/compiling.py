@@ -29,27 +29,39 @@ def compile_module(
     compiling `model._call_impl`, as `nn.Module.compile` does. Compiling `model.forward` would save 2 more and lose
     the hooks.
     """
-    return torch.compile(  # type: ignore[no-any-return, call-overload]
-        _entry(model),
-        backend=backend,
-        options=dict(options) or None,  # torch.compile takes keys out of the dict it is given
-        dynamic=dynamic,
-        recompile_limit=recompile_limit,
-        isolate_recompiles=True,
-    )
-
-
-def _entry(model: nn.Module) -> Callable[..., Any]:
     from torch._dynamo import trace_rules
 
-    if not trace_rules.check(model.forward):
-        return model._call_impl
-    # dynamo does not look into torch.nn's own forward functions unless they are called from a frame outside of it
+    def compiled(entry: Callable[..., Any]) -> Any:
+        return torch.compile(  # type: ignore[call-overload]
+            entry,
+            backend=backend,
+            options=dict(options) or None,  # torch.compile takes keys out of the dict it is given
+            dynamic=dynamic,
+            recompile_limit=recompile_limit,
+            isolate_recompiles=True,
+        )
+
+    if trace_rules.check(model.forward):
+        return _with_hooks(model, compiled)
+    return compiled(model._call_impl)  # type: ignore[no-any-return]
+
+
+def _with_hooks(model: nn.Module, compiled: Callable[[Callable[..., Any]], Any]) -> Callable[..., Any]:
+    """For models of torch.nn's own classes (nn.Sequential), whose frames dynamo skips unless called from others.
+
+    Their forward is compiled, and an alias of the model (the same attributes) runs the hooks around it.
+    """
 
     def whole(*args: Any, **kwargs: Any) -> Any:
-        return model(*args, **kwargs)
+        return model.forward(*args, **kwargs)
 
-    return whole
+    forward = compiled(whole)
+    kind = type(model)
+    shell: Any = object.__new__(
+        type(kind.__name__, (kind,), {"forward": lambda self, *args, **kw: forward(*args, **kw)})
+    )
+    object.__setattr__(shell, "__dict__", model.__dict__)
+    return shell  # type: ignore[no-any-return]
 
 
 def mode_options(mode: str) -> dict[str, Any]:

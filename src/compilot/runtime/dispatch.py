@@ -205,7 +205,7 @@ class Dispatcher:
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; the eager model was dropped (keep_model=False), so nothing else can answer.")
-        answer = self._eager(reason, call)
+        answer = self._eager(reason, call, said=True)
         self._failures += 1
         if self._failures == 1:
             warn(f"the compiled model failed and eager answered instead: {first_cause(error)}")
@@ -214,11 +214,11 @@ class Dispatcher:
             logger.warning("%s", self._closed)
         return answer
 
-    def _eager(self, reason: str, call: Call) -> Any:
+    def _eager(self, reason: str, call: Call, *, said: bool = False) -> Any:
         if not self._keep_model:
             raise NoFallback(f"{reason}: the plan does not take this call, and the eager model was dropped.")
         answer = self._plain(*call.args, **call.kwargs)
-        self._fallbacks.count(reason, self._fast_calls())
+        self._fallbacks.count(reason, self._fast_calls(), said=said or self._closed is not None)
         return answer
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------

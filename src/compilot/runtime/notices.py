@@ -53,7 +53,7 @@ def warn(text: str, category: type[CompilotWarning] = CompilotWarning) -> None:
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and _is_inner(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level - 1)
+    warnings.warn(text, category, stacklevel=level)
 
 
 def _is_inner(filename: str) -> bool:
@@ -82,14 +82,19 @@ class Fallbacks:
         self._counts: dict[str, int] = {}
         self._warned = False
 
-    def count(self, reason: str, fast_calls: int) -> None:
-        """One more call answered by eager."""
+    def count(self, reason: str, fast_calls: int, *, said: bool = False) -> None:
+        """One more call answered by eager; said: the user has been told of this reason already."""
         with self._lock:
             if reason not in self._counts and len(self._counts) >= MAX_REASONS:
                 reason = OTHER
             self._counts[reason] = self._counts.get(reason, 0) + 1
             missed = sum(self._counts.values())
-            due = not self._warned and missed + fast_calls >= MIN_CALLS and missed > MAX_SHARE * (missed + fast_calls)
+            due = (
+                not said
+                and not self._warned
+                and missed + fast_calls >= MIN_CALLS
+                and missed > MAX_SHARE * (missed + fast_calls)
+            )
             self._warned = self._warned or due
         if due:
             warn(_sentence(self._counts, missed, missed + fast_calls))

@@ -24,6 +24,8 @@ from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
 from compilot.records import DimRange, Guard, MemoryFormat, Settings, Shapes
 from compilot.runtime.clone import channels_last_clone
+from compilot.runtime.guards import ANY_SIZE
+from compilot.runtime.variants import SMALLEST_GENERAL
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 RECOMPILE_LIMIT = 16  # twice the variants that the dispatcher allows: the rest is for changes in the model itself
@@ -44,7 +46,7 @@ def load(request: LoadRequest) -> Loaded:
             model,
             backend=_backend(settings),
             options=_options(settings),
-            dynamic=_everything_varies(guard, settings),
+            dynamic=settings.shapes is Shapes.DYNAMIC and not _declared(guard),
             recompile_limit=RECOMPILE_LIMIT,
         )
     call = _keep_results(compiled, settings, guard)
@@ -105,23 +107,26 @@ def _config(settings: Settings) -> dict[str, Any]:
     return changes
 
 
-def _everything_varies(guard: Guard, settings: Settings) -> bool:
-    return settings.shapes is Shapes.DYNAMIC and all(
-        isinstance(dim, DimRange) for tensor in guard.tensors for dim in tensor.shape
-    )
+def _declared(guard: Guard) -> dict[str, dict[int, DimRange]]:
+    """Dimensions with a declared range, by path of their tensor."""
+    found = {
+        t.path: {dim: size for dim, size in enumerate(t.shape) if isinstance(size, DimRange) and size != ANY_SIZE}
+        for t in guard.tensors
+    }
+    return {path: dims for path, dims in found.items() if dims}
 
 
 def _marked(call: Call, guard: Guard) -> Call:
     """The call with varying sizes declared, on aliases: marks stay on a tensor object, and the user's are not ours."""
-    ranges = {t.path: t.shape for t in guard.tensors if any(isinstance(dim, DimRange) for dim in t.shape)}
+    ranges = _declared(guard)
 
     def mark(path: str, leaf: Any) -> Any:
         if path not in ranges:
             return leaf
-        alias = leaf.detach().requires_grad_(leaf.requires_grad) if not leaf.requires_grad else leaf.view_as(leaf)
-        for dim, size in enumerate(ranges[path]):
-            if isinstance(size, DimRange) and alias.shape[dim] >= 2:  # 0 and 1 are compiled on their own
-                compiling.mark_dynamic(alias, dim, max(size.min, 2), size.max)
+        alias = leaf.view_as(leaf)
+        for dim, size in ranges[path].items():
+            if alias.shape[dim] >= SMALLEST_GENERAL:  # 0 and 1 are compiled on their own
+                compiling.mark_dynamic(alias, dim, max(size.min, SMALLEST_GENERAL), size.max)
         return alias
 
     return map_call(call, mark) if ranges else call

@@ -1,0 +1,91 @@
+"""A fake engine at the seam: unit tests of the run plane need no compiler."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from compilot._tree import Call
+from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.records import Candidate, DynamicDim, Settings, Shapes
+from compilot.runtime.fast import Fast, attach
+from compilot.runtime.guards import make_guard
+
+NAME = "fake"
+
+
+class FakeEngine:
+    """Answers as the model would; notes every preparation; can freeze weights and fail on demand."""
+
+    def __init__(self) -> None:
+        self.prepared: list[Call] = []
+        self.calls = 0
+        self.frozen = False
+        self.concurrent = True
+        self.fail_prepare: Exception | None = None
+        self.fail_call: Exception | None = None
+        self.slow_prepare: Callable[[], None] = lambda: None
+
+    def load(self, request: LoadRequest) -> Loaded:
+        baked: list[nn.Module] = [request.model]
+
+        def prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            self.slow_prepare()
+            self.prepared.append(Call(args, kwargs))
+            if self.fail_prepare is not None:
+                raise self.fail_prepare
+            if self.frozen:
+                baked[0] = copy.deepcopy(request.model)
+            return baked[0](*args, **kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.fail_call is not None:
+                raise self.fail_call
+            return baked[0](*args, **kwargs)
+
+        return Loaded(call=call, prepare=prepare, frozen_weights=self.frozen, concurrent=self.concurrent)
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    fake = FakeEngine()
+    registry.register(NAME, None, fake)
+    yield fake
+    registry.unregister(NAME)
+
+
+@pytest.fixture
+def no_grad() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+Maker = Callable[..., Fast]
+
+
+@pytest.fixture
+def make_fast(engine: FakeEngine) -> Maker:
+    """make_fast(model, *args, dynamic=..., grad=..., inplace=..., **kwargs): the model behind the fake engine."""
+
+    def make(
+        model: nn.Module,
+        *args: Any,
+        dynamic: Sequence[DynamicDim] = (),
+        grad: bool = False,
+        inplace: bool = False,
+        keep_model: bool = True,
+        **kwargs: Any,
+    ) -> Fast:
+        shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
+        guard = make_guard(model, Call(args, kwargs), dynamic=dynamic, shapes=shapes, grad=grad)
+        candidate = Candidate(settings=Settings(engine=NAME, shapes=shapes), label="fake", rationale="test")
+        return attach(model, candidate, guard, None, inplace=inplace, keep_model=keep_model)
+
+    return make

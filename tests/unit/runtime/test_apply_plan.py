@@ -1,0 +1,199 @@
+"""compilot.runtime.compile: from a plan to a fast model, or to eager with the reason said."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from compilot._tree import Call
+from compilot.artifacts.planfile import save_plan
+from compilot.errors import PlanError, StalePlan
+from compilot.identity.machine import machine_fingerprint
+from compilot.identity.model import model_fingerprint
+from compilot.records import (
+    PLAN_SCHEMA,
+    Candidate,
+    Evidence,
+    Fingerprint,
+    Plan,
+    PlanEntry,
+    ProcessSettings,
+    Settings,
+    Shapes,
+    WorkloadRef,
+)
+from compilot.runtime import CompilotWarning, Fast, StalePlanWarning, apply_process
+from compilot.runtime import compile as apply_plan
+from compilot.runtime.guards import make_guard
+
+X = torch.randn(2, 3)
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Linear(3, 3).eval()
+
+
+@pytest.fixture
+def plan(model, engine) -> Plan:
+    """A plan for the fake engine, made here and now."""
+    guard = make_guard(model, Call((X,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
+    candidate = Candidate(settings=Settings(engine="fake"), label="fake", rationale="test")
+    entry = PlanEntry(
+        guard=guard, candidate=candidate, evidence=Evidence(), sentence="fast", artifacts_dir="artifacts/fake"
+    )
+    return Plan(
+        schema=PLAN_SCHEMA,
+        compilot="0",
+        created="2026-01-01T00:00:00Z",
+        workload=WorkloadRef(label="Linear"),
+        fingerprint=Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model)),
+        because="test",
+        entries=(entry,),
+    )
+
+
+def with_machine(plan: Plan, **changes: object) -> Plan:
+    machine = replace(plan.fingerprint.machine, **changes)
+    return replace(plan, fingerprint=replace(plan.fingerprint, machine=machine))
+
+
+def with_process(plan: Plan, process: ProcessSettings) -> Plan:
+    [entry] = plan.entries
+    return replace(plan, entries=(replace(entry, candidate=replace(entry.candidate, process=process)),))
+
+
+@pytest.mark.usefixtures("no_grad")
+@pytest.mark.parametrize("form", ["record", "file", "text", "run directory"])
+def test_a_plan_can_be_given_as_record_file_or_run_directory(model, plan, tmp_path, form):
+    save_plan(plan, tmp_path / "plan.json")
+    path = tmp_path / "plan.json"
+    given = {"record": plan, "file": path, "text": str(path), "run directory": tmp_path}[form]
+    fast = apply_plan(model, given)
+    assert torch.equal(fast(X), model(X))
+    assert fast.stats() == (1, 1, {}, 1)
+
+
+def test_artifacts_beside_the_plan_are_handed_to_the_engine(model, plan, engine, tmp_path, monkeypatch):
+    seen: list[Path | None] = []
+    load = engine.load
+    monkeypatch.setattr(engine, "load", lambda request: (seen.append(request.artifacts), load(request))[1])
+    save_plan(plan, tmp_path / "plan.json")
+    apply_plan(model, tmp_path)
+    (tmp_path / "artifacts" / "fake").mkdir(parents=True)
+    apply_plan(model, tmp_path)
+    apply_plan(model, plan)
+    apply_plan(model, plan, folder=tmp_path)
+    there = tmp_path / "artifacts" / "fake"
+    assert seen == [None, there, None, there]
+
+
+def test_a_plan_without_entries_keeps_eager(model, plan):
+    fast = apply_plan(model, replace(plan, entries=()))
+    assert isinstance(fast, Fast)
+    assert torch.equal(fast(X), model(X))
+    assert fast.stats() == (1, 1, {}, 0)
+
+
+def test_a_directory_without_a_plan_says_so(model, tmp_path):
+    with pytest.raises(PlanError, match=r"no plan\.json"):
+        apply_plan(model, tmp_path)
+
+
+def test_row_9_another_model_is_explained_and_answered_by_eager(plan):
+    other = nn.Linear(3, 4).eval()
+    with pytest.warns(StalePlanWarning, match="parameters.*compilot tune"):
+        fast = apply_plan(other, plan)
+    assert torch.equal(fast(X), other(X))
+    assert fast.stats().fast == 0
+    [reason] = fast.stats().fallbacks
+    assert reason.startswith("stale plan")
+
+
+def test_row_7_another_torch_is_explained_and_answered_by_eager(model, plan):
+    with pytest.warns(StalePlanWarning, match=r"1\.0\.0"):
+        fast = apply_plan(model, with_machine(plan, torch="1.0.0"))
+    assert torch.equal(fast(X), model(X))
+    assert fast.stats().fast == 0
+
+
+def test_strict_raises_and_names_every_difference(model, plan):
+    with pytest.raises(StalePlan) as caught:
+        apply_plan(model, with_machine(plan, torch="1.0.0", python="3.1.0"), strict=True)
+    assert len(caught.value.differences) == 2
+
+
+@pytest.mark.usefixtures("no_grad")
+def test_allow_stale_goes_on_and_says_so(model, plan):
+    with pytest.warns(CompilotWarning, match="unproven"):
+        fast = apply_plan(model, with_machine(plan, torch="1.0.0"), allow_stale=True)
+    fast(X)
+    assert fast.stats().fast == 1
+
+
+@pytest.mark.usefixtures("no_grad")
+def test_a_difference_that_only_touches_speed_is_one_warning(model, plan):
+    with pytest.warns(CompilotWarning, match="unproven") as caught:
+        fast = apply_plan(model, with_machine(plan, cpu_model="Another CPU", cores=1000))
+    assert len(caught) == 1
+    fast(X)
+    assert fast.stats().fast == 1
+
+
+def test_an_engine_that_cannot_be_loaded_leaves_eager(model, plan, engine, monkeypatch):
+    def fail(request):
+        raise RuntimeError("library is missing")
+
+    monkeypatch.setattr(engine, "load", fail)
+    with pytest.warns(CompilotWarning, match="library is missing"):
+        fast = apply_plan(model, plan)
+    assert torch.equal(fast(X), model(X))
+    assert fast.stats().fast == 0
+    with pytest.raises(RuntimeError, match="library is missing"):
+        apply_plan(model, plan, strict=True)
+
+
+def test_process_settings_are_reported_and_changed_only_on_request(model, plan):
+    before = torch.get_num_threads()
+    wanted = with_process(plan, ProcessSettings(threads=before + 1))
+    try:
+        with pytest.warns(CompilotWarning, match="apply_process"):
+            apply_plan(model, wanted)
+        assert torch.get_num_threads() == before
+        assert apply_process(wanted) == {"threads": (before, before + 1)}
+        assert torch.get_num_threads() == before + 1
+        assert apply_process(wanted) == {}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_denormals_are_set_and_told(plan):
+    tiny = torch.tensor(1e-39)
+    try:
+        assert apply_process(with_process(plan, ProcessSettings(flush_denormals=True))) == {
+            "flush_denormals": (False, True)
+        }
+        assert tiny * 1.0 == 0
+    finally:
+        assert apply_process(with_process(plan, ProcessSettings(flush_denormals=False)))
+    assert tiny * 1.0 != 0
+
+
+@pytest.mark.usefixtures("no_grad")
+def test_in_place(model, plan):
+    fast = apply_plan(model, plan, inplace=True)
+    assert fast is model
+    model(X)
+    assert model.stats().fast == 1
+
+
+def test_a_good_plan_warns_about_nothing(model, plan):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        apply_plan(model, plan)

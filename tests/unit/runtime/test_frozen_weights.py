@@ -1,0 +1,226 @@
+"""Row 36: weights updated after they were baked in. Never stale numbers; said once; refresh() bakes in the new ones."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+from compilot.runtime import frozen
+from compilot.runtime.codegen import INSPECT_EVERY
+from compilot.runtime.dispatch import WEIGHTS_CHANGED
+from compilot.runtime.notices import CompilotWarning
+
+X = torch.randn(2, 3)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)))
+
+
+@pytest.fixture
+def pair(engine, make_fast):
+    """A model and its frozen fast form, both used a few times."""
+    engine.frozen = True
+    torch.manual_seed(0)
+    model = Net().eval()
+    fast = make_fast(model, X)
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(fast(X), model(X))
+    assert fast.frozen_weights
+    assert fast.stats().fast == 3
+    return model, fast
+
+
+def load_state_dict(model: Net) -> None:
+    model.load_state_dict({k: v + 1 if v.is_floating_point() else v for k, v in model.state_dict().items()})
+
+
+def load_assigning(model: Net) -> None:
+    model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()}, assign=True)
+
+
+def optimizer_step(model: Net) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with torch.enable_grad():
+        model(X).sum().backward()
+    optimizer.step()
+
+
+def optimizer_step_of_one_layer(model: Net) -> None:
+    optimizer = torch.optim.SGD(model.first.parameters(), lr=1.0)
+    with torch.enable_grad():
+        model(X).sum().backward()
+    optimizer.step()
+
+
+def there_and_back(model: Net) -> None:
+    model.bfloat16().float()
+
+
+def swap_module(model: Net) -> None:
+    model.first = nn.Sequential(model.first, nn.Linear(3, 3))
+
+
+def swap_parameter(model: Net) -> None:
+    model.first.weight = nn.Parameter(torch.ones(3, 3))
+
+
+def swap_buffer(model: Net) -> None:
+    model.norm.running_mean = torch.ones(3)
+
+
+def to_double(model: Net) -> None:
+    model.double()
+
+
+AT_ONCE = [
+    load_state_dict,
+    load_assigning,
+    optimizer_step,
+    optimizer_step_of_one_layer,
+    there_and_back,
+    swap_module,
+    swap_parameter,
+    swap_buffer,
+]
+
+
+@pytest.mark.parametrize("change", AT_ONCE)
+@pytest.mark.parametrize("through", ["model", "fast"])
+def test_row_36_the_next_call_is_right_and_it_is_said_once(pair, change, through):
+    model, fast = pair
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        change(model if through == "model" else fast)
+        for _ in range(3):
+            assert torch.equal(fast(X), model(X))
+    assert [w.category for w in caught] == [CompilotWarning]
+    assert "refresh()" in str(caught[0].message)
+    assert fast.stats().fallbacks[WEIGHTS_CHANGED] == 3
+    fast.refresh()
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(fast(X), model(X))
+    assert fast.stats().fast == 6
+
+
+def test_row_36_conversion_to_another_dtype(pair):
+    model, fast = pair
+    to_double(model)
+    # float32 into float64 weights: eager's own error, not an old answer
+    with torch.no_grad(), pytest.warns(CompilotWarning), pytest.raises(RuntimeError):
+        fast(X)
+    with torch.no_grad():
+        assert torch.equal(fast(X.double()), model(X.double()))
+
+
+def in_place(model: Net) -> None:
+    model.first.weight.mul_(2)
+
+
+def through_data(model: Net) -> None:
+    model.first.weight.data.mul_(2)
+
+
+def buffer_in_place(model: Net) -> None:
+    model.norm.running_mean.add_(1)
+
+
+def submodule_to_train(model: Net) -> None:
+    model.norm.train()
+
+
+def submodule_converted(model: Net) -> None:
+    model.first.bfloat16().float()
+
+
+@pytest.mark.parametrize("change", [in_place, through_data, buffer_in_place, submodule_to_train, submodule_converted])
+def test_row_36_an_update_of_one_part_is_found_within_256_calls(pair, change):
+    model, fast = pair
+    with torch.no_grad():
+        change(model)
+    with torch.no_grad(), pytest.warns(CompilotWarning, match="weights changed"):
+        _ = [fast(X) for _ in range(INSPECT_EVERY)]
+    assert fast.stats().fallbacks[WEIGHTS_CHANGED] >= 1
+    with torch.no_grad():
+        assert torch.equal(fast(X), model(X))
+
+
+def test_nothing_changed_means_nothing_is_said(pair):
+    model, fast = pair
+    with torch.no_grad():
+        for _ in range(2 * INSPECT_EVERY + 5):
+            fast(X)
+        model.norm.running_mean = model.norm.running_mean
+    other = Net()
+    torch.optim.SGD(other.parameters(), lr=1.0).step()
+    with torch.no_grad():
+        fast(X)
+    assert fast.stats().fast_share == 1.0
+
+
+def test_nan_weights_equal_themselves(engine, make_fast):
+    engine.frozen = True
+    model = Net().eval()
+    with torch.no_grad():
+        model.first.weight[0, 0] = float("nan")
+        fast = make_fast(model, X)
+        for _ in range(INSPECT_EVERY + 5):
+            fast(X)
+    assert fast.stats().fast_share == 1.0
+
+
+def test_a_plan_that_is_not_frozen_follows_the_weights(make_fast):
+    model = Net().eval()
+    fast = make_fast(model, X)
+    with torch.no_grad():
+        fast(X)
+        load_state_dict(model)
+        assert torch.equal(fast(X), model(X))
+    assert fast.stats().fast_share == 1.0
+
+
+def test_a_variant_prepared_after_a_change_does_not_mix_old_and_new(pair):
+    model, fast = pair
+    with torch.no_grad():
+        load_state_dict(model)
+    with torch.inference_mode(), pytest.warns(CompilotWarning):
+        assert torch.equal(fast(X), model(X))
+    with torch.no_grad():
+        assert torch.equal(fast(X), model(X))
+
+
+def test_a_model_without_parameters_can_be_frozen(engine, make_fast):
+    engine.frozen = True
+    fast = make_fast(nn.ReLU().eval(), X)
+    with torch.no_grad():
+        for _ in range(3):
+            fast(X)
+    assert fast.stats().fast_share == 1.0
+
+
+def test_torchs_global_hooks_go_when_nobody_watches(engine, make_fast):
+    engine.frozen = True
+    fast = make_fast(Net().eval(), X)
+    with torch.no_grad():
+        fast(X)
+    assert frozen._handles
+    del fast
+    gc.collect()
+    copy.deepcopy(Net()).extra = nn.Linear(1, 1)
+    assert not frozen._handles
+    assert not torch_module._global_module_registration_hooks

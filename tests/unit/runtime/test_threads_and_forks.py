@@ -1,0 +1,171 @@
+"""Row 24: many threads at once, first call included; forks before and after the first call."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import traceback
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from compilot.errors import ForkedAfterUse
+from compilot.runtime.fast import attach_eager
+
+X = torch.randn(2, 3)
+
+
+def run_in_threads(number: int, work: Callable[[int], None]) -> None:
+    problems: list[BaseException] = []
+    barrier = threading.Barrier(number)
+
+    def one(i: int) -> None:
+        try:
+            barrier.wait()
+            work(i)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_row_24_eight_first_calls_at_once_make_one_preparation_and_right_answers(make_fast, engine):
+    model = nn.Linear(3, 3).eval()
+    engine.slow_prepare = lambda: time.sleep(0.05)
+    fast = make_fast(model, X)
+
+    def work(i: int) -> None:
+        with torch.no_grad():
+            for _ in range(50):
+                assert torch.equal(fast(X + i), model(X + i))
+
+    run_in_threads(8, work)
+    assert len(engine.prepared) == 1
+    assert fast.stats() == (400, 400, {}, 1)
+
+
+def test_row_24_threads_in_different_modes_at_once(make_fast, engine):
+    model = nn.Linear(3, 3).eval()
+    fast = make_fast(model, X)
+    modes = [torch.no_grad, torch.inference_mode, torch.enable_grad]
+
+    def work(i: int) -> None:
+        for k in range(60):
+            with modes[(i + k) % 3]():
+                assert torch.equal(fast(X + i), model(X + i))
+
+    with pytest.warns(UserWarning, match="gradients enabled"):
+        run_in_threads(6, work)
+    assert len(engine.prepared) == 2
+    assert fast.stats().calls == 360
+    assert fast.stats().fallbacks == {"gradients enabled": 120}
+
+
+def test_an_engine_that_is_not_safe_for_threads_is_called_by_one_at_a_time(make_fast, engine):
+    inside = []
+
+    class Busy(nn.Module):
+        def forward(self, x):
+            inside.append(1)
+            time.sleep(0.001)
+            assert len(inside) == 1
+            inside.pop()
+            return x
+
+    engine.concurrent = False
+    fast = make_fast(Busy().eval(), X)
+    with torch.no_grad():
+        fast(X)
+
+    def work(i: int) -> None:
+        with torch.no_grad():
+            for _ in range(10):
+                fast(X)
+
+    run_in_threads(4, work)
+    assert fast.stats().fast_share == 1.0
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Exit code of a forked child: 0 when work passed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("no_grad", "two_threads")
+@pytest.mark.parametrize("kind", ["engine", "eager"])
+def test_row_24_a_fork_after_a_call_raises_one_clear_sentence(make_fast, kind):
+    model = nn.ReLU().eval()
+    fast = make_fast(model, X) if kind == "engine" else attach_eager(model)
+    fast(X)
+
+    def work() -> None:
+        with pytest.raises(ForkedAfterUse, match="spawn"):
+            fast(X)
+
+    assert in_child(work) == 0
+    assert torch.equal(fast(X), X.relu())
+
+
+@pytest.mark.usefixtures("no_grad", "two_threads")
+def test_row_24_a_fork_before_the_first_call_works(make_fast):
+    fast = make_fast(nn.ReLU().eval(), X)
+
+    def work() -> None:
+        assert torch.equal(fast(X), X.relu())
+        assert fast.stats().fast == 1
+
+    assert in_child(work) == 0
+
+
+@pytest.mark.usefixtures("no_grad")
+def test_row_24_a_fork_while_another_thread_prepares_does_not_leave_the_child_locked(make_fast, engine):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        entered.set()
+        leave.wait(10)
+
+    engine.slow_prepare = slow
+    fast = make_fast(nn.ReLU().eval(), X)
+
+    def first_call() -> None:
+        with torch.no_grad():
+            fast(X)
+
+    thread = threading.Thread(target=first_call)
+    thread.start()
+    entered.wait(10)
+
+    def work() -> None:
+        engine.slow_prepare = lambda: None
+        assert torch.equal(fast(X), X.relu())
+
+    assert in_child(work) == 0
+    leave.set()
+    thread.join()
