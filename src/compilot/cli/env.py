@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 AA_TARGET = "compilot.cli._aa_model:factory"
 AA_PAIRS = 40
 AA_CAP_S = 60.0
+NOISY = 0.05  # margin above which most gains of a compiler could not be proven
 
 
 def env(
@@ -121,11 +122,15 @@ def _engine_line(found: dict[str, Any]) -> str:
 
 def noise_line(aa: dict[str, Any]) -> str:
     """ "A/A: 40 pairs, ratio 1.003 (95 % 0.990-1.010): no difference; margin used here: 1.2 %"."""
-    words = {"no-difference": "no difference", "undecided": "undecided: too few usable pairs"}
+    quiet = "no difference" if aa["margin"] <= NOISY else "no difference that could be told from noise"
+    words = {"no-difference": quiet, "undecided": "undecided: too few usable pairs"}
     result = words.get(aa["outcome"], f"{aa['outcome']}, although both arms are the same: the machine is not quiet")
     figures = f"ratio {aa['ratio']:.3f} (95 % {aa['low']:.3f}-{aa['high']:.3f})"
     doubts = [
         doubt for doubt in aa.get("doubts", ()) if doubt != "one process"
     ]  # two arms, one process each: by design
+    doubts += [f"too noisy to prove gains below {aa['margin'] * 100:.0f} %: end other programs"] * (
+        aa["margin"] > NOISY
+    )
     noted = f"; {'; '.join(doubts)}" if doubts else ""
     return f"{'A/A':<10}{aa['pairs']} pairs, {figures}: {result}; margin used here: {aa['margin'] * 100:.1f} %{noted}"

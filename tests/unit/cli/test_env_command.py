@@ -50,5 +50,11 @@ def test_a_machine_that_differs_from_itself_is_called_not_quiet() -> None:
     assert "the machine is not quiet" in env.noise_line({**AA, "outcome": "faster"})
 
 
+def test_a_noisy_machine_is_told_so() -> None:
+    text = env.noise_line({**AA, "ratio": 0.8, "low": 0.6, "high": 1.1, "margin": 0.31})
+    assert "no difference that could be told from noise; margin used here: 31.0 %" in text
+    assert "too noisy to prove gains below 31 %: end other programs" in text
+
+
 def test_json(looked: Any, compilot: Any) -> None:
     assert json.loads(compilot("env", "--json").stdout) == json.loads(json.dumps(looked))
