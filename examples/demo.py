@@ -16,8 +16,8 @@ RUNS = (
 
 
 def main() -> int:
-    print("compilot demo: two models, 7 min 30 s in all (this is the budget; a quicker machine does not end sooner,")
-    print("it tries more). Each candidate runs in a process of its own; the winner is proven in fresh processes.")
+    print("compilot demo: two models, budgets of 5 min and 2 min 30 s. Each candidate runs in a process of its own;")
+    print("the winner is measured again in fresh processes before a plan is written.")
     for title, file, factory, budget in RUNS:
         print(f"\n=== {title}: budget {budget} ===", flush=True)
         code = tune(f"{os.path.relpath(file)}:{factory}", budget)
