@@ -71,11 +71,22 @@ def mode_options(mode: str) -> dict[str, Any]:
     return dict(list_mode_options(mode))
 
 
-def mark_dynamic(tensor: torch.Tensor, dim: int, low: int, high: int) -> None:
-    """Declare a varying size on this tensor object; the mark stays on it. Checked on torch 2.13.0."""
+def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
+    """Declare a varying size on this tensor object; the mark stays on it. Checked on torch 2.13.0.
+
+    Without a range: convolutions on a CPU bring bounds of their own (fewer than 16 images), and a program for a part of
+    the declared range is fine. A size that the model fixes is still an error.
+    """
     from torch._dynamo import mark_dynamic as mark
 
-    mark(tensor, dim, min=low, max=high)
+    mark(tensor, dim)
+
+
+def graphs_built() -> int:
+    """Graphs that dynamo has handed to a backend in this process. Checked on torch 2.13.0."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
 
 
 @contextlib.contextmanager

@@ -54,15 +54,16 @@ class LoadRequest(NamedTuple):
 class Loaded(NamedTuple):
     """A callable with the model's own signature and output structure.
 
-    `prepare(args, kwargs)` is run once per variant of a call (see runtime) in the calling thread, under a lock, before
-    `call` may serve that variant; it is where compiling happens. It answers that call too: none is run twice.
-    None: nothing to prepare.
+    `prepare(args, kwargs)` is run once per variant and shape of a call (see runtime), in the calling thread and under a
+    lock, before `call` may serve that variant; it is where compiling happens. It answers that call too: none is run
+    twice. None: nothing to prepare.
     """
 
     call: Callable[..., Any]
     prepare: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
     frozen_weights: bool = False  # weight values were baked in: updates must invalidate this callable
     concurrent: bool = True  # several threads may be inside `call` at once
+    builds: Callable[[], int] | None = None  # programs built so far; None: one per preparation
 
 
 class BuildHalf(Protocol):

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
+from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
+from compilot.runtime.variants import is_dynamic
 
 INSPECT_EVERY = 256  # calls between two full looks at watched weights; a power of two
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
@@ -123,7 +124,7 @@ def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: 
         found.append(_value(value, names, namespace, i))
     tensors = ", ".join(parse(t.path).code(names) for t in guard.tensors)
     found.append(f"_check({tensors})")
-    found += _ranges(guard.tensors, names)
+    found += _shapes(guard.tensors, names)
     if watched:
         found.append("_weight._version == _version and _weight.data_ptr() == _pointer")
     return found
@@ -161,15 +162,11 @@ def _literal(text: str) -> Any:
         raise _NotCode from error
 
 
-def _ranges(tensors: tuple[TensorGuard, ...], names: Names) -> list[str]:
-    """Sizes of dynamic dimensions within the variant's own ranges, and contiguity."""
-    found, number = [], itertools.count()
-    for tensor in tensors:
-        where = parse(tensor.path).code(names)
-        for dim, size in enumerate(tensor.shape):
-            if isinstance(size, DimRange):
-                i = next(number)
-                found.append(f"_low{i} <= {where}.shape[{dim}] <= _high{i}")
-        if tensor.stride is None:
-            found.append(f"{where}.is_contiguous()")
-    return found
+def _shapes(tensors: tuple[TensorGuard, ...], names: Names) -> list[str]:
+    """Dynamic inputs: shapes that were prepared, and contiguity."""
+    dynamic = [parse(t.path).code(names) for t in tensors if is_dynamic(t)]
+    if not dynamic:
+        return []
+    shapes = ", ".join(f"{where}.shape" for where in dynamic)
+    asked = f"({shapes})" if len(dynamic) > 1 else shapes
+    return [f"{asked} in _shapes", *(f"{where}.is_contiguous()" for where in dynamic)]

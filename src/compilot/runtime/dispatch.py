@@ -26,9 +26,18 @@ from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.matching import Matcher
 from compilot.runtime.notices import Fallbacks, Stats, logger, warn
-from compilot.runtime.variants import Key, Variant, make_variant, same_strides, variant_key
+from compilot.runtime.variants import (
+    MAX_SHAPES,
+    Key,
+    Shapes,
+    Variant,
+    make_variant,
+    same_strides,
+    variant_key,
+    varying_shapes,
+)
 
-MAX_VARIANTS = 8  # inference mode on and off, times small sizes of one or two dynamic dimensions
+MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
 MAX_FAILURES = 3  # engine failures until it is left alone
 WEIGHTS_CHANGED = "weights changed after freezing"
 
@@ -44,7 +53,7 @@ class Dispatcher:
         self._canonical = Canonical(plain.forward, guard)
         self._fallbacks = Fallbacks()
         self._lock = threading.RLock()
-        self._compiles = 0
+        self._built_before = 0
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._undone = itertools.count()  # counted by the hot path, then not served by the engine
         self._forked = False
@@ -56,7 +65,8 @@ class Dispatcher:
     def _start(self, loaded: Loaded) -> None:
         self.loaded = loaded
         self._variants: dict[Key, Variant] = {}
-        self._broken: dict[Key, str] = {}
+        self._broken: dict[tuple[Key, Shapes], str] = {}
+        self._prepared = 0
         self._failures = 0
         self._closed: str | None = None  # why nothing takes the fast path any more
         self._watch: WeightWatch | None = None
@@ -94,10 +104,10 @@ class Dispatcher:
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
         tensors = self._matcher.tensors_of(call)
-        key = variant_key(self._matcher.guard.tensors, tensors)
+        key, shapes = variant_key(tensors), varying_shapes(self._matcher.guard.tensors, tensors)
         variant = self._variants.get(key)
-        if variant is None:
-            return self._serve_first(key, tensors, call)
+        if variant is None or shapes not in variant.shapes:
+            return self._serve_first(key, shapes, tensors, call)
         self._open(variant)
         try:
             answer = self._run(*call.args, **call.kwargs)
@@ -108,40 +118,50 @@ class Dispatcher:
             return answer
         return self._recover(failure, call)
 
-    def _serve_first(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _serve_first(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
+        """Answer the first call of a variant or shape: one thread prepares it, the others wait."""
         with self._lock:
-            if key not in self._variants:
-                reason = self._closed or self._broken.get(key)
-                if reason is None and len(self._variants) >= MAX_VARIANTS:
-                    reason = f"more than {MAX_VARIANTS} variants of the planned call"
+            if key not in self._variants or shapes not in self._variants[key].shapes:
+                if self._watch is not None and self._watch.changed():
+                    self.weights_changed()  # old and new weights must not be mixed in one plan
+                reason = self._closed or self._broken.get((key, shapes))
+                if reason is None and self._builds() >= MAX_BUILDS:
+                    reason = f"more than {MAX_BUILDS} programs would be needed for the planned call"
                 if reason is not None:
                     return self._eager(reason, call)
-                return self._prepare_or_recover(key, tensors, call)
+                return self._prepare_or_recover(key, shapes, tensors, call)
         return self._serve(call)
 
-    def _prepare_or_recover(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare_or_recover(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
         try:
-            answer = self._prepare(key, tensors, call)
+            answer = self._prepare(key, shapes, tensors, call)
         except Exception as error:
             failure = error
         else:
             next(self._slowly)
             return answer
-        self._broken[key] = f"engine could not prepare this call: {first_cause(failure)}"
+        if len(self._broken) < MAX_BUILDS:
+            self._broken[key, shapes] = f"engine could not prepare this call: {first_cause(failure)}"
         return self._recover(failure, call)
 
-    def _prepare(self, key: Key, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
-        self._compiles += 1
+        self._prepared += 1
         watch = self._watch
         if self.loaded.frozen_weights and watch is None:
             watch = WeightWatch(self._plain, self.weights_changed)
         run = self.loaded.prepare
         answer = run(call.args, call.kwargs) if run is not None else self._run(*call.args, **call.kwargs)
         self._watch = watch
-        self._variants[key] = make_variant(key, self._matcher.guard.tensors, tensors)
-        self._open(self._variants[key])
+        variant = self._variants.setdefault(key, make_variant(self._matcher.guard.tensors, tensors))
+        if len(variant.shapes) < MAX_SHAPES:
+            variant.shapes.add(shapes)
+        self._open(variant)
         return answer
+
+    def _builds(self) -> int:
+        """Programs built since the start or the last refresh."""
+        return self._prepared if self.loaded.builds is None else self.loaded.builds()
 
     def _tidy(self, call: Call) -> Call:
         """The call with the plan's strides where a dimension has size 1 and the stride means nothing."""
@@ -160,8 +180,7 @@ class Dispatcher:
         if hot["_check"] is variant.check or self._closed is not None:
             return
         hot["_check"] = codegen.never
-        for i, (low, high) in enumerate(variant.ranges):
-            hot[f"_low{i}"], hot[f"_high{i}"] = low, high
+        hot["_shapes"] = variant.shapes
         watch = self._watch
         if watch is not None:
             hot["_weight"], hot["_version"], hot["_pointer"] = watch.sentinel, watch.version, watch.pointer
@@ -231,18 +250,20 @@ class Dispatcher:
             raise InputError(f"the plan does not take this call ({reason}), so there is nothing to prepare for it.")
         wanted = self._tidy(wanted)
         tensors = self._matcher.tensors_of(wanted)
-        key = variant_key(self._matcher.guard.tensors, tensors)
+        key, shapes = variant_key(tensors), varying_shapes(self._matcher.guard.tensors, tensors)
         with self._lock:
-            if key not in self._variants:
-                try:
-                    self._prepare(key, tensors, wanted)
-                except Exception as error:
-                    raise Infeasible(first_cause(error)) from error
+            if key in self._variants and shapes in self._variants[key].shapes:
+                return
+            try:
+                self._prepare(key, shapes, tensors, wanted)
+            except Exception as error:
+                raise Infeasible(first_cause(error)) from error
 
     def refresh(self) -> None:
         """Forget what was prepared and load the engine anew, with the weights as they are now."""
         with self._lock:
             self._hot["_check"] = codegen.never
+            self._built_before += self._builds()
             self._start(self._load())
             self._hot["_call"] = self._run
 
@@ -250,7 +271,7 @@ class Dispatcher:
         """How the calls went so far."""
         fallbacks = self._fallbacks.snapshot()
         fast = self._fast_calls()
-        return Stats(fast + sum(fallbacks.values()), fast, fallbacks, self._compiles)
+        return Stats(fast + sum(fallbacks.values()), fast, fallbacks, self._built_before + self._builds())
 
     def _fast_calls(self) -> int:
         return count_of(self._counter) + count_of(self._slowly) - count_of(self._undone)

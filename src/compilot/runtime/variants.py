@@ -1,8 +1,9 @@
 """Variants of one guard: calls that the guard takes, yet a compiler sees as different programs.
 
-In: the tensors of a matching call. Out: a key that says which variant it is, and a fast check for more of the same.
-Covered: inference mode and inference tensors, requires_grad of inputs, sizes 0 and 1 in a dynamic dimension (compilers
-treat them specially). Not covered: what a compiler guards beyond the inputs; it recompiles for that by itself.
+In: the tensors of a matching call. Out: a key that says which variant it is, a fast check for more of the same, and the
+shapes that were prepared for it. Covered: inference mode and inference tensors, requires_grad of inputs, and every new
+shape of a dynamic input, because a compiler may need another program for it (sizes 0 and 1, or a bound of its own
+making). Not covered: what a compiler guards beyond the inputs; it recompiles for that by itself.
 """
 
 from __future__ import annotations
@@ -15,38 +16,39 @@ import torch
 from compilot._torch.tensor_guards import Check, Sizes, tensor_check
 from compilot.records import DimRange, TensorGuard
 
-SMALLEST_GENERAL = 2  # sizes below are compiled on their own
+MAX_SHAPES = 1 << 16  # prepared shapes remembered per variant; more of them take the slow path every time
 Key = tuple[object, ...]
+Shapes = torch.Size | tuple[torch.Size, ...]  # of the dynamic inputs: bare where there is one, as the hot path asks
 
 
 class Variant(NamedTuple):
-    """One prepared variant and what the hot path needs to recognise it."""
+    """What the hot path needs to recognise one variant."""
 
-    key: Key
     check: Check
-    ranges: tuple[tuple[int, int], ...]  # of the dynamic dimensions, in the guard's order
+    shapes: set[Shapes]  # prepared ones
 
 
-def variant_key(guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> Key:
+def variant_key(tensors: Sequence[torch.Tensor]) -> Key:
     """Which variant this call is."""
-    tensor_modes = tuple((t.is_inference(), t.requires_grad) for t in tensors)
-    small = tuple(min(n, SMALLEST_GENERAL) for n in _varying_sizes(guards, tensors))
-    return torch.is_inference_mode_enabled(), tensor_modes, small
+    return torch.is_inference_mode_enabled(), tuple((t.is_inference(), t.requires_grad) for t in tensors)
 
 
-def make_variant(key: Key, guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> Variant:
-    """A fast check for calls of the same variant as these tensors."""
-    sizes = [_sizes(g) for g in guards]
-    strides: list[Sizes] = [
-        [None] * t.dim() if g.stride is None else g.stride for g, t in zip(guards, tensors, strict=True)
-    ]
-    limits = [dim for guard in guards for dim in guard.shape if isinstance(dim, DimRange)]
-    now = _varying_sizes(guards, tensors)
-    ranges = [
-        (n, n) if n < SMALLEST_GENERAL else (max(d.min, SMALLEST_GENERAL), d.max)
-        for n, d in zip(now, limits, strict=True)
-    ]
-    return Variant(key, tensor_check(tensors, sizes, strides), tuple(ranges))
+def make_variant(guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> Variant:
+    """A fast check for calls of the same variant as these tensors; no shape is prepared yet."""
+    sizes = [[None if isinstance(n, DimRange) else n for n in guard.shape] for guard in guards]
+    strides: list[Sizes] = [[None] * len(g.shape) if g.stride is None else g.stride for g in guards]
+    return Variant(tensor_check(tensors, sizes, strides), set())
+
+
+def varying_shapes(guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> Shapes:
+    """Shapes of the inputs that have a dynamic dimension."""
+    found = tuple(t.shape for guard, t in zip(guards, tensors, strict=True) if is_dynamic(guard))
+    return found[0] if len(found) == 1 else found
+
+
+def is_dynamic(guard: TensorGuard) -> bool:
+    """Whether any dimension may vary."""
+    return any(isinstance(size, DimRange) for size in guard.shape)
 
 
 def same_strides(guard: TensorGuard, tensor: torch.Tensor) -> torch.Tensor:
@@ -61,16 +63,3 @@ def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
-
-
-def _sizes(guard: TensorGuard) -> Sizes:
-    return [None if isinstance(n, DimRange) else n for n in guard.shape]
-
-
-def _varying_sizes(guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> list[int]:
-    return [
-        size
-        for guard, tensor in zip(guards, tensors, strict=True)
-        for dim, size in zip(guard.shape, tensor.shape, strict=True)
-        if isinstance(dim, DimRange)
-    ]

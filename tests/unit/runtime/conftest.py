@@ -25,6 +25,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.prepared: list[Call] = []
+        self.programs: set[object] = set()
         self.calls = 0
         self.frozen = False
         self.concurrent = True
@@ -38,6 +39,7 @@ class FakeEngine:
         def prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             self.slow_prepare()
             self.prepared.append(Call(args, kwargs))
+            self.programs.add(program(args))
             if self.fail_prepare is not None:
                 raise self.fail_prepare
             if self.frozen:
@@ -50,7 +52,21 @@ class FakeEngine:
                 raise self.fail_call
             return baked[0](*args, **kwargs)
 
-        return Loaded(call=call, prepare=prepare, frozen_weights=self.frozen, concurrent=self.concurrent)
+        return Loaded(
+            call=call,
+            prepare=prepare,
+            frozen_weights=self.frozen,
+            concurrent=self.concurrent,
+            builds=lambda: len(self.programs),
+        )
+
+
+def program(args: tuple[Any, ...]) -> object:
+    """What a compiler would build one program for: the modes, and sizes 0 and 1 apart from all others."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    small = [tuple(min(n, 2) for n in t.shape) for t in tensors]
+    modes = [(t.is_inference(), t.requires_grad) for t in tensors]
+    return torch.is_inference_mode_enabled(), tuple(small), tuple(modes)
 
 
 @pytest.fixture

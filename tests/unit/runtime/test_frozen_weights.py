@@ -204,6 +204,16 @@ def test_a_variant_prepared_after_a_change_does_not_mix_old_and_new(pair):
         assert torch.equal(fast(X), model(X))
 
 
+def test_a_variant_prepared_after_a_change_of_one_part_sees_it(pair):
+    model, fast = pair
+    with torch.no_grad():
+        in_place(model)
+    with torch.inference_mode(), pytest.warns(CompilotWarning):
+        answer = fast(X)
+    with torch.no_grad():
+        assert torch.equal(answer, model(X))
+
+
 def test_a_model_without_parameters_can_be_frozen(engine, make_fast):
     engine.frozen = True
     fast = make_fast(nn.ReLU().eval(), X)

@@ -25,10 +25,9 @@ from compilot.engines.registry import DYNAMO
 from compilot.records import DimRange, Guard, MemoryFormat, Settings, Shapes
 from compilot.runtime.clone import channels_last_clone
 from compilot.runtime.guards import ANY_SIZE
-from compilot.runtime.variants import SMALLEST_GENERAL
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-RECOMPILE_LIMIT = 16  # twice the variants that the dispatcher allows: the rest is for changes in the model itself
+RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
 
@@ -52,7 +51,7 @@ def load(request: LoadRequest) -> Loaded:
     call = _keep_results(compiled, settings, guard)
     call, ready = _around(call, guard) if layout else (call, lambda args, kwargs: Call(args, kwargs))
     prepare = _Preparation(compiled, ready, plain_layout if layout else _same, request)
-    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or copied)
+    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or copied, builds=lambda: prepare.builds)
 
 
 class _Preparation:
@@ -70,6 +69,7 @@ class _Preparation:
         self._finish = finish
         self._request = request
         self._said = False
+        self.builds = 0
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to the call; the variant is compiled on the way."""
@@ -78,8 +78,11 @@ class _Preparation:
             logger.warning("building at the first call: no artifacts beside the plan")
             self._said = True
         call = _marked(self._ready(args, kwargs), self._request.guard)
+        before = compiling.graphs_built()
         with _cache_in(artifacts), compiling.inductor_config(_config(self._request.settings)):
-            return self._finish(self._compiled(*call.args, **call.kwargs))
+            answer = self._compiled(*call.args, **call.kwargs)
+        self.builds += compiling.graphs_built() > before
+        return self._finish(answer)
 
 
 def _same(output: Any) -> Any:
@@ -124,9 +127,9 @@ def _marked(call: Call, guard: Guard) -> Call:
         if path not in ranges:
             return leaf
         alias = leaf.view_as(leaf)
-        for dim, size in ranges[path].items():
-            if alias.shape[dim] >= SMALLEST_GENERAL:  # 0 and 1 are compiled on their own
-                compiling.mark_dynamic(alias, dim, max(size.min, SMALLEST_GENERAL), size.max)
+        for dim in ranges[path]:
+            if alias.shape[dim] > 1:  # 0 and 1 are compiled on their own
+                compiling.mark_dynamic(alias, dim)
         return alias
 
     return map_call(call, mark) if ranges else call
