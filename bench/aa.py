@@ -2,9 +2,9 @@
 
     python bench/aa.py [--comparisons 40] [--slowdowns 20] [--pairs 40] [--processes 3]
 
-Every comparison is made as a plan's confirmation is: three sets of live processes, an A/A arm in each round, the same bootstrap
-and margin. The slow-down is not a timer's but real work: a model of 100 equal layers against one with more of them, so 4 more
-layers are 4 % more work. Two cores are kept quiet; nothing else should run meanwhile.
+Every comparison is made as a plan's confirmation is: three sets of live processes, an A/A arm in each round, the same
+bootstrap and margin. The slow-down is not a timer's but real work: a model of 100 equal layers against one with more of
+them, so 4 more layers are 4 % more work. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def compare_once(same: list[Child], options: argparse.Namespace, number: int, sl
             three = [*three[:2], slow[process]]
         sets.append(race(three, looks=(options.pairs,), stop=lambda _: True, seed=number * 10 + process))
     result = judged(sets)
-    print(f"  {number + 1:3}: ratio {result.ratio:.3f} ({result.low:.3f}-{result.high:.3f}), {result.outcome}", flush=True)
+    interval = f"{result.low:.3f}-{result.high:.3f}"
+    print(f"  {number + 1:3}: ratio {result.ratio:.3f} ({interval}), margin {result.margin:.1%}, {result.outcome}", flush=True)
     return result
 
 
@@ -83,7 +84,8 @@ def report_same(results) -> None:
 
 def report_slow(results, extra: int) -> None:
     found = sum(r.outcome is Outcome.SLOWER for r in results)
-    print(f"{extra} % slow-down found: {found} of {len(results)}; median ratio {statistics.median(r.ratio for r in results):.3f}")
+    ratio = statistics.median(r.ratio for r in results)
+    print(f"{extra} % slow-down found: {found} of {len(results)}; median ratio {ratio:.3f}")
 
 
 def table(results) -> list[dict[str, object]]:

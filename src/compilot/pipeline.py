@@ -38,6 +38,8 @@ from compilot.records import (
     Race,
     RaceLine,
     RunHeader,
+    Settings,
+    Shapes,
     Shipment,
     State,
     Trial,
@@ -103,6 +105,7 @@ def tune(run: Run, header: RunHeader, diagnosis: Diagnosis) -> tuple[Verdict, Pl
         objective=run.options.objective,
         warm_starts=warm,
     )
+    verdict = explained(verdict, diagnosis)
     run.journal.append(VerdictLine(verdict=verdict, at_s=run.budget.elapsed_s))
     plan = make_plan(
         verdict,
@@ -133,16 +136,24 @@ def make_search(run: Run, diagnosis: Diagnosis) -> Search:
 
 def collect_offers(engines: Sequence[str], diagnosis: Diagnosis) -> dict[str, list[Candidate]]:
     """What each usable engine thinks worth trying."""
-    unknown = [name for name in engines if name not in registry.names()]
-    if unknown:
-        raise InputError(f"unknown engine '{unknown[0]}'; known are: {', '.join(sorted(registry.names()))}.")
+    asked = engines or registry.names()
     offers: dict[str, list[Candidate]] = {}
-    for name in registry.names():
-        half = registry.build_half(name)
-        if (engines and name not in engines) or not half.available().ok:
-            continue
-        offers[name] = list(half.offer(diagnosis))
+    for name in asked:
+        half = registry.build_half(name)  # an unknown name is the user's mistake
+        usable = half.available()
+        if engines and not usable.ok:
+            raise InputError(f"engine '{name}' is not usable here: {usable.why}. {usable.install}".strip())
+        if usable.ok:
+            offers[name] = [backend_candidate(name, diagnosis)] if name.startswith(registry.DYNAMO) else []
+            offers[name] += [] if offers[name] else list(half.offer(diagnosis))
     return offers
+
+
+def backend_candidate(name: str, diagnosis: Diagnosis) -> Candidate:
+    """torch.compile with a backend that somebody else registered."""
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    settings = Settings(engine=name, shapes=shapes)
+    return Candidate(settings=settings, label=name, rationale="a torch.compile backend you asked for")
 
 
 def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
@@ -259,6 +270,14 @@ def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Rac
     return race, {candidate_id: measurements[0] for candidate_id, measurements in warm.items()}
 
 
+def explained(verdict: Verdict, diagnosis: Diagnosis) -> Verdict:
+    """A verdict on a model that cannot be judged says so, and what to do."""
+    if not diagnosis.stochastic:
+        return verdict
+    finding = next(f for f in diagnosis.findings if f.kind == "stochastic")
+    return msgspec.structs.replace(verdict, because=f"{finding.explanation}; {finding.advice}")
+
+
 def race_is_settled(race: Race) -> bool:
     """At a look: is every arm's interval narrow? The width wanted is fixed, so that the race cannot talk itself out."""
     return should_stop(race, candidate_columns(race), MIN_MARGIN)[0]
@@ -351,9 +370,8 @@ def begin(
 ) -> tuple[RunHeader, Diagnosis, Journal, dict[str, Trial]]:
     """Start eager, look at the model, try the compiler, open the journal."""
     observer.stage("starting eager, the baseline")
-    before = budget.elapsed_s
     opened, inspected = runner.open_eager()
-    budget.open_s = opened_in_s(budget.elapsed_s - before)
+    budget.open_s = runner.opened_in_s
     for note in opened.notes:
         observer.note(note)
     header = make_header(opened.ref, inspected.fingerprint, options)
@@ -366,11 +384,6 @@ def begin(
     for finding in diagnosis.findings:
         observer.note(f"{finding.explanation}; {finding.advice}")
     return header, diagnosis, journal, earlier
-
-
-def opened_in_s(wall_s: float) -> float:
-    """A later worker starts in less than the first did: no references to make, and files are cached by then."""
-    return max(2.0, 0.6 * wall_s)
 
 
 def baseline(run: Run) -> None:

@@ -33,7 +33,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         eager_call_s=eager_call_s,
         has_4d_input=any(t.dim() == 4 and t.is_floating_point() for t in tensors),
         has_conv=any(isinstance(m, torch.nn.Conv2d) for m in modules),
-        stochastic=reference.stochastic and not reference.seeded,
+        stochastic=reference.stochastic,
         training=workload.model.training,
         floating_inputs=any(t.is_floating_point() for t in tensors),
         dynamic=bool(workload.dynamic),

@@ -1,14 +1,5 @@
-"""Identity: what a machine and a model are, and how two of them differ. Used by both planes."""
+"""Identity: what a machine and a model are, and how two of them differ. Used by both planes.
 
-from compilot.identity.differences import Difference, Severity, differences, explain_difference
-from compilot.identity.machine import machine_fingerprint
-from compilot.identity.model import model_fingerprint
-
-__all__ = [
-    "Difference",
-    "Severity",
-    "differences",
-    "explain_difference",
-    "machine_fingerprint",
-    "model_fingerprint",
-]
+machine.py and model.py make fingerprints (they import torch), differences.py compares them (it does not), source.py
+reads the code of classes.
+"""

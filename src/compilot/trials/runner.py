@@ -89,6 +89,7 @@ class LocalRunner:
         self.observer = observer
         self.reference: Reference | None = None
         self.workers_at_once = 99
+        self.opened_in_s = 5.0  # start of a process, imports and the model; learned from the first one
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
         self._warm: dict[str, Warmed] = {}
@@ -97,8 +98,10 @@ class LocalRunner:
 
     def open_eager(self) -> tuple[Opened, Inspected]:
         """Start the eager worker, which stays for the whole run: baseline of every pair, maker of the references."""
+        begin = time.monotonic()
         child = self._spawn(EAGER, "eager")
         opened = _answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self._open_fields(EAGER)))
+        self.opened_in_s = time.monotonic() - begin
         self.observer.doing("running eager and its float64 reference")
         where = str(self.run_dir / "reference")
         child.doing = "running eager"

@@ -5,10 +5,10 @@ import msgspec
 import pytest
 import torch
 
-from compilot.identity import Severity, differences, explain_difference, machine_fingerprint
+from compilot.identity.differences import Severity, differences, explain_difference
+from compilot.identity.machine import machine_fingerprint
 from compilot.identity.machine import _compiler, parse_compiler, parse_cpuinfo, usable_cores
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
-from compilot.workload import fingerprint as tuning_plane
 
 MACHINE = MachineFingerprint(
     torch="2.13.0", python="3.11.7", platform="Linux-x86_64", glibc="glibc 2.36", cpu_model="Xeon",
@@ -134,7 +134,3 @@ def test_weights_count_only_where_both_sides_know_them() -> None:
 def test_unsafe_ones_come_first() -> None:
     new = Fingerprint(machine=msgspec.structs.replace(MACHINE, threads=1, torch="2.14"), model=MODEL)
     assert [found.severity for found in differences(OLD, new)] == ["unsafe", "unproven"]
-
-
-def test_the_tuning_plane_uses_the_same_functions() -> None:
-    assert tuning_plane.machine_fingerprint is machine_fingerprint

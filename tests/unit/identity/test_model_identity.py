@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.identity import model_fingerprint
+from compilot.identity.model import model_fingerprint
 
 SOURCE = '''
 import functools
@@ -161,7 +161,7 @@ def test_another_process_with_another_hash_seed_agrees(tmp_path: Path) -> None:
     script = tmp_path / "child.py"
     script.write_text(
         "import sys, msgspec, net_shared\n"
-        "from compilot.identity import model_fingerprint\n"
+        "from compilot.identity.model import model_fingerprint\n"
         "sys.stdout.buffer.write(msgspec.json.encode(model_fingerprint(net_shared.Block())))\n"
     )
     for seed in ("1", "2"):

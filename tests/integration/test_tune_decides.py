@@ -1,0 +1,170 @@
+"""Whole runs in which the right decision is known: real processes, real compiles, small budgets."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import compilot
+from compilot import pipeline
+from compilot.artifacts import journal
+from compilot.engines.eager.build import EAGER
+from compilot.errors import InputError, TargetError
+from compilot.progress import Observer
+from compilot.records import Decision, DynamicDim, Outcome, RaceLine, State, Trial, TrialLine
+from compilot.trials.limits import Limits
+from compilot.trials.runner import LocalRunner
+from compilot.verdict.compare import compare
+from compilot.workload import load_target
+from compilot.workload.dispatch import ship_target
+
+DATA = Path(__file__).parent.parent / "data"
+DECIDING = DATA / "deciding.py"
+FAULTY = DATA / "faulty.py"
+
+
+class Notes(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def run(target: str, folder: Path, budget_s: float, *engines: str, dynamic: tuple[DynamicDim, ...] = ()):
+    options = pipeline.Options(budget_s=budget_s, engines=engines)
+    notes = Notes()
+    outcome = pipeline.run(ship_target(target, extra_dynamic=dynamic), folder / "run", options, notes)
+    return outcome, notes.notes
+
+
+def trial_of(outcome: pipeline.Outcome, engine: str) -> Trial:
+    return next(t for t in outcome.trials if t.candidate.settings.engine == engine)
+
+
+@pytest.mark.compiles
+def test_a_model_too_small_to_compile_keeps_eager_with_a_reason(tmp_path: Path):
+    outcome, notes = run(f"{DECIDING}:two_ops", tmp_path, 45.0, "inductor")
+    assert outcome.verdict.decision is Decision.KEEP_EAGER
+    assert outcome.plan.entries == ()
+    assert "inductor" in outcome.plan.because
+    assert any("one eager call takes" in note for note in notes)
+    fast = compilot.compile(load_target(f"{DECIDING}:two_ops").model, outcome.run_dir / "plan.json")
+    assert torch.equal(fast(torch.tensor([-3.0, 1.0])), torch.tensor([0.0, 2.0]))
+
+
+def test_dropout_in_train_mode_is_recognised_and_nothing_is_compiled(tmp_path: Path):
+    outcome, notes = run(f"{DECIDING}:dropping", tmp_path, 60.0)
+    assert outcome.verdict.decision is Decision.KEEP_EAGER
+    assert "two eager runs on the same input differ" in outcome.verdict.because
+    assert "model.eval()" in outcome.verdict.because
+    assert [t.candidate for t in outcome.trials] == [EAGER]
+    assert any("train mode" in note for note in notes)
+
+
+def test_a_backend_that_is_slower_keeps_eager_and_a_wrong_one_never_races(tmp_path: Path):
+    outcome, _ = run(f"{FAULTY}:model", tmp_path, 60.0, "dynamo:faulty_wrong", "dynamo:faulty_slow")
+    assert outcome.verdict.decision is Decision.KEEP_EAGER
+    assert trial_of(outcome, "dynamo:faulty_wrong").state is State.WRONG
+    slow = trial_of(outcome, "dynamo:faulty_slow")
+    assert slow.state is State.OK
+    assert "slower" in outcome.verdict.because
+    raced = {
+        arm
+        for line in journal.read(outcome.run_dir / "journal.jsonl")
+        if isinstance(line, RaceLine)
+        for arm in line.race.arms
+    }
+    assert raced == {EAGER.id, slow.candidate.id}
+
+
+def test_without_a_compiler_the_rest_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-g++"))
+    outcome, _ = run(f"{FAULTY}:model", tmp_path, 45.0, "inductor", "dynamo:faulty_chatty")
+    compiled = [t for t in outcome.trials if t.candidate.settings.engine == "inductor"]
+    assert compiled
+    assert {t.state for t in compiled} == {State.INFEASIBLE}
+    assert all("no-such-g++" in t.reason for t in compiled)
+    assert trial_of(outcome, "dynamo:faulty_chatty").state is State.OK
+
+
+@pytest.mark.compiles
+def test_a_declared_dimension_stays_fast_over_twenty_sizes_without_a_recompile_storm(tmp_path: Path):
+    length = DynamicDim(input="x", dim=1, min=2, max=256)
+    outcome, _ = run(f"{DECIDING}:chain", tmp_path, 60.0, "inductor", dynamic=(length,))
+    ok = [t for t in outcome.trials if t.state is State.OK and not t.candidate.is_eager]
+    assert ok
+    assert {"smallest", "largest"} <= {worst.case for worst in ok[0].check.worst}  # type: ignore[union-attr]
+    assert outcome.verdict.decision is Decision.USE, outcome.verdict.because
+    model = load_target(f"{DECIDING}:chain").model
+    fast = compilot.compile(model, outcome.run_dir / "plan.json")
+    with torch.no_grad():
+        for size in range(2, 240, 12):
+            x = torch.randn(2, size, 64)
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    stats = fast.stats()
+    assert stats.calls == 20
+    assert stats.fallbacks == {}
+    assert stats.compiles == 1
+
+
+def test_every_figure_can_be_computed_again_from_the_journal(tmp_path: Path):
+    outcome, _ = run(f"{FAULTY}:model", tmp_path, 45.0, "dynamo:faulty_slow")
+    lines = journal.read(outcome.run_dir / "journal.jsonl")
+    race = next(line.race for line in lines if isinstance(line, RaceLine) and line.race.purpose == "confirm")
+    told = outcome.verdict.comparisons[0]
+    assert compare(race, told.candidate_id, told.baseline_id) == told
+    trials = [line.trial for line in lines if isinstance(line, TrialLine)]
+    assert trials == list(outcome.trials)
+    assert all(t.measurement is not None and t.measurement.call_s for t in trials)
+
+
+def test_an_unknown_engine_and_a_broken_target_are_the_users_mistakes(tmp_path: Path):
+    with pytest.raises(InputError, match="unknown engine 'tensorflow'"):
+        run(f"{FAULTY}:model", tmp_path, 30.0, "tensorflow")
+    with pytest.raises(TargetError, match="no 'modle'|modle"):
+        run(f"{FAULTY}:modle", tmp_path / "other", 30.0)
+
+
+@pytest.fixture
+def hogs() -> Iterator[None]:
+    """Every core kept busy by somebody else."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("hogs")
+def test_a_busy_machine_is_noticed_and_gives_no_false_win(tmp_path: Path):
+    runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
+    try:
+        runner.open_eager()
+        assert runner.trial(EAGER, {}, 60.0).state is State.OK
+        race = runner.race([], looks=(20,), stop=lambda race: False, purpose="aa")
+    finally:
+        runner.close()
+    assert "other processes used" in race.load
+    judged = compare(race, EAGER.id, EAGER.id)
+    assert judged.outcome is not Outcome.FASTER
+    assert race.load in judged.doubts
+
+
+def test_a_large_model_gets_fewer_workers_and_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("compilot.trials.runner.affordable_workers", lambda rss, available: 2)
+    alive: list[int] = []
+    original = LocalRunner._run
+
+    def counting(self: LocalRunner, arms, *rest, **named):
+        alive.append(len(arms))
+        return original(self, arms, *rest, **named)
+
+    monkeypatch.setattr(LocalRunner, "_run", counting)
+    outcome, notes = run(f"{FAULTY}:model", tmp_path, 45.0, "dynamo:faulty_slow")
+    assert any("at most 2 workers live at once" in note for note in notes)
+    assert set(alive) == {2}
+    assert outcome.verdict.decision is Decision.KEEP_EAGER
