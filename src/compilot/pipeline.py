@@ -49,13 +49,14 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.trials.limits import Limits, default_memory_limit
-from compilot.trials.runner import LocalRunner, eager_must_work
+from compilot.trials.runner import TAIL_S, LocalRunner, eager_must_work
 from compilot.verdict.decide import choose_finalists, decide
 from compilot.verdict.plan import make_plan
 
 RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
 CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
 MOST_CONFIRM_PROCESSES = 5
+TAIL_SHARE = 0.04  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
 FINALISTS = 3
 
@@ -261,6 +262,7 @@ def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Rac
         pairs=pairs,
         enough=lambda race: confirmed_enough(run, race, finalists),
         for_s=lambda race: confirm_share_s(run, race),
+        tail_s=min(TAIL_S, max(0.0, run.budget.remaining_s) * TAIL_SHARE),
     )
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)

@@ -32,6 +32,10 @@ class Infeasible(Exception):
     """This engine cannot run this model with these settings; the text is the first cause, with its source line."""
 
 
+class NotTaken(Exception):
+    """Raised by a loaded callable: the guard took this call, the artifact does not (sizes it needs equal are not)."""
+
+
 class BuildRequest(NamedTuple):
     """What an engine gets to build from. It must not change the model."""
 

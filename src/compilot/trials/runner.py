@@ -57,7 +57,7 @@ from compilot.trials.replies import raise_user_error
 SCREENING_PAIRS = 8  # enough to sort candidates; who wins is decided in the race
 TAIL_CALLS = 660  # an honest p99 needs about this many
 SCREENING_TAIL_S = 1.5
-CONFIRM_TAIL_S = 12.0
+TAIL_S = 12.0  # 660 calls of an 18 ms model
 
 Stop = Callable[[Race], bool]
 
@@ -240,6 +240,7 @@ class LocalRunner:
         pairs: int,
         enough: Callable[[Race], bool],
         for_s: Callable[[Race], float] = lambda race: math.inf,
+        tail_s: float = TAIL_S,
     ) -> tuple[Race, dict[str, list[Measurement]]]:
         """Race fresh processes that reuse the trials' files, set after set, until `enough` says so."""
         self.close()
@@ -248,13 +249,13 @@ class LocalRunner:
         race = Race(arms=ids, with_aa=with_aa, processes=(), purpose="confirm")
         warm: dict[str, list[Measurement]] = {}
         while not enough(race):
-            arms = self._fresh_arms(candidates, with_aa, warm)
+            arms = self._fresh_arms(candidates, with_aa, warm, tail_s)
             race = self._run(arms, race, (pairs,), lambda _: True, for_s(race))
             self.close()
         return race, warm
 
     def _fresh_arms(
-        self, candidates: Sequence[Candidate], with_aa: bool, warm: dict[str, list[Measurement]]
+        self, candidates: Sequence[Candidate], with_aa: bool, warm: dict[str, list[Measurement]], tail_s: float
     ) -> list[Child]:
         """A new process per arm: they import side by side, but each answers its first call alone."""
         order = [EAGER, *([EAGER] if with_aa else []), *candidates]
@@ -269,8 +270,8 @@ class LocalRunner:
             warmed = self._warm_up(arm, candidate.id, self.limits)
             if arm is arms[1] and with_aa:
                 continue
-            tail_s = CONFIRM_TAIL_S if candidate.id not in warm else 0.0
-            tail = arm.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=tail_s)
+            for_s = tail_s if candidate.id not in warm else 0.0
+            tail = arm.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=for_s)
             measured = _steady_measurement(story.measurement, warmed, tail)
             warm.setdefault(candidate.id, []).append(measured)
         return arms
