@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call, map_call
-from compilot.engines.protocol import Infeasible, Loaded
+from compilot.engines.protocol import Infeasible, Loaded, NotTaken
 from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
@@ -221,6 +221,8 @@ class Dispatcher:
 
     def _recover(self, error: Exception, call: Call) -> Any:
         """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine."""
+        if isinstance(error, NotTaken):  # a narrower guard than ours, not a failure
+            return self._eager(f"the artifact does not take this call: {error}", call)
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; the eager model was dropped (keep_model=False), so nothing else can answer.")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
-from compilot.engines.protocol import Infeasible
+from compilot.engines.protocol import Infeasible, NotTaken
 from compilot.errors import InputError, NoFallback
 from compilot.records import DynamicDim
 from compilot.runtime import dispatch, notices
@@ -116,6 +116,16 @@ class TestRow18FailingEngines:
             assert caught.value.__context__ is None
         assert torch.equal(fast(X), X * 2)
         assert fast.stats().fallbacks == {}
+
+    def test_a_call_that_the_artifact_does_not_take_is_no_failure(self, make_fast, engine):
+        fast = make_fast(Double().eval(), X)
+        fast(X)
+        engine.fail_call = NotTaken("sizes differ")
+        for _ in range(dispatch.MAX_FAILURES + 2):
+            assert torch.equal(fast(X), X * 2)
+        engine.fail_call = None
+        fast(X)
+        assert fast.stats() == (7, 2, {"the artifact does not take this call: sizes differ": 5}, 1)
 
     def test_new_variants_are_bounded(self, make_fast, engine):
         class Many(nn.Module):
