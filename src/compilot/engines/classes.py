@@ -1,0 +1,115 @@
+"""Classes of outputs: found among what the process has already imported, checked, and built fast.
+
+In: a class name from a file, and the live model. Out: a function that makes an object of that class from its parts. A
+file never causes an import and never chooses more than a class: the name is looked up in modules that are loaded
+already (first the recorded one, then what the model's own methods see, because the same file may be loaded under
+another name), and only a named tuple, a dataclass or a dict subclass with exactly the recorded fields is taken. A
+class that is not found is refused: another container in its place would break the user's code later and elsewhere.
+Building a Hugging Face output through its constructor takes 17 microseconds; writing its two dicts directly 0.75. The
+quick way is taken only where a trial at load time gives the same object as the constructor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from compilot.engines.protocol import Infeasible
+from compilot.engines.structure import Kind, Node
+
+
+def find_class(node: Node, model: nn.Module) -> type:
+    """The live class that a node names, of the right kind and with the right fields."""
+    module, _, name = node.type.partition(":")
+    local = name.rpartition("<locals>.")[2]
+    for namespace in _namespaces(module, model):
+        found = _lookup(namespace, local)
+        if isinstance(found, type) and found.__qualname__ == name and _fits(found, node):
+            return found
+    raise Infeasible(f"the model's output class {name} is not among the imported ones; import {module} before loading")
+
+
+def _namespaces(module: str, model: nn.Module) -> Iterator[Mapping[str, Any]]:
+    """Where the class may be: the recorded module if it is loaded, then what the model's own methods can see."""
+    if module in sys.modules:
+        yield vars(sys.modules[module])
+    kinds = {kind for part in model.modules() for kind in type(part).__mro__} - {object, nn.Module}
+    for function in (f for kind in kinds for f in vars(kind).values() if isinstance(f, types.FunctionType)):
+        yield function.__globals__
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        yield {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+
+
+def _is_filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False
+
+
+def _lookup(namespace: Mapping[str, Any], name: str) -> Any:
+    """Through dictionaries only: no attribute hook of anybody's module runs."""
+    first, *rest = name.split(".")
+    found = namespace.get(first)
+    for part in rest:
+        found = vars(found).get(part) if isinstance(found, type) else None
+    return found
+
+
+def _fits(found: type, node: Node) -> bool:
+    fields = _fields(found)
+    if node.kind is Kind.NAMED_TUPLE:
+        return issubclass(found, tuple) and getattr(found, "_fields", None) == node.keys
+    if node.kind is Kind.DATACLASS:
+        return not issubclass(found, dict | tuple) and fields == node.keys
+    return issubclass(found, dict) and (fields is None or set(node.keys) <= set(fields))
+
+
+def _fields(found: type) -> tuple[str, ...] | None:
+    return tuple(f.name for f in dataclasses.fields(found)) if dataclasses.is_dataclass(found) else None
+
+
+def maker(found: type, keys: Sequence[str]) -> tuple[Callable[..., Any], bool]:
+    """A function of the parts in the order of keys, and whether it is the quick one."""
+
+    def construct(*parts: Any) -> Any:
+        return found(**dict(zip(keys, parts, strict=True)))
+
+    quick = _quick_maker(found, keys)
+    return (quick, True) if quick is not None and _same(quick, construct, keys) else (construct, False)
+
+
+def _quick_maker(found: type, keys: Sequence[str]) -> Callable[..., Any] | None:
+    """For a dataclass that is also an OrderedDict: fill both without running __post_init__ and __setattr__."""
+    fields = _fields(found)
+    if fields is None or not issubclass(found, OrderedDict) or not all(key.isidentifier() for key in keys):
+        return None
+    names = [f"p{i}" for i in range(len(keys))]
+    values = dict(zip(keys, names, strict=True))
+    lines = [f"def make({', '.join(names)}):", "    made = new(found)", "    state = made.__dict__"]
+    lines += [f"    state[{field!r}] = {values.get(field, 'None')}" for field in fields]
+    lines += [f"    put(made, {key!r}, {name})" for key, name in values.items()]
+    namespace: dict[str, Any] = {"new": OrderedDict.__new__, "found": found, "put": OrderedDict.__setitem__}
+    exec(compile("\n".join([*lines, "    return made"]), "<compilot output>", "exec"), namespace)
+    return namespace["make"]  # type: ignore[no-any-return]
+
+
+def _same(quick: Callable[..., Any], construct: Callable[..., Any], keys: Sequence[str]) -> bool:
+    """A trial with tensors: same keys in the same order, same attributes, the same objects in both."""
+    parts = [torch.empty(0) for _ in keys]
+    try:
+        one, other = quick(*parts), construct(*parts)
+    except Exception:
+        return False
+    return _facts(one) == _facts(other)
+
+
+def _facts(made: Any) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    return [(k, id(v)) for k, v in made.items()], [(k, id(v)) for k, v in vars(made).items()]

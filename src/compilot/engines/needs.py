@@ -1,0 +1,47 @@
+"""What artifact engines need and when they are worth offering.
+
+In: package names, a diagnosis, settings. Out: an Availability, or why not. Nothing is imported to find out.
+Not covered: whether an installed package works; the first build shows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+from compilot.engines.protocol import Availability
+from compilot.records import Diagnosis, OptionValue, Settings
+
+
+def installed(extra: str, packages: Sequence[str]) -> Availability:
+    """Are these packages there? The first one's version is the engine's."""
+    install = f"pip install 'compilot[{extra}]'"
+    missing = [name for name in packages if _version(name) is None]
+    if missing:
+        return Availability(ok=False, why=f"{' and '.join(missing)} not installed", install=install)
+    return Availability(ok=True, version=_version(packages[0]) or "", install=install)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def not_for_exports(diagnosis: Diagnosis) -> bool:
+    """An exported model is one fixed function on the CPU: no training, no random numbers of torch's."""
+    return diagnosis.training or diagnosis.stochastic or diagnosis.cuda
+
+
+def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[OptionValue, ...] | type]) -> str | None:
+    """Why the options make no sense; None: they do."""
+    for name, value in settings.options.items():
+        if name not in known:
+            return f"{engine} has no option '{name}'; it knows {', '.join(known)}"
+        wanted = known[name]
+        if isinstance(wanted, tuple) and value not in wanted:
+            return f"{engine} option '{name}' is {value!r}; choose from {', '.join(map(str, wanted))}"
+        if isinstance(wanted, type) and type(value) is not wanted:
+            return f"{engine} option '{name}' is {value!r}; give a {wanted.__name__}"
+    return None

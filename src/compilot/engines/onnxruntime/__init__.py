@@ -1,0 +1,1 @@
+"""ONNX Runtime: the model exported to ONNX, run by Microsoft's engine."""

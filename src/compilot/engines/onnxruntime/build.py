@@ -1,0 +1,106 @@
+"""ONNX Runtime, tuning plane: export to ONNX and offer the session options that matter.
+
+In: a BuildRequest. Out: `model.onnx` (graph), `model.onnx.data` (weights) and `structure.json`, or Infeasible.
+Options (all read by load.py): `graph_optimization` "all" | "extended" | "basic" | "disabled"; `threads` (0: torch's
+count at load); `allow_spinning` (worker threads wait for the next call by spinning: quicker, but they burn a core for
+36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero`. Not covered:
+other execution providers than the CPU's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilot.engines import structure
+from compilot.engines.exporting import export
+from compilot.engines.files import artifact_files
+from compilot.engines.needs import installed, not_for_exports, unknown_options
+from compilot.engines.onnxruntime.load import DATA_NAME, MODEL_NAME, input_name, output_name
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.quiet import quiet
+from compilot.engines.whereabouts import cause
+from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
+
+OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
+    "graph_optimization": ("all", "extended", "basic", "disabled"),
+    "threads": int,
+    "allow_spinning": bool,
+    "memory_pattern": bool,
+    "execution_mode": ("sequential", "parallel"),
+    "denormals_as_zero": bool,
+}
+
+
+def available() -> Availability:
+    """Needs onnxruntime to run, onnx and onnxscript to export."""
+    return installed("onnxruntime", ("onnxruntime", "onnx", "onnxscript"))
+
+
+def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+    """The default first; then without spinning, which is kinder to everything else on the machine."""
+    if not_for_exports(diagnosis):
+        return ()
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    return (
+        _candidate("", "all graph optimisations, as many threads as torch", shapes),
+        _candidate("no spinning", "waiting threads sleep: no core is burnt meanwhile", shapes, allow_spinning=False),
+    )
+
+
+def _candidate(label: str, rationale: str, shapes: Shapes, **options: OptionValue) -> Candidate:
+    settings = Settings(engine="onnxruntime", shapes=shapes, options=options)
+    return Candidate(settings=settings, label=f"onnxruntime {label}".strip(), rationale=rationale)
+
+
+def validate(settings: Settings) -> str | None:
+    """Only the options above; the engine chooses layouts itself."""
+    if settings.mode is not None:
+        return "onnxruntime has no modes"
+    if settings.memory_format is not MemoryFormat.PRESERVE:
+        return "onnxruntime chooses memory layouts itself"
+    return unknown_options("onnxruntime", settings, OPTIONS)
+
+
+def build(request: BuildRequest) -> Sequence[ArtifactFile]:
+    """Export and save."""
+    if problem := validate(request.candidate.settings):
+        raise Infeasible(problem)
+    exported = export(request)
+    inputs = [input_name(i) for i in range(len(exported.structure.inputs))]
+    outputs = [output_name(i) for i in range(len(exported.structure.outputs))]
+    with torch.no_grad(), quiet():
+        try:
+            program = torch.onnx.export(
+                exported.program, dynamo=True, input_names=inputs, output_names=outputs, verbose=False
+            )
+        except Exception as error:
+            raise Infeasible(f"no ONNX form of the model: {cause(error, exported.program)}") from error
+        assert program is not None
+        _forget_sources(program.model)
+        program.save(request.workspace / MODEL_NAME, external_data=True)
+    structure.write(exported.structure, request.workspace)
+    return artifact_files(request.workspace, (MODEL_NAME, structure.FILE_NAME, *_data_file(request.workspace)))
+
+
+def _data_file(workspace: Path) -> tuple[str, ...]:
+    """The file of weights, where there is something in it: small ones lie in the graph."""
+    data = workspace / DATA_NAME
+    if data.exists() and not data.stat().st_size:
+        data.unlink()
+    return (DATA_NAME,) if data.exists() else ()
+
+
+def _forget_sources(model: Any) -> None:
+    """Drop stack traces and other notes: they name files of the machine and make the graph three times as large."""
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        node.doc_string = None
+    for function in model.functions.values():
+        for node in function.all_nodes():
+            node.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.metadata_props.clear()

@@ -1,0 +1,153 @@
+"""ONNX Runtime, run plane: a session over the files, called through bindings to torch's own memory.
+
+In: a LoadRequest with the folder that build.py filled. Out: a callable. Imports onnxruntime and torch, no exporter.
+Inputs are bound by address, outputs are bound to fresh torch tensors: no copy either way, and results own their
+memory. Sizes that are only known after the call come back through dlpack, still without a copy. Bindings are kept in
+a pool, one per call under way, so several threads may call at once. Per call on a one-tensor model: session.run with
+numpy 13.9 microseconds, a new binding 11.5, a kept binding with ONNX type numbers 8.0; for bf16, which numpy has not,
+the binding is the only way.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilot.engines import structure as structures
+from compilot.engines.baked import refuse_other_weights
+from compilot.engines.files import artifact_path
+from compilot.engines.marshal import dtype_of, empty_code, make_call, names_of, no_builds
+from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.structure import InputTensor, OutputTensor, Structure
+from compilot.errors import first_cause
+from compilot.records import Settings
+
+MODEL_NAME = "model.onnx"
+DATA_NAME = "model.onnx.data"
+
+# numbers of onnx.TensorProto.DataType
+_TYPES = {
+    torch.float32: 1,
+    torch.uint8: 2,
+    torch.int8: 3,
+    torch.int16: 5,
+    torch.int32: 6,
+    torch.int64: 7,
+    torch.bool: 9,
+    torch.float16: 10,
+    torch.float64: 11,
+    torch.bfloat16: 16,
+}
+
+
+def input_name(index: int) -> str:
+    """Name of a flat input in the graph."""
+    return f"in{index}"
+
+
+def output_name(index: int) -> str:
+    """Name of a flat output in the graph."""
+    return f"out{index}"
+
+
+def load(request: LoadRequest) -> Loaded:
+    """Start the session and write the marshalling code."""
+    path = artifact_path(request.artifacts, MODEL_NAME)
+    structure = structures.read(path.parent)
+    refuse_other_weights(request.model, structure.weights_sha256)
+    session = _session(path, request.settings)
+    lines, namespace = _engine_lines(structure, session)
+    call = make_call(request.guard, structure, request.model, lines, namespace)
+    return Loaded(call=call, frozen_weights=True, concurrent=True, builds=no_builds)
+
+
+def _session(path: Path, settings: Settings) -> Any:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise Infeasible("onnxruntime is not installed; pip install 'compilot[onnxruntime]'") from error
+    try:
+        session = onnxruntime.InferenceSession(path, session_options(settings), providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise Infeasible(f"ONNX Runtime cannot run this graph: {first_cause(error)}") from error
+    return session
+
+
+def session_options(settings: Settings) -> Any:
+    """The session options that the settings stand for."""
+    import onnxruntime as ort
+
+    options, chosen = ort.SessionOptions(), settings.options
+    levels = ort.GraphOptimizationLevel
+    options.graph_optimization_level = {
+        "all": levels.ORT_ENABLE_ALL,
+        "extended": levels.ORT_ENABLE_EXTENDED,
+        "basic": levels.ORT_ENABLE_BASIC,
+        "disabled": levels.ORT_DISABLE_ALL,
+    }[str(chosen.get("graph_optimization", "all"))]
+    parallel = chosen.get("execution_mode") == "parallel"
+    options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
+    options.intra_op_num_threads = int(chosen.get("threads", 0)) or torch.get_num_threads()
+    options.enable_mem_pattern = bool(chosen.get("memory_pattern", True))
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("allow_spinning", True))))
+    options.add_session_config_entry("session.set_denormal_as_zero", str(int(chosen.get("denormals_as_zero", False))))
+    options.log_severity_level = 3  # errors only: its warnings are about its own passes
+    return options
+
+
+def _engine_lines(structure: Structure, session: Any) -> tuple[list[str], dict[str, Any]]:
+    """Bind, run, hand the results over."""
+    from onnxruntime.capi import _pybind_state as native
+
+    inner = session._sess  # the Python layer above it only repeats the checks: 3 microseconds
+    device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
+    nowhere = torch.empty(1)
+    namespace: dict[str, Any] = {
+        "_pool": [],
+        "_binding": lambda: native.SessionIOBinding(inner),
+        "_run": inner.run_with_iobinding,
+        "_cpu": device,
+        "_adopt": torch.utils.dlpack.from_dlpack,
+        "_session": session,
+        "_nowhere": nowhere.data_ptr(),  # an empty tensor has no address, and a binding needs one
+        "_kept": nowhere,
+    }
+    names = names_of(structure)
+    known = {given.name for given in session.get_inputs()}  # an input that the model does not use may be gone
+    lines = ["try: _b = _pool.pop()", "except IndexError: _b = _binding()"]
+    for i, (name, tensor) in enumerate(zip(names.inputs, structure.inputs, strict=True)):
+        if input_name(i) not in known:
+            continue
+        lines.append(
+            f"_b.bind_input('{input_name(i)}', _cpu, {_type(tensor)}, {name}.shape, {name}.data_ptr() or _nowhere)"
+        )
+    for i, (name, output) in enumerate(zip(names.outputs, structure.outputs, strict=True)):
+        lines += _bind_output(i, name, output, structure, namespace)
+    lines.append("_run(_b, None)")
+    late = [i for i, output in enumerate(structure.outputs) if output.shape is None]
+    if late:
+        lines.append("_late = _b.get_outputs()")
+        lines += [f"_o{i} = _adopt(_late[{i}].to_dlpack())" for i in late]
+        lines.append("_b.clear_binding_outputs()")  # the memory is the result's from now on
+    return [*lines, "_pool.append(_b)"], namespace
+
+
+def _bind_output(
+    index: int, name: str, output: OutputTensor, structure: Structure, namespace: dict[str, Any]
+) -> list[str]:
+    if output.shape is None:
+        return [f"_b.bind_output('{output_name(index)}', _cpu)"]
+    memory = f"{name} = {empty_code(structure, index, namespace)}"
+    return [
+        memory,
+        f"_b.bind_output('{output_name(index)}', _cpu, {_type(output)}, {name}.shape, {name}.data_ptr() or _nowhere)",
+    ]
+
+
+def _type(tensor: InputTensor | OutputTensor) -> int:
+    dtype = dtype_of(tensor)
+    if dtype not in _TYPES:
+        raise Infeasible(f"ONNX Runtime has no tensors of {dtype}")
+    return _TYPES[dtype]
