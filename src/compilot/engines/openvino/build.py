@@ -1,0 +1,119 @@
+"""OpenVINO, tuning plane: convert the exported model and offer the performance hints.
+
+In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precision) and `structure.json`, or
+Infeasible. The frontend is called directly: `openvino.convert_model` does the same but reports each use to its
+makers. Shapes are set to the guard's own, numbers or ranges, because the converted model accepts any size and is
+slower for it. Options (all read by load.py): `hint` "latency" | "throughput"; `threads` (0: torch's count at load);
+`pin_cpus`. Arithmetic is pinned to float32 (load.py). Not covered: other devices than the CPU; its integers have 32
+bits inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilot.engines import structure as structures
+from compilot.engines.exporting import Exported, export
+from compilot.engines.files import artifact_files
+from compilot.engines.needs import installed, not_for_exports, unknown_options
+from compilot.engines.openvino.load import MODEL_NAME, WEIGHTS_NAME, input_name
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.quiet import quiet
+from compilot.engines.whereabouts import cause
+from compilot.records import (
+    ArtifactFile,
+    Candidate,
+    Diagnosis,
+    DimRange,
+    Guard,
+    MemoryFormat,
+    OptionValue,
+    Settings,
+    Shapes,
+)
+
+OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
+    "hint": ("latency", "throughput"),
+    "threads": int,
+    "pin_cpus": bool,
+}
+
+
+def available() -> Availability:
+    """One package converts and runs."""
+    return installed("openvino", ("openvino",))
+
+
+def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+    """All cores on one call first; then several streams, which small models sometimes prefer."""
+    if not_for_exports(diagnosis):
+        return ()
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    return (
+        _candidate("latency", "every thread works on the one call", shapes, hint="latency"),
+        _candidate("throughput", "few threads per call: less to coordinate in small models", shapes, hint="throughput"),
+    )
+
+
+def _candidate(label: str, rationale: str, shapes: Shapes, **options: OptionValue) -> Candidate:
+    settings = Settings(engine="openvino", shapes=shapes, options=options)
+    return Candidate(settings=settings, label=f"openvino {label}", rationale=rationale)
+
+
+def validate(settings: Settings) -> str | None:
+    """Only the options above; the engine chooses layouts itself."""
+    if settings.mode is not None:
+        return "openvino has no modes"
+    if settings.memory_format is not MemoryFormat.PRESERVE:
+        return "openvino chooses memory layouts itself"
+    return unknown_options("openvino", settings, OPTIONS)
+
+
+def build(request: BuildRequest) -> Sequence[ArtifactFile]:
+    """Export, convert and save."""
+    if problem := validate(request.candidate.settings):
+        raise Infeasible(problem)
+    exported = export(request)
+    with torch.no_grad(), quiet():
+        try:
+            converted = _convert(exported, request.guard)
+        except Exception as error:
+            raise Infeasible(f"no OpenVINO form of the model: {cause(error, exported.program)}") from error
+        _save(converted, request.workspace / MODEL_NAME)
+    structures.write(exported.structure, request.workspace)
+    return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, structures.FILE_NAME))
+
+
+def _convert(exported: Exported, guard: Guard) -> Any:
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
+
+    decoder = TorchFXPythonDecoder.from_exported_program(exported.program)
+    frontend = FrontEndManager().load_by_framework("pytorch")
+    model = frontend.convert(frontend.load(decoder))
+    names = list(exported.program.graph_signature.user_inputs)
+    ports = {port.get_any_name(): port for port in model.inputs}
+    shapes = {}
+    for i, (name, want) in enumerate(zip(names, guard.tensors, strict=True)):
+        if name in ports:  # an input that the model does not use may be gone
+            ports[name].get_tensor().set_names({input_name(i)})
+            shapes[ports[name]] = _partial_shape(want.shape)
+    model.reshape(shapes)
+    model.validate_nodes_and_infer_types()
+    return model
+
+
+def _partial_shape(shape: tuple[int | DimRange, ...]) -> Any:
+    from openvino import Dimension, PartialShape
+
+    return PartialShape([Dimension(n.min, n.max) if isinstance(n, DimRange) else Dimension(n) for n in shape])
+
+
+def _save(model: Any, path: Path) -> None:
+    import openvino
+
+    openvino.save_model(model, path, compress_to_fp16=False)  # its default would halve the precision of the weights
