@@ -1,0 +1,111 @@
+"""AOTInductor, tuning plane: compile the exported model into a package of native code.
+
+In: a BuildRequest. Out: `model.pt2` and `structure.json`, or Infeasible. Needs the C++ compiler; the result does not.
+Options: `freezing` (weights folded and prepacked as constants), `max_autotune` (C++ GEMM templates compete with the
+library; on a CPU only with freezing). The memory format channels_last converts weights and images once, inside the
+package. The thread count of this process is baked into the code, as Inductor does it. Compiler leftovers are removed.
+Not covered: GPUs, packages with more than one model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from compilot._torch import aoti, compiling
+from compilot.engines import structure as structures
+from compilot.engines.aoti.load import MODEL_NAME
+from compilot.engines.exporting import export
+from compilot.engines.files import artifact_files
+from compilot.engines.needs import not_for_exports, unknown_options
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.quiet import no_prints
+from compilot.engines.whereabouts import cause
+from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
+
+OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {"freezing": bool, "max_autotune": bool}
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def available() -> Availability:
+    """Part of torch; whether its C++ compiler works is found out by trying (diagnosis.compiler_problem)."""
+    return Availability(ok=True, version=metadata.version("torch"))
+
+
+def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+    """Prepacked weights first, in the layout convolutions like; the plain package last."""
+    if not_for_exports(diagnosis):
+        return ()
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    found = [_candidate("freezing", "native code without Python glue, weights prepacked", shapes, freezing=True)]
+    if diagnosis.has_4d_input and diagnosis.has_conv:
+        why = "convolutions on channels-last memory from end to end"
+        last = MemoryFormat.CHANNELS_LAST
+        found.insert(0, _candidate("channels_last", why, shapes, memory_format=last))
+    else:
+        found.append(_candidate("", "native code without Python glue: starts in milliseconds", shapes))
+    why = "constant weights let the C++ GEMM templates compete with the library"
+    return (*found, _candidate("freezing + max_autotune", why, shapes, freezing=True, max_autotune=True))
+
+
+def _candidate(
+    label: str,
+    rationale: str,
+    shapes: Shapes,
+    *,
+    memory_format: MemoryFormat = MemoryFormat.PRESERVE,
+    **options: OptionValue,
+) -> Candidate:
+    settings = Settings(engine="aoti", shapes=shapes, options=options, memory_format=memory_format)
+    return Candidate(settings=settings, label=f"aoti {label}".strip(), rationale=rationale)
+
+
+def validate(settings: Settings) -> str | None:
+    """Only the options above."""
+    if settings.mode is not None:
+        return "aoti has no modes"
+    return unknown_options("aoti", settings, OPTIONS)
+
+
+def build(request: BuildRequest) -> Sequence[ArtifactFile]:
+    """Export, compile and save."""
+    if problem := validate(request.candidate.settings):
+        raise Infeasible(problem)
+    exported = export(request, keep_strides=True)
+    path = request.workspace / MODEL_NAME
+    with torch.no_grad(), no_prints(), _leftovers_removed(request.workspace):
+        try:
+            aoti.compile_package(exported.program, path, _configs(request.candidate.settings))
+        except Exception as error:
+            raise Infeasible(f"AOTInductor cannot compile the model: {cause(error, exported.program)}") from error
+    structures.write(exported.structure, request.workspace)
+    return artifact_files(request.workspace, (MODEL_NAME, structures.FILE_NAME))
+
+
+def _configs(settings: Settings) -> dict[str, Any]:
+    configs: dict[str, Any] = dict(settings.options)
+    if not compiling.trusts_vector_isa():
+        configs["cpp.vec_isa_ok"] = True  # skips probe builds of every vector extension: 6 s
+    return configs
+
+
+@contextlib.contextmanager
+def _leftovers_removed(workspace: Path) -> Iterator[None]:
+    """Generated code and object files in a folder of their own, gone afterwards: only the package is the artifact."""
+    before = os.environ.get(CACHE_VARIABLE)
+    with tempfile.TemporaryDirectory(dir=workspace, prefix="aoti-", ignore_cleanup_errors=True) as folder:
+        os.environ[CACHE_VARIABLE] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop(CACHE_VARIABLE, None)
+            else:
+                os.environ[CACHE_VARIABLE] = before
