@@ -15,7 +15,7 @@ from compilot.engines.protocol import BuildHalf, LoadHalf
 from compilot.errors import InputError
 
 GROUP = "compilot.engines"
-BUILT_IN = ("eager", "inductor")
+BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti")
 DYNAMO = "dynamo:"
 
 

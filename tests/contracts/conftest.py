@@ -1,0 +1,5 @@
+"""Failed comparisons in the shared contract are shown in full."""
+
+import pytest
+
+pytest.register_assert_rewrite("engine_contract")

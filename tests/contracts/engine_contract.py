@@ -1,0 +1,367 @@
+"""What every engine that makes files must do, whoever wrote it. Subclass EngineContract and name the engine's halves.
+
+`quick = False` leaves out the tests that build a model of their own: the shared ones cover that in two builds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import contract_models as models
+import pytest
+import torch
+from torch import nn
+
+from compilot._tree import Call, output_leaves
+from compilot.engines.protocol import BuildRequest, Infeasible, LoadRequest, NotTaken
+from compilot.records import ArtifactFile, Candidate, Diagnosis, DynamicDim, Guard, Settings, Shapes
+from compilot.runtime.guards import make_guard
+
+BERT_DIMS = tuple(
+    DynamicDim(input=name, dim=dim, min=1, max=top)
+    for name in ("input_ids", "attention_mask")
+    for dim, top in ((0, 6), (1, 40))
+)
+SIZES = [(1, 1), (1, 2), (1, 40), (2, 1), (2, 3), (3, 5), (6, 40), (6, 1), (4, 4), (5, 9)]
+SIZES += [(1, n) for n in (3, 7, 16, 33, 39)] + [(n, 8) for n in (1, 2, 3, 5, 6)]
+
+
+class Made(NamedTuple):
+    """One built and loaded model."""
+
+    model: nn.Module
+    guard: Guard
+    settings: Settings
+    workspace: Path
+    files: Sequence[ArtifactFile]
+    call: Any
+
+
+def same(answer: Any, expected: Any) -> None:
+    """Same structure, same types, same plain values, same numbers; every float tensor within float32 rounding."""
+    have, want = output_leaves(answer), output_leaves(expected)
+    assert type(answer) is type(expected)
+    assert [leaf.path for leaf in have] == [leaf.path for leaf in want]
+    for one, other in zip(have, want, strict=True):
+        if isinstance(other.value, torch.Tensor):
+            assert one.value.shape == other.value.shape, one.path
+            torch.testing.assert_close(one.value, other.value, rtol=1e-5, atol=1e-5, equal_nan=True)
+        else:
+            assert repr(one.value) == repr(other.value), one.path
+
+
+class EngineContract:
+    """Tests of one engine."""
+
+    name: str
+    build: Any  # the build half
+    load: Any  # the load half
+    quick = True
+    knows_custom_operators = False
+
+    # ---- making ------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def make(cls, model: nn.Module, call: Call, folder: Path, dynamic: Sequence[DynamicDim] = ()) -> Made:
+        shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
+        guard = make_guard(model, call, dynamic=dynamic, shapes=shapes, grad=False)
+        settings = Settings(engine=cls.name, shapes=shapes)
+        candidate = Candidate(settings=settings, label=cls.name, rationale="")
+        files = cls.build.build(BuildRequest(model, call, guard, candidate, folder))
+        loaded = cls.load.load(LoadRequest(model, guard, settings, folder))
+        assert loaded.frozen_weights
+        assert loaded.concurrent
+        return Made(model, guard, settings, folder, files, loaded.call)
+
+    def load_again(self, made: Made, **changes: Any) -> Any:
+        request = LoadRequest(made.model, made.guard, made.settings, made.workspace)
+        return self.load.load(request._replace(**changes)).call
+
+    def why_not(self, model: nn.Module, x: torch.Tensor, folder: Path, dynamic: Sequence[DynamicDim] = ()) -> str:
+        with pytest.raises(Infeasible) as refused, torch.no_grad():
+            self.make(model.eval(), Call((x,), {}), folder, dynamic)
+        return str(refused.value)
+
+    @pytest.fixture(autouse=True)
+    def _no_grad(self) -> Iterator[None]:
+        with torch.no_grad():
+            yield
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sink(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
+        torch.manual_seed(0)
+        folder = tmp_path_factory.mktemp(f"{cls.name}-sink")
+        return cls.make(models.Sink().eval(), Call(*models.sink_call(0)), folder)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def bert(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
+        folder = tmp_path_factory.mktemp(f"{cls.name}-bert")
+        return cls.make(models.tiny_bert(), Call(*models.bert_call(1, 8)), folder, BERT_DIMS)
+
+    # ---- numbers and structure ---------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("seed", [0, 1, 2])
+    def test_answers_as_eager_in_the_models_own_structure(self, sink: Made, seed: int) -> None:
+        args, kwargs = models.sink_call(seed)
+        same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
+
+    def test_inputs_handed_back_are_the_callers_own_objects(self, sink: Made) -> None:
+        args, kwargs = models.sink_call(1)
+        answer = sink.call(*args, **kwargs)
+        assert answer["same"] is args[0]["ids"]
+        assert answer["again"] is answer["y"]
+        assert answer["pair"][1] is None
+
+    @pytest.mark.parametrize(("batch", "length"), SIZES)
+    def test_hugging_face_model_at_every_declared_size(self, bert: Made, batch: int, length: int) -> None:
+        args, kwargs = models.bert_call(batch, length, seed=length)
+        answer = bert.call(*args, **kwargs)
+        same(answer, bert.model(*args, **kwargs))
+        assert answer.last_hidden_state is answer[0]
+        assert answer.hidden_states is None
+
+    def test_sizes_that_must_be_equal_are_not_taken_when_they_differ(self, bert: Made) -> None:
+        (ids,), _ = models.bert_call(2, 8)
+        _, kwargs = models.bert_call(3, 8)
+        with pytest.raises(NotTaken, match="dimension 0 of kwargs"):
+            bert.call(ids, **kwargs)
+
+    def test_inputs_that_want_gradients_are_taken(self, sink: Made) -> None:
+        args, kwargs = models.sink_call(1)
+        args[0]["x"].requires_grad_()
+        same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
+
+    def test_default_dtype_and_inference_mode_do_not_matter(self, sink: Made) -> None:
+        args, kwargs = models.sink_call(1)
+        expected = sink.model(*args, **kwargs)
+        torch.set_default_dtype(torch.float64)
+        try:
+            with torch.inference_mode():
+                same(sink.call(*args, **kwargs), expected)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    # ---- results are the caller's ------------------------------------------------------------------------------------
+
+    def test_kept_results_do_not_change(self, sink: Made) -> None:
+        calls = [models.sink_call(seed) for seed in range(20)]
+        kept = [sink.call(*args, **kwargs) for args, kwargs in calls]
+        for answer, (args, kwargs) in zip(kept, calls, strict=True):
+            same(answer, sink.model(*args, **kwargs))
+
+    def test_writing_into_a_result_changes_no_later_one(self, sink: Made) -> None:
+        args, kwargs = models.sink_call(3)
+        expected = sink.model(*args, **kwargs)
+        for leaf in output_leaves(sink.call(*args, **kwargs)):
+            if isinstance(leaf.value, torch.Tensor) and leaf.path != "output['same']":
+                leaf.value.zero_()
+        same(sink.call(*args, **kwargs), expected)
+        assert sink.model.table.sum() > 0
+
+    def test_four_threads_at_once(self, bert: Made) -> None:
+        calls = [models.bert_call(batch, 5 + batch, seed=batch) for batch in (1, 2, 3, 4)]
+        expected = [bert.model(*args, **kwargs) for args, kwargs in calls]
+        kept: list[list[Any]] = [[] for _ in calls]
+
+        def work(i: int) -> None:
+            with torch.no_grad():
+                kept[i] += [bert.call(*calls[i][0], **calls[i][1]) for _ in range(25)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(calls))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for answers, want in zip(kept, expected, strict=True):
+            assert len(answers) == 25
+            for answer in answers:
+                same(answer, want)
+
+    # ---- files -------------------------------------------------------------------------------------------------------
+
+    def test_files_are_named_with_size_and_digest_and_nothing_else_is_left(self, sink: Made) -> None:
+        there = {p.relative_to(sink.workspace).as_posix() for p in sink.workspace.rglob("*") if p.is_file()}
+        assert {file.name for file in sink.files} == there
+        for file in sink.files:
+            data = (sink.workspace / file.name).read_bytes()
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size_bytes, file.sha256)
+
+    def test_a_moved_folder_still_loads(self, sink: Made, tmp_path: Path) -> None:
+        moved = shutil.copytree(sink.workspace, tmp_path / "elsewhere")
+        args, kwargs = models.sink_call(1)
+        same(self.load_again(sink, artifacts=moved)(*args, **kwargs), sink.model(*args, **kwargs))
+
+    def test_files_hold_no_paths_of_this_machine(self, sink: Made) -> None:
+        here = str(Path(models.__file__).parent).encode()
+        assert not [f.name for f in sink.files if here in (sink.workspace / f.name).read_bytes()]
+
+    def test_other_weights_are_refused(self, sink: Made) -> None:
+        torch.manual_seed(1)
+        with pytest.raises(Infeasible, match="weights are not those"):
+            self.load_again(sink, model=models.Sink().eval())
+
+    def test_missing_files_are_refused(self, sink: Made, tmp_path: Path) -> None:
+        for folder in (None, tmp_path):
+            with pytest.raises(Infeasible, match="missing beside the plan"):
+                self.load_again(sink, artifacts=folder)
+
+    def test_damaged_files_are_refused(self, sink: Made, tmp_path: Path) -> None:
+        for file in sink.files:
+            broken = shutil.copytree(sink.workspace, tmp_path / file.name)
+            (broken / file.name).write_bytes(b"\0 not what it was")
+            with pytest.raises(Infeasible):
+                self.load_again(sink, artifacts=broken)
+
+    def test_loads_in_a_fresh_process_without_compiler_or_exporter(self, sink: Made, tmp_path: Path) -> None:
+        request = (sink.guard, sink.settings, str(sink.workspace))
+        args, kwargs = models.sink_call(5)
+        torch.save(sink.model.state_dict(), tmp_path / "weights.pt")
+        answer = run_alone(self.load.__name__, request, tmp_path)
+        torch.testing.assert_close(answer, sink.model(*args, **kwargs)["y"], rtol=1e-5, atol=1e-5)
+
+    # ---- refusals ----------------------------------------------------------------------------------------------------
+
+    def test_data_dependent_control_flow_is_infeasible_with_its_line(self, tmp_path: Path) -> None:
+        why = self.why_not(models.Decides(), torch.randn(3, 4), tmp_path)
+        assert "depends on the values of a tensor" in why
+        assert models.line_of("DECIDES") in why
+
+    def test_writes_are_infeasible(self, tmp_path: Path) -> None:
+        assert "changes its buffer 'calls'" in self.why_not(models.Counts(), torch.randn(3, 4), tmp_path)
+        assert "writes into its input" in self.why_not(models.Overwrites(), torch.randn(3, 4), tmp_path)
+
+    def test_a_dimension_that_cannot_vary_is_infeasible(self, tmp_path: Path) -> None:
+        dims = [DynamicDim(input="x", dim=0, min=1, max=8)]
+        assert "cannot vary" in self.why_not(models.FixedBatch(), torch.randn(3, 4), tmp_path, dims)
+
+    def test_an_unknown_operator_is_infeasible_with_its_line(self, tmp_path: Path) -> None:
+        if self.knows_custom_operators:
+            pytest.skip("this engine calls custom operators")
+        why = self.why_not(models.Mystery(), torch.randn(3, 4), tmp_path)
+        assert "mystery" in why
+        assert models.line_of("MYSTERY") in why
+
+    def test_gradients_and_train_mode_are_infeasible(self, tmp_path: Path) -> None:
+        model, call = models.Returns("tensor"), Call((torch.randn(3, 4),), {})
+        candidate = Candidate(settings=Settings(engine=self.name), label="", rationale="")
+        for training, grad, words in ((True, False, "train mode"), (False, True, "gradients")):
+            guard = make_guard(model.train(training), call, dynamic=(), shapes=Shapes.STATIC, grad=grad)
+            with pytest.raises(Infeasible, match=words):
+                self.build.build(BuildRequest(model, call, guard, candidate, tmp_path))
+
+    # ---- the build half ----------------------------------------------------------------------------------------------
+
+    def test_offers_are_valid_distinct_and_explained(self) -> None:
+        found = self.build.offer(Diagnosis(has_4d_input=True, has_conv=True))
+        assert found
+        assert len({candidate.id for candidate in found}) == len(found)
+        for candidate in found:
+            assert candidate.settings.engine == self.name
+            assert candidate.rationale
+            assert self.build.validate(candidate.settings) is None
+        assert not self.build.offer(Diagnosis(training=True))
+        assert all(c.settings.shapes is Shapes.DYNAMIC for c in self.build.offer(Diagnosis(dynamic=True)))
+
+    def test_options_it_does_not_know_are_refused(self) -> None:
+        assert "no option 'wings'" in self.build.validate(Settings(engine=self.name, options={"wings": 2}))
+        assert self.build.validate(Settings(engine=self.name, mode="max-autotune"))
+
+    def test_says_its_version(self) -> None:
+        found = self.build.available()
+        assert found.ok
+        assert found.version
+
+    # ---- tests that build a model of their own -----------------------------------------------------------------------
+
+    @pytest.mark.parametrize("how", models.RETURNS)
+    def test_every_way_to_return(self, how: str, tmp_path: Path) -> None:
+        self._needs_quick()
+        model, x = models.Returns(how).eval(), torch.randn(3, 4)
+        made = self.make(model, Call((x,), {}), tmp_path)
+        same(made.call(x), model(x))
+
+    def test_building_says_nothing_and_leaves_the_model_alone(self, tmp_path: Path, capfd: Any) -> None:
+        self._needs_quick()
+        model = models.Returns("tensor").eval()
+        before = {name: (id(value), repr(value)) for name, value in vars(model.linear).items()}
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        self.make(model, Call((torch.randn(3, 4),), {}), tmp_path)
+        assert {name: (id(value), repr(value)) for name, value in vars(model.linear).items()} == before
+        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+        assert capfd.readouterr().out == ""
+
+    def test_sizes_that_follow_from_values(self, tmp_path: Path) -> None:
+        """Either infeasible or right; never wrong."""
+        self._needs_quick()
+        model = models.Nonzero().eval()
+        try:
+            made = self.make(model, Call((torch.tensor([[1.0, 0, 2], [0, 0, 3]]),), {}), tmp_path)
+        except Infeasible:
+            return
+        kept = []
+        for seed in range(5):
+            x = torch.randn(2, 3, generator=torch.Generator().manual_seed(seed)).relu()
+            kept.append((made.call(x), model(x)))
+        for answer, expected in kept:
+            same(answer, expected)
+
+    def test_independent_sizes_stay_independent(self, tmp_path: Path) -> None:
+        self._needs_quick()
+        model = models.Returns("tuple").eval()
+        made = self.make(model, Call((torch.randn(1, 4),), {}), tmp_path, [DynamicDim(input="x", dim=0, min=0, max=9)])
+        for size in (1, 2, 9, 3):
+            x = torch.randn(size, 4)
+            same(made.call(x), model(x))
+
+    def _needs_quick(self) -> None:
+        if not self.quick:
+            pytest.skip("this engine compiles for too long; the shared models cover it")
+
+
+_ALONE = """
+import os, pickle, sys
+os.environ["PATH"] = ""
+sys.path.insert(0, {tests!r})
+import torch
+import contract_models as models
+from pathlib import Path
+import importlib
+from compilot.engines.protocol import LoadRequest
+
+guard, settings, workspace = pickle.loads(Path({request!r}).read_bytes())
+model = models.Sink().eval()
+model.load_state_dict(torch.load({weights!r}))
+load = importlib.import_module({load!r}).load
+call = load(LoadRequest(model, guard, settings, Path(workspace))).call
+args, kwargs = models.sink_call(5)
+with torch.no_grad():
+    torch.save(call(*args, **kwargs)["y"], {answer!r})
+heavy = ("torch._inductor", "torch._dynamo", "torch.onnx", "sympy", "transformers")
+sys.exit("imported " + ", ".join(found) if (found := [name for name in heavy if name in sys.modules]) else 0)
+"""
+
+
+def run_alone(load: str, request: Any, folder: Path) -> torch.Tensor:
+    """The sink's answer to seed 5 from a process of its own; it fails when anything heavy was imported there."""
+    import pickle
+
+    (folder / "request.pickle").write_bytes(pickle.dumps(request))
+    script = _ALONE.format(
+        tests=str(Path(__file__).parent),
+        request=str(folder / "request.pickle"),
+        weights=str(folder / "weights.pt"),
+        answer=str(folder / "answer.pt"),
+        load=load,
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return torch.load(folder / "answer.pt")

@@ -1,0 +1,70 @@
+"""The smallest engine that makes files: the exported program itself, run by torch. Both halves in one module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from compilot.engines import structure as structures
+from compilot.engines.baked import refuse_other_weights
+from compilot.engines.exporting import export
+from compilot.engines.files import artifact_files, artifact_path
+from compilot.engines.marshal import make_call, names_of
+from compilot.engines.needs import not_for_exports, unknown_options
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Loaded, LoadRequest
+from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings, Shapes
+
+MODEL_NAME = "program.pt2"
+
+
+def available() -> Availability:
+    return Availability(ok=True, version="1")
+
+
+def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+    if not_for_exports(diagnosis):
+        return ()
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    return (Candidate(settings=Settings(engine="fake", shapes=shapes), label="fake", rationale="for tests"),)
+
+
+def validate(settings: Settings) -> str | None:
+    return "fake has no modes" if settings.mode else unknown_options("fake", settings, {})
+
+
+def build(request: BuildRequest) -> Sequence[ArtifactFile]:
+    exported = export(request)
+    torch.save(exported.program.state_dict, request.workspace / MODEL_NAME)
+    programs[str(request.workspace.name)] = exported.program
+    structures.write(exported.structure, request.workspace)
+    return artifact_files(request.workspace, (MODEL_NAME, structures.FILE_NAME))
+
+
+programs: dict[str, Any] = {}  # graphs of this process: saving them would need torch.export at load
+
+
+def load(request: LoadRequest) -> Loaded:
+    path = artifact_path(request.artifacts, MODEL_NAME)
+    structure = structures.read(path.parent)
+    refuse_other_weights(request.model, structure.weights_sha256)
+    try:
+        torch.load(path)
+    except Exception as error:
+        raise Infeasible("damaged") from error
+    program = programs.get(path.parent.name) or next(iter(programs.values()))
+    names = names_of(structure)
+    lines = [f"{', '.join(names.outputs)}, = _run({', '.join(names.inputs)})"]
+    run = _clean(program.module())
+    return Loaded(call=make_call(request.guard, structure, request.model, lines, {"_run": run}), frozen_weights=True)
+
+
+def _clean(run: Any) -> Any:
+    def call(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return [tensor.clone() for tensor in run(*tensors)]
+
+    return call
