@@ -55,6 +55,7 @@ class Build(Request, frozen=True, kw_only=True):
     """Make the candidate's callable and answer the first call."""
 
     known_code: dict[str, str] = {}  # code digest -> id of the candidate that has it already
+    reuse: bool = False  # the files of an earlier build are in the workspace: load them, as the run plane would
 
 
 class Verify(Request, frozen=True, kw_only=True):

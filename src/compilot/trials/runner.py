@@ -167,9 +167,11 @@ class LocalRunner:
             fields["screening"] = self._screen(child)
         return fields
 
-    def _build(self, child: Child, candidate: Candidate, known: dict[str, str], limits: Limits) -> _Story:
+    def _build(
+        self, child: Child, candidate: Candidate, known: dict[str, str], limits: Limits, *, reuse: bool = False
+    ) -> _Story:
         self.observer.doing("building and answering the first call")
-        reply = child.ask(Build, Built, limit_s=limits.build_s, doing="building", known_code=known)
+        reply = child.ask(Build, Built, limit_s=limits.build_s, doing="building", known_code=known, reuse=reuse)
         if isinstance(reply, Failed):
             raise Failure(reply.state, reply.reason)
         measurement = _first_call(reply)
@@ -266,7 +268,7 @@ class LocalRunner:
         for arm in arms:
             _answered(arm.receive(limit_s=self.limits.open_s))
         for arm, candidate in zip(arms, order, strict=True):
-            story = self._build(arm, candidate, {}, self.limits)
+            story = self._build(arm, candidate, {}, self.limits, reuse=True)
             warmed = self._warm_up(arm, candidate.id, self.limits)
             if arm is arms[1] and with_aa:
                 continue
@@ -322,7 +324,7 @@ class LocalRunner:
     def _reopen(self, candidate: Candidate) -> Child:
         """A worker again for a candidate whose first one was let go: built from its own files."""
         child = self._open(candidate, self.limits)
-        self._build(child, candidate, {}, self.limits)
+        self._build(child, candidate, {}, self.limits, reuse=True)
         self._warm_up(child, candidate.id, self.limits)
         return child
 

@@ -117,7 +117,7 @@ class Steps:
         files: tuple[ArtifactFile, ...] = ()
         try:
             with trace.generated_code(self._watch(codes, request.known_code)):
-                files = self._make(guard)
+                files = self._make(guard, request.reuse)
         except SameProgram as same:
             same_as = same.candidate_id
         except Infeasible as cause:
@@ -143,15 +143,16 @@ class Steps:
         load = self.workload
         return make_guard(load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad)
 
-    def _make(self, guard: Any) -> tuple[ArtifactFile, ...]:
-        """Build the engine's files, attach the callable and answer the first call."""
+    def _make(self, guard: Any, reuse: bool) -> tuple[ArtifactFile, ...]:
+        """Build the engine's files unless they are there, attach the callable and answer the first call."""
         load = self.workload
         if self.candidate.is_eager:
             self._use(load.model)
             return ()
-        engine = registry.build_half(self.candidate.settings.engine)
-        request = BuildRequest(load.model, load.call, guard, self.candidate, self.workspace)
-        files = tuple(engine.build(request))
+        files: tuple[ArtifactFile, ...] = ()
+        if not reuse:
+            engine = registry.build_half(self.candidate.settings.engine)
+            files = tuple(engine.build(BuildRequest(load.model, load.call, guard, self.candidate, self.workspace)))
         fast = attach(load.model, self.candidate, guard, self.workspace)
         with torch.set_grad_enabled(load.grad):
             fast.prepare(load.call)
