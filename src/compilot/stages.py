@@ -1,0 +1,281 @@
+"""The stages of a run, one function each, in the order `pipeline.tune` calls them.
+
+In: a Run, which is what the stages share. Out: what the next stage needs; whatever was seen is in the journal by then.
+Covered: which candidates, how many may be tried, who races, who is confirmed, and what the budget says to each. Not
+covered: setting a run up and writing its files (pipeline.py), how a stage does its work (its own folder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.artifacts.journal import Journal
+from compilot.budget import CONFIRM_PROCESSES, Budget, round_s
+from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
+from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
+from compilot.errors import InputError
+from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Diagnosis,
+    Measurement,
+    Objective,
+    Race,
+    RaceLine,
+    Settings,
+    Shapes,
+    State,
+    Trial,
+    TrialLine,
+    Verdict,
+    WarmStartLine,
+)
+from compilot.trials.runner import TAIL_S, LocalRunner
+from compilot.verdict.compare import compare
+from compilot.verdict.decide import choose_finalists, decide
+
+RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
+CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
+MOST_CONFIRM_PROCESSES = 5
+TAIL_SHARE = 0.04  # of what is left, for the single calls of each confirmed arm
+FIRST_GUESS_TRIAL_S = 15.0
+FINALISTS = 3
+
+
+class Options(NamedTuple):
+    """What the user asked for."""
+
+    budget_s: float = 300.0
+    objective: Objective = Objective.LATENCY
+    horizon_calls: int | None = None
+    engines: tuple[str, ...] = ()  # () means every engine found
+    finalists: int = FINALISTS
+    max_memory_bytes: int | None = None
+    argv: tuple[str, ...] = ()
+
+
+class Run(NamedTuple):
+    """What the stages of one run share."""
+
+    runner: LocalRunner
+    journal: Journal
+    budget: Budget
+    options: Options
+    observer: Observer
+    trials: dict[str, Trial]  # every finished trial, eager first
+
+
+def make_search(run: Run, diagnosis: Diagnosis) -> Search:
+    """The engines' offers in a sensible order, without what an earlier run of this journal has finished."""
+    offers = {} if diagnosis.stochastic else collect_offers(run.options.engines, diagnosis)
+    search = OrderedSearch(offers, diagnosis)
+    search.forget(list(run.trials))
+    for trial in run.trials.values():
+        search.tell(trial)
+    return search
+
+
+def collect_offers(engines: Sequence[str], diagnosis: Diagnosis) -> dict[str, list[Candidate]]:
+    """What each usable engine thinks worth trying."""
+    asked = engines or registry.names()
+    offers: dict[str, list[Candidate]] = {}
+    for name in asked:
+        half = registry.build_half(name)  # an unknown name is the user's mistake
+        usable = half.available()
+        if engines and not usable.ok:
+            raise InputError(f"engine '{name}' is not usable here: {usable.why}. {usable.install}".strip())
+        if usable.ok:
+            offers[name] = [backend_candidate(name, diagnosis)] if name.startswith(registry.DYNAMO) else []
+            offers[name] += [] if offers[name] else list(half.offer(diagnosis))
+    return offers
+
+
+def backend_candidate(name: str, diagnosis: Diagnosis) -> Candidate:
+    """torch.compile with a backend that somebody else registered."""
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    settings = Settings(engine=name, shapes=shapes)
+    return Candidate(settings=settings, label=name, rationale="a torch.compile backend you asked for")
+
+
+def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
+    """Ask, try, write down, tell; until the search or the budget ends."""
+    tried = len(run.trials)
+    while True:
+        reserve = reserve_s(run, diagnosis)
+        if not run.budget.may_try(expected_trial_s(run), reserve) and tried > 1:
+            run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
+            return
+        jobs = search.ask(run.runner.free_slots())
+        if not jobs:
+            return
+        for candidate in jobs:
+            tried += 1
+            run.observer.trying(candidate, tried, run.budget.remaining_s)
+            search.tell(one_trial(run, candidate, diagnosis, run.budget.trial_cap_s(reserve)))
+
+
+def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float) -> Trial:
+    """One candidate's story, in the journal as soon as it ends."""
+    problem = diagnosis.compiler_problem
+    if problem and candidate.settings.engine in ("inductor", "aoti"):
+        reason = f"no working C++ compiler: {problem}"
+        trial = Trial(candidate=candidate, state=State.INFEASIBLE, reason=reason)
+    else:
+        trial = run.runner.trial(candidate, known_code(run.trials), cap_s)
+    record(run, trial)
+    run.observer.finished(trial, screening_ratio(trial))
+    keep_the_best_alive(run)
+    return trial
+
+
+def record(run: Run, trial: Trial) -> None:
+    """Into the journal at once: a crash loses nothing."""
+    run.trials[trial.candidate.id] = trial
+    run.journal.append(TrialLine(trial=trial, at_s=run.budget.elapsed_s))
+
+
+def known_code(trials: dict[str, Trial]) -> dict[str, str]:
+    """Digest of each program seen so far -> the candidate that has it."""
+    return {t.code_sha256: t.candidate.id for t in trials.values() if t.code_sha256 and t.state is State.OK}
+
+
+def keep_the_best_alive(run: Run) -> None:
+    """Workers of the best candidates stay for the race; memory and eager's own worker set how many."""
+    room = max(0, min(run.options.finalists, run.runner.workers_at_once - 2))
+    best = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
+    run.runner.keep_only(best[:room])
+
+
+def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
+    """Race the best candidates against each other on live workers; returns those worth confirming."""
+    ids = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
+    finalists = [run.trials[i] for i in ids]
+    if len(finalists) < 2 or run.budget.remaining_s < 1.5 * reserve_s(run, diagnosis):
+        return with_yardstick(run, finalists[:1])
+    room = max(1, run.runner.workers_at_once - 1)
+    candidates = [t.candidate for t in finalists][:room]
+    looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
+    race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race", for_s=race_share_s(run))
+    run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
+    run.observer.raced(race)
+    verdict = decide(
+        list(run.trials.values()),
+        race,
+        horizon_calls=run.options.horizon_calls,
+        objective=run.options.objective,
+        warm_starts={},
+    )
+    chosen = run.trials[verdict.chosen_id] if verdict.chosen_id != EAGER.id else best_in_race(run, race)
+    return with_yardstick(run, [chosen])
+
+
+def best_in_race(run: Run, race: Race) -> Trial:
+    """The fastest arm of a race in which nothing was shown faster: it gets its chance on fresh data."""
+    ids = [i for i in race.arms if i != EAGER.id]
+    best = max(ids, key=lambda i: compare(race, i, EAGER.id).ratio)
+    return run.trials[best]
+
+
+def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:
+    """The chosen one, and plain torch.compile beside it where that works and the budget allows."""
+    plain_id = plain_compile([t.candidate for t in run.trials.values()])
+    plain = run.trials.get(plain_id) if plain_id else None
+    if not chosen or plain is None or plain.state is not State.OK or plain in chosen:
+        return chosen
+    eager_s = eager_call_s(run)
+    affordable = run.budget.remaining_s > run.budget.reserve_s(eager_s, [*chosen, plain])
+    return [*chosen, plain] if affordable and run.runner.workers_at_once >= 4 else chosen
+
+
+def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Race | None, dict[str, Measurement]]:
+    """Fresh processes, fresh data, the same files: what the plan quotes comes from here."""
+    if not finalists:
+        return None, {}
+    run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
+    pairs = run.budget.affordable_looks(LOOKS, eager_call_s(run), finalists, CONFIRM_PAIRS)[-1]
+    race, warm = run.runner.confirm(
+        [t.candidate for t in finalists],
+        pairs=pairs,
+        enough=lambda race: confirmed_enough(run, race, finalists),
+        for_s=lambda race: confirm_share_s(run, race),
+        tail_s=min(TAIL_S, max(0.0, run.budget.remaining_s) * TAIL_SHARE),
+    )
+    run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
+    run.observer.raced(race)
+    for candidate_id, measurements in warm.items():
+        for measurement in measurements:
+            run.journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+    return race, {candidate_id: measurements[0] for candidate_id, measurements in warm.items()}
+
+
+def explained(verdict: Verdict, diagnosis: Diagnosis) -> Verdict:
+    """A verdict on a model that cannot be judged says so, and what to do."""
+    if not diagnosis.stochastic:
+        return verdict
+    finding = next(f for f in diagnosis.findings if f.kind == "stochastic")
+    return msgspec.structs.replace(verdict, because=f"{finding.explanation}; {finding.advice}")
+
+
+def race_is_settled(race: Race) -> bool:
+    """At a look: is every arm's interval narrow? The width wanted is fixed, so that the race cannot talk itself out."""
+    return should_stop(race, candidate_columns(race), MIN_MARGIN)[0]
+
+
+def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
+    """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
+    done = len(race.processes)
+    if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
+        return done >= MOST_CONFIRM_PROCESSES
+    widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
+    narrow = all(width is not None and width <= MIN_MARGIN for width in widths)
+    pairs = len(race.processes[0].rounds)
+    another = run.budget.confirm_fixed_s(finalists) + pairs * round_s(eager_call_s(run), len(race.arms))
+    return narrow or run.budget.remaining_s < another
+
+
+def interval_half_width(race: Race, column: int) -> float | None:
+    """Half-width of an arm's interval against eager; None: it cannot be computed."""
+    interval = hierarchical_bootstrap(log_ratios(race, column, 0))
+    return None if interval is None else interval.half_width
+
+
+def candidate_columns(race: Race) -> list[int]:
+    """The columns of a race that are neither eager nor its A/A twin."""
+    return list(range(2 if race.with_aa else 1, len(race.arms)))
+
+
+# --------------------------------------------------------------------------------------------------------- the budget
+
+
+def eager_call_s(run: Run) -> float:
+    """One eager call, from the eager trial."""
+    measurement = run.trials[EAGER.id].measurement
+    calls = sorted(measurement.call_s) if measurement else []
+    return calls[len(calls) // 2] if calls else 0.02
+
+
+def race_share_s(run: Run) -> float:
+    """The race among finalists may use a quarter of what is left: the confirmation matters more."""
+    return max(0.0, run.budget.remaining_s / 4)
+
+
+def confirm_share_s(run: Run, race: Race) -> float:
+    """Time for the rounds of the next set of processes: an even share of what is left."""
+    return max(0.0, run.budget.remaining_s) / max(1, CONFIRM_PROCESSES - len(race.processes))
+
+
+def reserve_s(run: Run, diagnosis: Diagnosis) -> float:
+    """What the confirmation of the best so far will need."""
+    best = choose_finalists(list(run.trials.values()), limit=1)
+    return run.budget.reserve_s(eager_call_s(run), [run.trials[i] for i in best])
+
+
+def expected_trial_s(run: Run) -> float:
+    """A trial takes about as long as the longest of the last three did."""
+    recent = [t.wall_s for t in run.trials.values() if not t.candidate.is_eager and t.state is State.OK][-3:]
+    return max(recent, default=FIRST_GUESS_TRIAL_S)
