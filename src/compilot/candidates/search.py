@@ -17,6 +17,7 @@ from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, St
 
 # Engines in the order of their usual build time: a short budget should already have seen the quick ones.
 CHEAP_FIRST = ("eager", "onnxruntime", "openvino", "inductor", "aoti")
+BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
 FOLLOW_UP_AFTER = 4  # candidates tried before process settings are varied on the best one
 WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
 
@@ -78,16 +79,12 @@ class OrderedSearch:
 def interleave(offers: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
     """One candidate of each engine in turn, cheap engines first; duplicates by id are dropped."""
     rank = {name: i for i, name in enumerate(CHEAP_FIRST)}
-    engines = sorted(offers, key=lambda name: (rank.get(name, len(rank)), name))
-    seen: set[str] = set()
-    order: list[Candidate] = []
-    for turn in range(max((len(offers[name]) for name in engines), default=0)):
-        for name in engines:
-            for candidate in offers[name][turn : turn + 1]:
-                if candidate.id not in seen:
-                    seen.add(candidate.id)
-                    order.append(candidate)
-    return order
+    backends = [name for name in offers if name.startswith(BACKEND)]
+    engines = sorted(set(offers) - set(backends), key=lambda name: (rank.get(name, len(rank)), name))
+    turns = range(max((len(offers[name]) for name in engines), default=0))
+    order = [candidate for turn in turns for name in engines for candidate in offers[name][turn : turn + 1]]
+    order += [candidate for name in sorted(backends) for candidate in offers[name]]
+    return list({candidate.id: candidate for candidate in reversed(order)}.values())[::-1]
 
 
 def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:

@@ -17,6 +17,7 @@ from compilot.errors import InputError
 GROUP = "compilot.engines"
 BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti")
 DYNAMO = "dynamo:"
+BACKEND_GROUP = "torch_dynamo_backends"  # torch's own entry-point group
 
 
 class Halves(NamedTuple):
@@ -40,8 +41,14 @@ def unregister(name: str) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Every known engine: built in first, then installed, then registered."""
-    return tuple(dict.fromkeys([*BUILT_IN, *_installed(), *_registered]))
+    """Every known engine: built in, installed, registered, and other packages' torch.compile backends."""
+    return tuple(dict.fromkeys([*BUILT_IN, *_installed(), *_registered, *backends()]))
+
+
+@functools.cache
+def backends() -> tuple[str, ...]:
+    """torch.compile backends that installed packages announce, as "dynamo:NAME"; trying tells if they work."""
+    return tuple(sorted(f"{DYNAMO}{point.name}" for point in metadata.entry_points(group=BACKEND_GROUP)))
 
 
 def build_half(name: str) -> BuildHalf:
