@@ -84,7 +84,10 @@ def interleave(offers: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
     turns = range(max((len(offers[name]) for name in engines), default=0))
     order = [candidate for turn in turns for name in engines for candidate in offers[name][turn : turn + 1]]
     order += [candidate for name in sorted(backends) for candidate in offers[name]]
-    return list({candidate.id: candidate for candidate in reversed(order)}.values())[::-1]
+    unique: dict[str, Candidate] = {}
+    for candidate in order:
+        unique.setdefault(candidate.id, candidate)
+    return list(unique.values())
 
 
 def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
