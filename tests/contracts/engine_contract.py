@@ -299,6 +299,16 @@ class EngineContract:
         assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
         assert capfd.readouterr().out == ""
 
+    def test_large_inputs_are_only_read_and_results_stay(self, tmp_path: Path) -> None:
+        self._needs_quick()
+        model, calls = models.Returns("tuple").eval(), [torch.randn(4, 20_000).t() for _ in range(3)]
+        before = [x.clone() for x in calls]
+        made = self.make(model, Call((calls[0],), {}), tmp_path)
+        kept = [made.call(x) for x in calls]
+        for answer, x, copy in zip(kept, calls, before, strict=True):
+            assert torch.equal(x, copy)
+            same(answer, model(x))
+
     def test_sizes_that_follow_from_values(self, tmp_path: Path) -> None:
         """Either infeasible or right; never wrong."""
         self._needs_quick()
