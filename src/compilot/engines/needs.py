@@ -43,5 +43,5 @@ def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[O
         if isinstance(wanted, tuple) and value not in wanted:
             return f"{engine} option '{name}' is {value!r}; choose from {', '.join(map(str, wanted))}"
         if isinstance(wanted, type) and type(value) is not wanted:
-            return f"{engine} option '{name}' is {value!r}; give a {wanted.__name__}"
+            return f"{engine} option '{name}' is {value!r}; it must be of type {wanted.__name__}"
     return None
