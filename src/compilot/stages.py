@@ -18,6 +18,7 @@ from compilot.candidates.search import OrderedSearch, Search, plain_compile, scr
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError
+from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
 from compilot.progress import Observer
 from compilot.records import (
@@ -106,7 +107,7 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
     """Ask, try, write down, tell; until the search or the budget ends."""
     tried = len(run.trials)
     while True:
-        reserve = reserve_s(run, diagnosis)
+        reserve = reserve_s(run)
         if not run.budget.may_try(expected_trial_s(run), reserve) and tried > 1:
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
             return
@@ -155,7 +156,7 @@ def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
     """Race the best candidates against each other on live workers; returns those worth confirming."""
     ids = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
     finalists = [run.trials[i] for i in ids]
-    if len(finalists) < 2 or run.budget.remaining_s < 1.5 * reserve_s(run, diagnosis):
+    if len(finalists) < 2 or run.budget.remaining_s < confirm_reserve_s(run) + race_s(run):
         return with_yardstick(run, finalists[:1])
     room = max(1, run.runner.workers_at_once - 1)
     candidates = [t.candidate for t in finalists][:room]
@@ -187,8 +188,7 @@ def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:
     plain = run.trials.get(plain_id) if plain_id else None
     if not chosen or plain is None or plain.state is not State.OK or plain in chosen:
         return chosen
-    eager_s = eager_call_s(run)
-    affordable = run.budget.remaining_s > run.budget.reserve_s(eager_s, [*chosen, plain])
+    affordable = run.budget.remaining_s > run.budget.reserve_s(eager_call_s(run), [*chosen, plain], FEWEST_ROUNDS)
     return [*chosen, plain] if affordable and run.runner.workers_at_once >= 4 else chosen
 
 
@@ -269,10 +269,23 @@ def confirm_share_s(run: Run, race: Race) -> float:
     return max(0.0, run.budget.remaining_s) / max(1, CONFIRM_PROCESSES - len(race.processes))
 
 
-def reserve_s(run: Run, diagnosis: Diagnosis) -> float:
-    """What the confirmation of the best so far will need."""
-    best = choose_finalists(list(run.trials.values()), limit=1)
-    return run.budget.reserve_s(eager_call_s(run), [run.trials[i] for i in best])
+def reserve_s(run: Run) -> float:
+    """What is still to come after the trials: the race, where there is somebody to race, and the confirmation."""
+    racing = race_s(run) if len(choose_finalists(list(run.trials.values()), limit=2)) > 1 else 0.0
+    return racing + confirm_reserve_s(run)
+
+
+def confirm_reserve_s(run: Run) -> float:
+    """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""
+    best = [run.trials[i] for i in choose_finalists(list(run.trials.values()), limit=1)]
+    plain_id = plain_compile([t.candidate for t in run.trials.values()])
+    plain = [t for t in run.trials.values() if t.candidate.id == plain_id and t.state is State.OK and t not in best]
+    return run.budget.reserve_s(eager_call_s(run), [*best, *plain])
+
+
+def race_s(run: Run) -> float:
+    """A first look at the finalists: one more eager worker, then rounds over all of them."""
+    return run.budget.open_s + LOOKS[0] * round_s(eager_call_s(run), run.options.finalists + 2)
 
 
 def expected_trial_s(run: Run) -> float:

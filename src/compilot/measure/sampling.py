@@ -29,15 +29,20 @@ class Steadied(NamedTuple):
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Keep Python's garbage collector out of the samples."""
+    """Keep Python's garbage collector out of the samples. It does not collect: that would outlast a batch."""
     was_on = gc.isenabled()
-    gc.collect()
     gc.disable()
     try:
         yield
     finally:
         if was_on:
             gc.enable()
+
+
+def settle_garbage() -> None:
+    """Collect once and set aside what is left: modules are never garbage, and looking at them again costs."""
+    gc.collect()
+    gc.freeze()
 
 
 def time_one(call: Callable[[], None]) -> float:
@@ -80,6 +85,7 @@ def warm_up(call: Callable[[], None], compiles: Callable[[], int], limit_s: floa
             steady, slope = is_steady(samples)
             next_look = max(next_look + 1, int(next_look * LOOK_GROWTH))
     wall = time.perf_counter() - begin
+    settle_garbage()
     tail = samples[-max(1, len(samples) // 3) :] or [time_one(call)]
     story = WarmUp(calls=len(samples), wall_s=wall, steady=steady, slope=slope)
     return Steadied(story, calls_per_batch(tail), sorted(tail)[len(tail) // 2])
