@@ -18,7 +18,8 @@ CONFIRM_PROCESSES = 3  # a process keeps its own small bias for life: one is not
 MIN_BATCH_S = 0.020
 SETTLE_S = 0.010  # threads of the previous arm going idle
 WARM_UP_S = 1.3
-WARM_SHARE = 0.4  # a warm torch.compile start costs about this share of the cold one
+WARM_SHARE = {"inductor": 0.3}  # what a warm start costs of the cold one: torch.compile still traces and checks
+WARM_SHARE_OF_FILES = 0.12  # engines that load a file
 ANSWER_RESERVE_S = 1.0  # writing the plan
 
 
@@ -85,4 +86,5 @@ def round_s(call_s: float, arms: int) -> float:
 
 def first_call_again_s(trial: Trial) -> float:
     """What the first call will cost in a fresh process that finds the files of the first one."""
-    return trial.measurement.cold_s * WARM_SHARE if trial.measurement else 0.0
+    share = WARM_SHARE.get(trial.candidate.settings.engine, WARM_SHARE_OF_FILES)
+    return trial.measurement.cold_s * share if trial.measurement else 0.0

@@ -36,6 +36,7 @@ from compilot.records import (
     Verdict,
     WarmStartLine,
 )
+from compilot.records import Outcome as RaceOutcome
 from compilot.trials.runner import TAIL_S, LocalRunner
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import choose_finalists, decide
@@ -43,7 +44,7 @@ from compilot.verdict.decide import choose_finalists, decide
 RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
 CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
 MOST_CONFIRM_PROCESSES = 5
-TAIL_SHARE = 0.04  # of what is left, for the single calls of each confirmed arm
+TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
 FINALISTS = 3
 
@@ -171,15 +172,25 @@ def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
         objective=run.options.objective,
         warm_starts={},
     )
-    chosen = run.trials[verdict.chosen_id] if verdict.chosen_id != EAGER.id else best_in_race(run, race)
-    return with_yardstick(run, [chosen])
+    ranked = ranked_in_race(race)
+    chosen = verdict.chosen_id if verdict.chosen_id != EAGER.id else ranked[0]
+    return with_yardstick(run, with_rival(run, chosen, race, ranked))
 
 
-def best_in_race(run: Run, race: Race) -> Trial:
-    """The fastest arm of a race in which nothing was shown faster: it gets its chance on fresh data."""
+def ranked_in_race(race: Race) -> list[str]:
+    """The arms of a race but eager, fastest first; also of one in which none was shown faster."""
     ids = [i for i in race.arms if i != EAGER.id]
-    best = max(ids, key=lambda i: compare(race, i, EAGER.id).ratio)
-    return run.trials[best]
+    return sorted(ids, key=lambda i: compare(race, i, EAGER.id).ratio, reverse=True)
+
+
+def with_rival(run: Run, chosen: str, race: Race, ranked: Sequence[str]) -> list[Trial]:
+    """The chosen one, and the next best beside it where the race could not tell them apart and the budget allows."""
+    first = run.trials[chosen]
+    rival = next((run.trials[i] for i in ranked if i != chosen), None)
+    if rival is None or compare(race, chosen, rival.candidate.id).outcome is RaceOutcome.FASTER:
+        return [first]
+    affordable = run.budget.remaining_s > confirm_reserve_s(run) + run.budget.reserve_s(eager_call_s(run), [rival]) / 2
+    return [first, rival] if affordable and run.runner.workers_at_once >= 5 else [first]
 
 
 def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:

@@ -43,7 +43,8 @@ def test_no_trial_starts_when_the_confirmation_would_not_fit():
 
 def test_the_reserve_grows_with_the_cost_of_a_first_call():
     budget = Budget(100.0, FakeClock())
-    assert budget.reserve_s(0.02, [trial(40.0)]) > budget.reserve_s(0.02, [trial(1.0)]) + 40
+    three_warm_starts = 3 * (40.0 - 1.0) * 0.25
+    assert budget.reserve_s(0.02, [trial(40.0)]) > budget.reserve_s(0.02, [trial(1.0)]) + three_warm_starts
 
 
 def test_more_budget_affords_more_pairs_and_never_less_than_the_first_look():

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compilot.measure.stats import calls_needed, percentile_or_none
+from compilot.measure.stats import MIN_MARGIN, calls_needed, percentile_or_none
 from compilot.records import Outcome
 from compilot.verdict.breakeven import break_even, total_time_s
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import Contender, Field
 from compilot.verdict.words import percent, seconds, shown
 
+CHEAPER_START = 0.5  # a start must be this much cheaper to count among equals
 MEMORY_MARGIN = 0.02  # peak memory of the same program varies by about this between processes
 
 
@@ -28,12 +29,12 @@ class Choice:
 
 
 def by_speed(field: Field) -> Choice:
-    """The best shown speed-up; among those not shown different from it, the one that starts cheapest."""
+    """The best shown speed-up; a peer within 1 % of it that starts in half the time is as good and cheaper."""
     winners = field.faster
     if not winners:
         return Choice(None, not_faster(field))
     best = winners[0]
-    peers = [best, *(c for c in winners[1:] if not _shown_faster(field, best, c))]
+    peers = [best, *(c for c in winners[1:] if _as_good(field, best, c))]
     chosen = min(peers, key=lambda c: c.cold_s)
     return Choice(chosen, _speed(chosen) + _instead_of(chosen, best))
 
@@ -108,8 +109,11 @@ def _not_slower(contender: Contender) -> bool:
     return versus is not None and versus.outcome in (Outcome.FASTER, Outcome.NO_DIFFERENCE)
 
 
-def _shown_faster(field: Field, candidate: Contender, baseline: Contender) -> bool:
-    return compare(field.race, candidate.id, baseline.id).outcome is Outcome.FASTER
+def _as_good(field: Field, best: Contender, other: Contender) -> bool:
+    """No slower as far as can be seen, and much cheaper to start: a few tenths of a second are not worth a per cent."""
+    versus = compare(field.race, best.id, other.id)
+    alike = versus.outcome is not Outcome.FASTER and versus.ratio <= 1.0 + MIN_MARGIN
+    return alike and other.cold_s <= CHEAPER_START * best.cold_s
 
 
 def _total(contender: Contender, calls: int) -> float:
