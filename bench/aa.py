@@ -67,7 +67,10 @@ def compare_once(same: list[Child], options: argparse.Namespace, number: int, sl
         sets.append(race(three, looks=(options.pairs,), stop=lambda _: True, seed=number * 10 + process))
     result = judged(sets)
     interval = f"{result.low:.3f}-{result.high:.3f}"
-    print(f"  {number + 1:3}: ratio {result.ratio:.3f} ({interval}), margin {result.margin:.1%}, {result.outcome}", flush=True)
+    print(
+        f"  {number + 1:3}: ratio {result.ratio:.3f} ({interval}), margin {result.margin:.1%}, {result.outcome}",
+        flush=True,
+    )
     return result
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compilot.artifacts import planfile
+from compilot.artifacts import homes, planfile
 from compilot.budget import parse_duration
 from compilot.errors import InputError, RunDirError
 from compilot.progress import Observer
@@ -55,12 +55,13 @@ def tune(
         engines=tuple(engines),
     )
     shipment = _ship(workload, dynamic, run_dir)
-    return pipeline.run(shipment, run_dir, options, observer or Observer()).plan
+    plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
+    return homes.remember(plan, run_dir)
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a file; PlanError names the field that is wrong."""
-    return planfile.load_plan(Path(path))
+    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent)
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:

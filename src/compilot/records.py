@@ -93,6 +93,7 @@ class Shipment(Record, frozen=True, kw_only=True):
     target: str | None = None  # with an absolute file path
     payload: str | None = None  # absolute path of the pickled structure
     weights: str | None = None  # absolute path of the storages' bytes
+    engine_modules: tuple[str, ...] = ()  # of engines that the parent registered
     model: ModelFingerprint | None = None  # of live objects, made where their source is at hand
     seed: int | None = None  # instead of the target's own, while ref is None
     extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None

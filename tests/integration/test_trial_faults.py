@@ -25,7 +25,9 @@ def candidate(backend: str) -> Candidate:
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRunner]:
     limits = Limits(memory_bytes=1 << 30, warm_s=5.0)
-    runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path_factory.mktemp("run"), limits=limits, observer=Observer())
+    runner = LocalRunner(
+        ship_target(f"{FAULTY}:model"), tmp_path_factory.mktemp("run"), limits=limits, observer=Observer()
+    )
     runner.open_eager()
     assert runner.trial(EAGER, {}, 60.0).state is State.OK
     yield runner

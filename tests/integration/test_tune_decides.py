@@ -1,5 +1,6 @@
 """Whole runs in which the right decision is known: real processes, real compiles, small budgets."""
 
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import torch
 import compilot
 from compilot import pipeline
 from compilot.artifacts import journal
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError, TargetError
 from compilot.progress import Observer
@@ -125,8 +127,21 @@ def test_every_figure_can_be_computed_again_from_the_journal(tmp_path: Path):
 def test_an_unknown_engine_and_a_broken_target_are_the_users_mistakes(tmp_path: Path):
     with pytest.raises(InputError, match="unknown engine 'tensorflow'"):
         run(f"{FAULTY}:model", tmp_path, 30.0, "tensorflow")
-    with pytest.raises(TargetError, match="no 'modle'|modle"):
+    with pytest.raises(TargetError, match="modle"):
         run(f"{FAULTY}:modle", tmp_path / "other", 30.0)
+
+
+def test_an_engine_of_forty_lines_is_tried_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(DATA.parent.parent / "examples"))
+    importlib.import_module("script_engine")
+    try:
+        outcome, _ = run(f"{FAULTY}:model", tmp_path, 45.0, "script")
+    finally:
+        registry.unregister("script")
+    script = trial_of(outcome, "script")
+    assert script.state is State.OK, script.reason
+    assert [file.name for file in script.artifacts] == ["model.ts"]
+    assert "script" in outcome.plan.because
 
 
 @pytest.fixture

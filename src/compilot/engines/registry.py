@@ -35,6 +35,12 @@ def register(name: str, build: BuildHalf | None, load: LoadHalf) -> None:
     _registered[name] = Halves(build, load)
 
 
+def registered_modules() -> tuple[str, ...]:
+    """Modules that registered engines live in: a child process imports them to know the same engines."""
+    found = [getattr(halves.load, "__name__", type(halves.load).__module__) for halves in _registered.values()]
+    return tuple(dict.fromkeys(name for name in found if name != "__main__"))
+
+
 def unregister(name: str) -> None:
     """Forget an engine that was registered in this process."""
     _registered.pop(name, None)

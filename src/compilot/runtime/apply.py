@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import nn
 
+from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
 from compilot.errors import PlanError, StalePlan, first_cause
 from compilot.identity.differences import Difference, Severity, differences
@@ -62,7 +63,7 @@ def apply_process(plan: Plan | str | os.PathLike[str]) -> dict[str, tuple[Any, A
 
 def _read(plan: Plan | str | os.PathLike[str], folder: Path | None) -> tuple[Plan, Path | None]:
     if isinstance(plan, Plan):
-        return plan, folder
+        return plan, folder or home_of(plan)
     path = Path(plan)
     if path.is_dir():
         path = path / PLAN_NAME

@@ -82,7 +82,8 @@ class Dispatcher:
             "_changed": self._look_at_weights,
             "_weight": None,
         }
-        source = codegen.hot_source(guard, self._hot, watched=self.loaded.frozen_weights)
+        self._watched = self.loaded.frozen_weights and has_weights(self._plain)
+        source = codegen.hot_source(guard, self._hot, watched=self._watched)
         return codegen.compile_call(source, self._hot)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class Dispatcher:
         watch = self._watch
         if watch is not None:
             hot["_weight"], hot["_version"], hot["_pointer"] = watch.sentinel, watch.version, watch.pointer
-        if watch is None or watch.sentinel is not None:
+        if not self._watched or (watch is not None and watch.sentinel is not None):
             hot["_check"] = variant.check
 
     def _close(self, reason: str) -> None:
@@ -288,6 +289,11 @@ class Dispatcher:
     def _refuse_after_fork(self) -> None:
         if self._forked:
             raise ForkedAfterUse(FORKED)
+
+
+def has_weights(model: nn.Module) -> bool:
+    """False for a model whose code is all there is to it: nothing can change behind its compiled form."""
+    return next(itertools.chain(model.parameters(), model.buffers()), None) is not None
 
 
 def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:

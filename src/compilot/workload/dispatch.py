@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from compilot.engines import registry
 from compilot.records import DynamicDim, Shipment
 from compilot.workload.place import absolute_target
 
@@ -23,4 +24,5 @@ def ship_target(target: str, *, seed: int | None = None, extra_dynamic: Sequence
         cwd=str(Path.cwd()),
         seed=seed,
         extra_dynamic=tuple(extra_dynamic),
+        engine_modules=registry.registered_modules(),
     )

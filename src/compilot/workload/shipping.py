@@ -9,6 +9,7 @@ Covered: classes from scripts, notebooks and modules that only the parent can fi
 from __future__ import annotations
 
 import hashlib
+import importlib
 import inspect
 import os
 import pickle
@@ -21,6 +22,7 @@ from typing import Any
 
 import cloudpickle
 
+from compilot.engines import registry
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
 from compilot.identity.model import model_fingerprint
 from compilot.records import Shipment
@@ -38,7 +40,8 @@ def ship(workload: Workload, folder: Path) -> Shipment:
     cwd = str(Path.cwd())
     path = tuple(os.path.abspath(entry) for entry in sys.path)  # "" and relative entries mean the parent's cwd
     if workload.target is not None:
-        return Shipment(ref=workload.ref, target=absolute_target(workload.target), sys_path=path, cwd=cwd)
+        target, modules = absolute_target(workload.target), registry.registered_modules()
+        return Shipment(ref=workload.ref, target=target, engine_modules=modules, sys_path=path, cwd=cwd)
     payload, weights = folder.absolute() / "payload.pkl", folder.absolute() / "weights.bin"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -51,6 +54,7 @@ def ship(workload: Workload, folder: Path) -> Shipment:
         ref=workload.ref,
         payload=str(payload),
         weights=str(weights),
+        engine_modules=registry.registered_modules(),
         model=model_fingerprint(workload.model),  # a child may not see the source of classes sent by value
         sys_path=path,
         cwd=cwd,
@@ -64,6 +68,8 @@ def unship(shipment: Shipment) -> Workload:
         os.chdir(shipment.cwd)
     except OSError as problem:
         raise EnvironmentProblem(f"the working directory {shipment.cwd} is gone: {problem.strerror}.") from problem
+    for name in shipment.engine_modules:
+        importlib.import_module(name)
     workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
     ref = shipment.ref
     if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from compilot.identity.differences import Severity, differences, explain_difference
-from compilot.identity.machine import machine_fingerprint
-from compilot.identity.machine import _compiler, parse_compiler, parse_cpuinfo, usable_cores
+from compilot.identity.machine import _compiler, machine_fingerprint, parse_compiler, parse_cpuinfo, usable_cores
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 MACHINE = MachineFingerprint(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.artifacts.homes import home_of, remember
 from compilot.artifacts.planfile import save_plan
 from compilot.errors import PlanError, StalePlan
 from compilot.identity.machine import machine_fingerprint
@@ -183,6 +184,12 @@ def test_denormals_are_set_and_told(plan):
     finally:
         assert apply_process(with_process(plan, ProcessSettings(flush_denormals=False)))
     assert tiny * 1.0 != 0
+
+
+def test_a_plan_object_of_this_process_finds_its_artifacts(plan, tmp_path):
+    assert home_of(plan) is None
+    assert home_of(remember(plan, tmp_path)) == tmp_path
+    assert home_of(msgspec.structs.replace(plan, because="another")) is None
 
 
 @pytest.mark.usefixtures("no_grad")

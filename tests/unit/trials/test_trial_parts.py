@@ -71,13 +71,9 @@ def test_anything_else_that_stops_eager_is_a_problem_of_the_environment():
 
 
 def test_the_first_cause_is_told_not_the_wrapping():
-    try:
-        try:
-            raise ValueError("the real reason\nand a second line")
-        except ValueError as inner:
-            raise RuntimeError("wrapped") from inner
-    except RuntimeError as outer:
-        assert first_cause(outer) == "ValueError: the real reason"
+    wrapped = RuntimeError("wrapped")
+    wrapped.__cause__ = ValueError("the real reason\nand a second line")
+    assert first_cause(wrapped) == "ValueError: the real reason"
 
 
 def test_last_words_are_the_last_lines_that_say_something(tmp_path: Path):
