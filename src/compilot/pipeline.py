@@ -69,8 +69,8 @@ def tune(run: Run, header: RunHeader, diagnosis: Diagnosis) -> tuple[Verdict, Pl
     """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why."""
     search = make_search(run, diagnosis)
     try_candidates(run, search, diagnosis)
-    finalists = race_finalists(run, diagnosis)
-    race, warm = confirm(run, finalists, diagnosis)
+    finalists = race_finalists(run)
+    race, warm = confirm(run, finalists)
     verdict = decide(
         list(run.trials.values()),
         race,
@@ -135,6 +135,8 @@ def begin(
     observer.started(header, run_dir)
     observer.stage("trying the C++ compiler and building its shared header, once per machine")
     toolchain = runner.prepare_toolchain()
+    if toolchain.problem is None:
+        observer.note(f"the C++ compiler works ({toolchain.wall_s:.1f} s, counted in no candidate's cold time)")
     diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
     for finding in diagnosis.findings:

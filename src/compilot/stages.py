@@ -37,7 +37,7 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.records import Outcome as RaceOutcome
-from compilot.trials.runner import TAIL_S, LocalRunner
+from compilot.trials.runner import TAIL_S, ArmLost, LocalRunner
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import choose_finalists, decide
 
@@ -153,8 +153,24 @@ def keep_the_best_alive(run: Run) -> None:
     run.runner.keep_only(best[:room])
 
 
-def race_finalists(run: Run, diagnosis: Diagnosis) -> list[Trial]:
+def race_finalists(run: Run) -> list[Trial]:
     """Race the best candidates against each other on live workers; returns those worth confirming."""
+    while True:
+        try:
+            return one_race(run)
+        except ArmLost as lost:
+            strike_out(run, lost)
+
+
+def strike_out(run: Run, lost: ArmLost) -> None:
+    """A candidate that failed in a race is out, whatever its trial said."""
+    trial = msgspec.structs.replace(run.trials[lost.owner], state=lost.state, reason=lost.reason)
+    record(run, trial)
+    run.observer.finished(trial, None)
+
+
+def one_race(run: Run) -> list[Trial]:
+    """One race among the finalists that are left."""
     ids = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
     finalists = [run.trials[i] for i in ids]
     if len(finalists) < 2 or run.budget.remaining_s < confirm_reserve_s(run) + race_s(run):
@@ -203,10 +219,20 @@ def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:
     return [*chosen, plain] if affordable and run.runner.workers_at_once >= 4 else chosen
 
 
-def confirm(run: Run, finalists: list[Trial], diagnosis: Diagnosis) -> tuple[Race | None, dict[str, Measurement]]:
+def confirm(run: Run, finalists: list[Trial]) -> tuple[Race | None, dict[str, Measurement]]:
     """Fresh processes, fresh data, the same files: what the plan quotes comes from here."""
-    if not finalists:
-        return None, {}
+    while finalists:
+        try:
+            return one_confirmation(run, finalists)
+        except ArmLost as lost:
+            strike_out(run, lost)
+            left = [t for t in finalists if t.candidate.id != lost.owner]
+            finalists = left or [run.trials[i] for i in choose_finalists(list(run.trials.values()), limit=1)]
+    return None, {}
+
+
+def one_confirmation(run: Run, finalists: list[Trial]) -> tuple[Race, dict[str, Measurement]]:
+    """The finalists in fresh processes, set after set."""
     run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
     pairs = run.budget.affordable_looks(LOOKS, eager_call_s(run), finalists, CONFIRM_PAIRS)[-1]
     race, warm = run.runner.confirm(

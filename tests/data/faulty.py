@@ -89,6 +89,16 @@ def slow(gm, inputs):
     return call
 
 
+@backend("faulty_dies_later")
+def dies_later(gm, inputs):
+    def call(*args):
+        if Path(os.environ["FAULTY_DIE_FILE"]).exists():
+            os.abort()
+        return gm.forward(*args)
+
+    return call
+
+
 @backend("faulty_exits")
 def exits(gm, inputs):
     os._exit(7)

@@ -32,10 +32,11 @@ QUOTED_LINES = 6
 
 
 class Dead(Exception):
-    """The worker is gone; carries the trial state and a reason that quotes its last words."""
+    """The worker is gone; carries whose it was, the trial state and a reason that quotes its last words."""
 
-    def __init__(self, state: State, reason: str) -> None:
+    def __init__(self, owner: str, state: State, reason: str) -> None:
         super().__init__(reason)
+        self.owner = owner
         self.state = state
         self.reason = reason
 
@@ -43,7 +44,8 @@ class Dead(Exception):
 class Child:
     """A worker process and the pipe to it."""
 
-    def __init__(self, *, log: Path, env: Mapping[str, str], memory_limit_bytes: int | None = None) -> None:
+    def __init__(self, owner: str, *, log: Path, env: Mapping[str, str], memory_limit_bytes: int | None = None) -> None:
+        self.owner = owner  # id of the candidate
         self.log = log
         self.doing = "starting"
         self._memory_limit = memory_limit_bytes
@@ -120,7 +122,7 @@ class Child:
             left = deadline - time.monotonic()
             if left <= 0:
                 self.kill()
-                raise Dead(State.TIMED_OUT, f"{self.doing} took longer than {limit_s:.0f} s and was ended")
+                raise Dead(self.owner, State.TIMED_OUT, f"{self.doing} took longer than {limit_s:.0f} s and was ended")
             ready, _, _ = select.select([self._in], [], [], min(left, MEMORY_LOOK_S))
             if not ready:
                 self._watch_memory()
@@ -141,7 +143,7 @@ class Child:
             text = (
                 f"{self.doing} used {used / 2**30:.1f} GiB, more than the limit of {self._memory_limit / 2**30:.1f} GiB"
             )
-            raise Dead(State.INFEASIBLE, text)
+            raise Dead(self.owner, State.INFEASIBLE, text)
 
     def _obituary(self) -> Dead:
         """The reason of a death that was not our doing, with the worker's last words."""
@@ -152,14 +154,14 @@ class Child:
         words = last_lines(self.log)
         quoted = f"; its last words: {words}" if words else ""
         if code is not None and code < 0:
-            return _signal_obituary(-code, self.doing, quoted)
-        return Dead(State.CRASHED, f"worker ended with exit code {code} while {self.doing}{quoted}")
+            return Dead(self.owner, *_signal_obituary(-code, self.doing, quoted))
+        return Dead(self.owner, State.CRASHED, f"worker ended with exit code {code} while {self.doing}{quoted}")
 
     def time_batch(self) -> float:
         """Arm: seconds per call over one calibrated batch."""
         reply = self.ask(TimeBatch, BatchTimed, limit_s=120.0, doing="timing a batch")
         if isinstance(reply, Failed):
-            raise Dead(reply.state, reply.reason)
+            raise Dead(self.owner, reply.state, reply.reason)
         seconds: float = reply.per_call_s
         return seconds
 
@@ -206,12 +208,12 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _signal_obituary(number: int, doing: str, quoted: str) -> Dead:
+def _signal_obituary(number: int, doing: str, quoted: str) -> tuple[State, str]:
     name = signal.Signals(number).name
     if number == signal.SIGKILL:
         text = f"killed by SIGKILL while {doing}: most likely the machine ran out of memory{quoted}"
-        return Dead(State.INFEASIBLE, text)
-    return Dead(State.CRASHED, f"died of {name} while {doing}{quoted}")
+        return State.INFEASIBLE, text
+    return State.CRASHED, f"died of {name} while {doing}{quoted}"
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

@@ -8,9 +8,10 @@ cluster runner implements the same methods.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,13 +71,24 @@ class _Story(NamedTuple):
 
 
 class Failure(Exception):
-    """A trial ended early; carries its state and reason."""
+    """A step failed and the worker lives; carries whose it was, the trial state and reason, and what is known."""
 
-    def __init__(self, state: State, reason: str, **known: Any) -> None:
+    def __init__(self, owner: str, state: State, reason: str, **known: Any) -> None:
         super().__init__(reason)
+        self.owner = owner
         self.state = state
         self.reason = reason
         self.known = known
+
+
+class ArmLost(Exception):
+    """A candidate that passed its trial failed in a race: the race must be run again without it."""
+
+    def __init__(self, owner: str, state: State, reason: str) -> None:
+        super().__init__(reason)
+        self.owner = owner
+        self.state = state
+        self.reason = reason
 
 
 class LocalRunner:
@@ -139,6 +151,8 @@ class LocalRunner:
         except Failure as failure:
             state, reason, fields = failure.state, failure.reason, failure.known
         except Dead as dead:
+            if dead.owner != candidate.id:  # eager's, while it was being paired with this candidate
+                raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
             state, reason = dead.state, dead.reason
         if state is not State.OK and not candidate.is_eager:
             self.drop(candidate.id)
@@ -173,15 +187,15 @@ class LocalRunner:
         self.observer.doing("building and answering the first call")
         reply = child.ask(Build, Built, limit_s=limits.build_s, doing="building", known_code=known, reuse=reuse)
         if isinstance(reply, Failed):
-            raise Failure(reply.state, reply.reason)
+            raise Failure(candidate.id, reply.state, reply.reason)
         measurement = _first_call(reply)
         if reply.same_as is not None:
             reason = f"generates the same program as candidate {reply.same_as}; not measured twice"
             known_fields = {"same_as": reply.same_as, "code_sha256": reply.code_sha256, "measurement": measurement}
-            raise Failure(State.PRUNED, reason, **known_fields)
+            raise Failure(candidate.id, State.PRUNED, reason, **known_fields)
         if reply.fallbacks:
             text = f"the example call does not take the fast path: {'; '.join(reply.fallbacks)}"
-            raise Failure(State.INFEASIBLE, text, measurement=measurement)
+            raise Failure(candidate.id, State.INFEASIBLE, text, measurement=measurement)
         return _Story(reply, measurement)
 
     def _check(self, child: Child, fields: dict[str, Any], limits: Limits) -> None:
@@ -191,21 +205,21 @@ class LocalRunner:
             Verify, Verified, limit_s=limits.check_s, doing="checking", references=where, reference=self.reference
         )
         if isinstance(reply, Failed):
-            raise Failure(reply.state, reply.reason, **fields)
+            raise Failure(child.owner, reply.state, reply.reason, **fields)
         fields["check"] = reply.check
         if not reply.check.passed:
-            raise Failure(State.WRONG, reply.check.why, **fields)
+            raise Failure(child.owner, State.WRONG, reply.check.why, **fields)
 
     def _steady(self, child: Child, candidate: Candidate, fields: dict[str, Any], limits: Limits) -> None:
         self.observer.doing("warming up and timing single calls")
         warmed = self._warm_up(child, candidate.id, limits)
         tail = child.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=SCREENING_TAIL_S)
-        fields["measurement"] = _steady_measurement(fields["measurement"], warmed, tail)
+        fields["measurement"] = _steady_measurement(child.owner, fields["measurement"], warmed, tail)
 
     def _warm_up(self, child: Child, key: str, limits: Limits) -> Warmed:
         reply = child.ask(Warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up", for_s=limits.warm_s)
         if isinstance(reply, Failed):
-            raise Failure(reply.state, reply.reason)
+            raise Failure(child.owner, reply.state, reply.reason)
         self._warm[key] = reply
         warmed: Warmed = reply
         return warmed
@@ -229,11 +243,11 @@ class LocalRunner:
         """Race live workers: eager, eager again where memory allows, and the candidates."""
         with_aa = len(candidates) + 2 <= self.workers_at_once
         self.keep_only([c.id for c in candidates])
-        arms = [self._live[EAGER.id], *([self._spare()] if with_aa else [])]
-        arms += [self._live.get(c.id) or self._reopen(c) for c in candidates]
-        ids = _arm_ids(candidates, with_aa)
-        start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=purpose)
-        return self._run(arms, start, looks, stop, for_s)
+        start = Race(arms=_arm_ids(candidates, with_aa), with_aa=with_aa, processes=(), purpose=purpose)
+        with self._losses():
+            arms = [self._live[EAGER.id], *([self._spare()] if with_aa else [])]
+            arms += [self._live.get(c.id) or self._reopen(c) for c in candidates]
+            return self._run(arms, start, looks, stop, for_s)
 
     def confirm(
         self,
@@ -251,10 +265,22 @@ class LocalRunner:
         race = Race(arms=ids, with_aa=with_aa, processes=(), purpose="confirm")
         warm: dict[str, list[Measurement]] = {}
         while not enough(race):
-            arms = self._fresh_arms(candidates, with_aa, warm, tail_s)
-            race = self._run(arms, race, (pairs,), lambda _: True, for_s(race))
+            with self._losses():
+                arms = self._fresh_arms(candidates, with_aa, warm, tail_s)
+                race = self._run(arms, race, (pairs,), lambda _: True, for_s(race))
             self.close()
         return race, warm
+
+    @contextlib.contextmanager
+    def _losses(self) -> Iterator[None]:
+        """A worker that fails in a race: eager's own ends the run, a candidate's is the candidate's story."""
+        try:
+            yield
+        except (Dead, Failure) as loss:
+            if loss.owner == EAGER.id:
+                raise EnvironmentProblem(f"eager's own process failed in a race: {loss.reason}.") from loss
+            self.drop(loss.owner)
+            raise ArmLost(loss.owner, loss.state, f"in a race: {loss.reason}") from loss
 
     def _fresh_arms(
         self, candidates: Sequence[Candidate], with_aa: bool, warm: dict[str, list[Measurement]], tail_s: float
@@ -274,7 +300,7 @@ class LocalRunner:
                 continue
             for_s = tail_s if candidate.id not in warm else 0.0
             tail = arm.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=for_s)
-            measured = _steady_measurement(story.measurement, warmed, tail)
+            measured = _steady_measurement(candidate.id, story.measurement, warmed, tail)
             warm.setdefault(candidate.id, []).append(measured)
         return arms
 
@@ -303,7 +329,7 @@ class LocalRunner:
     def _spawn(self, candidate: Candidate, name: str, *, keep: bool = True) -> Child:
         workspace = self._workspace(candidate)
         log = self.run_dir / "logs" / f"{name}.log"
-        child = Child(log=log, env=worker_env(workspace), memory_limit_bytes=self.limits.memory_bytes)
+        child = Child(candidate.id, log=log, env=worker_env(workspace), memory_limit_bytes=self.limits.memory_bytes)
         if keep:
             self._live[candidate.id] = child
         return child
@@ -318,7 +344,7 @@ class LocalRunner:
         child = self._spawn(candidate, candidate.id)
         reply = child.ask(Open, Opened, limit_s=limits.open_s, doing="opening", **self._open_fields(candidate))
         if isinstance(reply, Failed):
-            raise Failure(reply.state, reply.reason)
+            raise Failure(candidate.id, reply.state, reply.reason)
         return child
 
     def _reopen(self, candidate: Candidate) -> Child:
@@ -396,9 +422,9 @@ def _first_call(built: Built) -> Measurement:
     )
 
 
-def _steady_measurement(first: Measurement, warmed: Warmed, tail: CallsTimed | Failed) -> Measurement:
+def _steady_measurement(owner: str, first: Measurement, warmed: Warmed, tail: CallsTimed | Failed) -> Measurement:
     if isinstance(tail, Failed):
-        raise Failure(tail.state, tail.reason)
+        raise Failure(owner, tail.state, tail.reason)
     doubts = () if warmed.warm_up.steady else ("unsteady",)
     return msgspec.structs.replace(
         first,
