@@ -55,6 +55,8 @@ from compilot.verdict.plan import make_plan
 
 __all__ = ["Options", "Outcome", "run", "tune"]
 
+JOURNAL = "journal.jsonl"
+
 
 class Outcome(NamedTuple):
     """What a run gives back."""
@@ -78,7 +80,7 @@ def tune(run: Run, header: RunHeader, diagnosis: Diagnosis) -> tuple[Verdict, Pl
         objective=run.options.objective,
         warm_starts=warm,
     )
-    verdict = explained(verdict, diagnosis)
+    verdict = explained(verdict, diagnosis, race)
     run.journal.append(VerdictLine(verdict=verdict, at_s=run.budget.elapsed_s))
     plan = make_plan(
         verdict,
@@ -104,9 +106,12 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
     limits = Limits(memory_bytes=options.max_memory_bytes or default_memory_limit())
     runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
     budget = Budget(options.budget_s)
+    refuse_a_second_run(run_dir, resume)
+    journal = Journal.open(run_dir / JOURNAL) if resume else None
     try:
-        header, diagnosis, journal, earlier = begin(runner, run_dir, options, observer, budget, resume)
+        header, diagnosis, journal, earlier = begin(runner, run_dir, options, observer, journal)
         state = Run(runner, journal, budget, options, observer, earlier)
+        budget.open_s = runner.opened_in_s
         baseline(state)
         verdict, plan = tune(state, header, diagnosis)
         trials = tuple(state.trials.values())
@@ -119,19 +124,21 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
         raise
     finally:
         runner.close()
+        if journal is not None:
+            journal.close()
 
 
 def begin(
-    runner: LocalRunner, run_dir: Path, options: Options, observer: Observer, budget: Budget, resume: bool
+    runner: LocalRunner, run_dir: Path, options: Options, observer: Observer, resumed: Journal | None
 ) -> tuple[RunHeader, Diagnosis, Journal, dict[str, Trial]]:
     """Start eager, look at the model, try the compiler, open the journal."""
     observer.stage("starting eager, the baseline")
     opened, inspected = runner.open_eager()
-    budget.open_s = runner.opened_in_s
     for note in opened.notes:
         observer.note(note)
     header = make_header(opened.ref, inspected.fingerprint, options)
-    journal, earlier = open_journal(run_dir, header, resume)
+    earlier = finished_trials(run_dir, header) if resumed else {}
+    journal = resumed or Journal.create(run_dir / JOURNAL, header)
     observer.started(header, run_dir)
     observer.stage("trying the C++ compiler and building its shared header, once per machine")
     toolchain = runner.prepare_toolchain()
@@ -145,14 +152,11 @@ def begin(
 
 
 def baseline(run: Run) -> None:
-    """Eager first, always; on resume its worker is needed again, its trial is not written twice."""
+    """Eager first, always; on resume its worker is needed again, and its figures are today's."""
     run.observer.trying(EAGER, 1, run.budget.remaining_s)
     trial = run.runner.trial(EAGER, {}, run.budget.seconds)
     eager_must_work(trial)
-    if EAGER.id in run.trials:
-        run.trials[EAGER.id] = trial
-    else:
-        record(run, trial)
+    record(run, trial)
     run.observer.finished(trial, None)
     measurement = trial.measurement
     if measurement and measurement.steady_rss_bytes:
@@ -176,23 +180,23 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: Options) ->
     )
 
 
-def open_journal(run_dir: Path, header: RunHeader, resume: bool) -> tuple[Journal, dict[str, Trial]]:
-    """A new journal, or the earlier one with its finished trials when it is about the same model and machine."""
-    path = run_dir / "journal.jsonl"
-    if not resume:
-        return Journal.create(path, header), {}
-    lines = journals.read(path)
+def refuse_a_second_run(run_dir: Path, resume: bool) -> None:
+    """Before anything is written: a directory that holds a run is resumed or left alone."""
+    if not resume and (run_dir / JOURNAL).exists():
+        raise RunDirError(f"{run_dir} already holds a run; pass --resume {run_dir} to go on with it, or another --out.")
+
+
+def finished_trials(run_dir: Path, header: RunHeader) -> dict[str, Trial]:
+    """The trials of the earlier run, when it was about the same model and machine."""
+    lines = journals.read(run_dir / JOURNAL)
     first = next((line for line in lines if isinstance(line, RunHeader)), None)
     if first is None:
-        raise RunDirError(f"{path} has no header line; start a new run.")
+        raise RunDirError(f"{run_dir / JOURNAL} has no header line; start a new run.")
     changed = differences(first.fingerprint, header.fingerprint)
     if changed or first.workload != header.workload:
         why = "; ".join(d.sentence for d in changed) or "another workload or other dynamic dimensions"
-        raise RunDirError(
-            f"{run_dir} cannot be resumed, because it was made for something else: {why}. Start a new run."
-        )
-    trials = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
-    return Journal.open(path), trials
+        raise RunDirError(f"{run_dir} cannot be resumed: it was made for something else: {why}. Start a new run.")
+    return {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
 
 
 def make_run_dir(run_dir: Path) -> None:

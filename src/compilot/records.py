@@ -126,7 +126,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     eager_call_s: float | None = None
     has_4d_input: bool = False
     has_conv: bool = False
-    stochastic: bool = False
+    unjudgeable: str | None = None  # why no candidate can be judged correct, and what to do; None: they can
     training: bool = False
     floating_inputs: bool = True
     dynamic: bool = False

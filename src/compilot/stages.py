@@ -23,6 +23,7 @@ from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, lo
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
+    Decision,
     Diagnosis,
     Measurement,
     Objective,
@@ -37,13 +38,15 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.records import Outcome as RaceOutcome
-from compilot.trials.runner import TAIL_S, ArmLost, LocalRunner
+from compilot.trials.runner import TAIL_CALLS, TAIL_S, ArmLost, LocalRunner
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import choose_finalists, decide
 
 RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
 CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
 MOST_CONFIRM_PROCESSES = 5
+OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over
+TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
 FINALISTS = 3
@@ -74,7 +77,7 @@ class Run(NamedTuple):
 
 def make_search(run: Run, diagnosis: Diagnosis) -> Search:
     """The engines' offers in a sensible order, without what an earlier run of this journal has finished."""
-    offers = {} if diagnosis.stochastic else collect_offers(run.options.engines, diagnosis)
+    offers = {} if diagnosis.unjudgeable else collect_offers(run.options.engines, diagnosis)
     search = OrderedSearch(offers, diagnosis)
     search.forget(list(run.trials))
     for trial in run.trials.values():
@@ -162,6 +165,26 @@ def race_finalists(run: Run) -> list[Trial]:
             strike_out(run, lost)
 
 
+def pick_finalists(run: Run) -> list[Trial]:
+    """The fastest at the screening; for another objective than speed the best under that rule has a place too."""
+    trials = list(run.trials.values())
+    finalists = [run.trials[i] for i in choose_finalists(trials, limit=run.options.finalists)]
+    special = best_under_the_rule(run.options, [t for t in trials if t.state is State.OK and not t.candidate.is_eager])
+    if special is None or special in finalists:
+        return finalists
+    return [*finalists[: run.options.finalists - 1], special]
+
+
+def best_under_the_rule(options: Options, able: Sequence[Trial]) -> Trial | None:
+    """The least memory, or the cheapest start among those that looked faster; None: speed alone counts."""
+    if options.objective is Objective.MEMORY:
+        return min(able, key=lambda t: t.measurement.peak_rss_bytes if t.measurement else 0, default=None)
+    if options.objective is Objective.STARTUP or options.horizon_calls is not None:
+        faster = [t for t in able if (screening_ratio(t) or 0.0) > 1.0]
+        return min(faster, key=lambda t: t.measurement.cold_s if t.measurement else 0.0, default=None)
+    return None
+
+
 def strike_out(run: Run, lost: ArmLost) -> None:
     """A candidate that failed in a race is out, whatever its trial said."""
     trial = msgspec.structs.replace(run.trials[lost.owner], state=lost.state, reason=lost.reason)
@@ -171,8 +194,7 @@ def strike_out(run: Run, lost: ArmLost) -> None:
 
 def one_race(run: Run) -> list[Trial]:
     """One race among the finalists that are left."""
-    ids = choose_finalists(list(run.trials.values()), limit=run.options.finalists)
-    finalists = [run.trials[i] for i in ids]
+    finalists = pick_finalists(run)
     if len(finalists) < 2 or run.budget.remaining_s < confirm_reserve_s(run) + race_s(run):
         return with_yardstick(run, finalists[:1])
     room = max(1, run.runner.workers_at_once - 1)
@@ -226,8 +248,8 @@ def confirm(run: Run, finalists: list[Trial]) -> tuple[Race | None, dict[str, Me
             return one_confirmation(run, finalists)
         except ArmLost as lost:
             strike_out(run, lost)
-            left = [t for t in finalists if t.candidate.id != lost.owner]
-            finalists = left or [run.trials[i] for i in choose_finalists(list(run.trials.values()), limit=1)]
+            best = choose_finalists(list(run.trials.values()), limit=1)
+            finalists = with_yardstick(run, [run.trials[i] for i in best])
     return None, {}
 
 
@@ -240,7 +262,7 @@ def one_confirmation(run: Run, finalists: list[Trial]) -> tuple[Race, dict[str, 
         pairs=pairs,
         enough=lambda race: confirmed_enough(run, race, finalists),
         for_s=lambda race: confirm_share_s(run, race),
-        tail_s=min(TAIL_S, max(0.0, run.budget.remaining_s) * TAIL_SHARE),
+        tail_s=tail_share_s(run),
     )
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)
@@ -250,12 +272,20 @@ def one_confirmation(run: Run, finalists: list[Trial]) -> tuple[Race, dict[str, 
     return race, {candidate_id: measurements[0] for candidate_id, measurements in warm.items()}
 
 
-def explained(verdict: Verdict, diagnosis: Diagnosis) -> Verdict:
-    """A verdict on a model that cannot be judged says so, and what to do."""
-    if not diagnosis.stochastic:
-        return verdict
-    finding = next(f for f in diagnosis.findings if f.kind == "stochastic")
-    return msgspec.structs.replace(verdict, because=f"{finding.explanation}; {finding.advice}")
+def explained(verdict: Verdict, diagnosis: Diagnosis, race: Race | None) -> Verdict:
+    """A verdict on a model that cannot be judged, or was not confirmed in time, says so and what to do."""
+    if diagnosis.unjudgeable:
+        return msgspec.structs.replace(verdict, because=diagnosis.unjudgeable)
+    done = len(race.processes) if race is not None else CONFIRM_PROCESSES
+    if verdict.decision is Decision.USE and done < CONFIRM_PROCESSES:
+        why = f"confirmed in {done} of {CONFIRM_PROCESSES} processes when the budget ended; raise --budget"
+        return Verdict(
+            decision=Decision.KEEP_EAGER,
+            chosen_id=EAGER.id,
+            because=f"{verdict.because}, but {why}",
+            comparisons=verdict.comparisons,
+        )
+    return verdict
 
 
 def race_is_settled(race: Race) -> bool:
@@ -266,6 +296,8 @@ def race_is_settled(race: Race) -> bool:
 def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
     """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
     done = len(race.processes)
+    if done and run.budget.remaining_s < -OVERRUN_SHARE * run.budget.seconds:
+        return True  # not confirmed: a model too slow for this budget keeps eager
     if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
         return done >= MOST_CONFIRM_PROCESSES
     widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
@@ -294,6 +326,13 @@ def eager_call_s(run: Run) -> float:
     measurement = run.trials[EAGER.id].measurement
     calls = sorted(measurement.call_s) if measurement else []
     return calls[len(calls) // 2] if calls else 0.02
+
+
+def tail_share_s(run: Run) -> float:
+    """Time for the single calls of each confirmed arm; who wants the p99 gets as many as it needs."""
+    share = TAIL_SHARE_P99 if run.options.objective is Objective.P99 else TAIL_SHARE
+    longest = TAIL_S if run.options.objective is not Objective.P99 else TAIL_CALLS * 2 * eager_call_s(run)
+    return min(longest, max(0.0, run.budget.remaining_s) * share)
 
 
 def race_share_s(run: Run) -> float:

@@ -19,6 +19,7 @@ from compilot.artifacts.planfile import load_plan
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = f"{EXAMPLES / 'tiny.py'}:mlp"
 COMPILOT = [sys.executable, "-c", "from compilot.cli.main import run; run()"]
+GONE_WITHIN_S = 5.0  # what an interrupted run promises: everything ended by then
 
 pytestmark = pytest.mark.compiles
 
@@ -50,19 +51,23 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     assert len(measured["sentences"]) == len(measured["rows"]) - 1
 
 
-def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path, sent: signal.Signals) -> None:
     journal = tmp_path / "run" / "journal.jsonl"
     command = [*COMPILOT, "tune", TINY, "--budget", "5m", "--out", "run"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: journal.exists() and b'"trial"' in journal.read_bytes(), process)
         workers = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGTERM)
+        begin = time.monotonic()
+        process.send_signal(sent)
         _, stderr = process.communicate(timeout=60)
+        _, alive = psutil.wait_procs(workers, timeout=10)
+        gone_after_s = time.monotonic() - begin
     assert process.returncode == 130
     assert stderr.endswith(f"interrupted; resume with: compilot tune {TINY} --resume run\n")
     assert workers
-    _, alive = psutil.wait_procs(workers, timeout=10)
     assert not [worker for worker in alive if worker.status() != psutil.STATUS_ZOMBIE]
+    assert gone_after_s < GONE_WITHIN_S
     assert not (tmp_path / "run" / "plan.json").exists()
 
     document = json.loads(compilot("tune", TINY, "--budget", "5s", "--resume", "run", "--json", cwd=tmp_path).stdout)
@@ -74,6 +79,23 @@ def wait_for(ready: object, process: subprocess.Popen[str]) -> None:
     while not ready():  # type: ignore[operator]
         assert process.poll() is None, "the run ended before it could be interrupted"
         time.sleep(0.05)
+
+
+def test_keeping_eager_is_a_result_and_not_an_error(tmp_path: Path) -> None:
+    done = compilot("tune", TINY, "--engines", "eager", "--budget", "20s", "--json", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["verdict"]["decision"] == "keep-eager"
+    assert not load_plan(tmp_path / "run" / "plan.json").entries
+
+
+def test_a_factory_that_the_file_does_not_have_is_one_sentence(tmp_path: Path) -> None:
+    command = [*COMPILOT, "tune", f"{EXAMPLES / 'tiny.py'}:nothing", "--quiet", "--out", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "nothing" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_env_finds_compiler_engines_and_noise(tmp_path: Path) -> None:

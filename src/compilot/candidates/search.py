@@ -65,6 +65,7 @@ class OrderedSearch:
     def forget(self, tried: Sequence[str]) -> None:
         """Do not ask for candidates that an earlier run of this journal has finished."""
         self._queue = [c for c in self._queue if c.id not in set(tried)]
+        self._known |= set(tried)
 
     def _variations(self) -> list[Candidate]:
         best = self._best()
@@ -72,7 +73,8 @@ class OrderedSearch:
 
     def _best(self) -> Candidate | None:
         scored = [(screening_ratio(t), t.candidate) for t in self._told if t.state is State.OK]
-        worth = [(ratio, c) for ratio, c in scored if ratio is not None and ratio >= WORTH_FOLLOWING]
+        plain = [(ratio, c) for ratio, c in scored if c.process == ProcessSettings()]
+        worth = [(ratio, c) for ratio, c in plain if ratio is not None and ratio >= WORTH_FOLLOWING]
         return max(worth, key=lambda pair: pair[0])[1] if worth else None
 
 

@@ -1,7 +1,8 @@
 """`compilot bench TARGET --plan PLAN`: eager, plain torch.compile and plans side by side. In: a target. Out: one table.
 
 Nothing is searched and nothing decided: each arm is built cold, checked, and timed in fresh processes beside eager.
-A plan that was made for another model or machine is measured all the same, and what differs is said.
+A plan that was made for another model or machine is measured all the same, and what differs is said. A plan's declared
+dimensions are the bench's too. An arm that fails, in its trial or in the race, is a row of the table like any other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from compilot.cli import common
 if TYPE_CHECKING:
     from compilot.artifacts.journal import Journal
     from compilot.progress import Observer
-    from compilot.records import Candidate, Fingerprint, Plan, Trial
+    from compilot.records import Candidate, DynamicDim, Fingerprint, Plan, Trial, WorkloadRef
     from compilot.report import RunData
     from compilot.trials.runner import LocalRunner
 
@@ -33,6 +34,8 @@ class Request(NamedTuple):
     plans: tuple[tuple[Path, Plan], ...]
     pairs: int
     processes: int
+    dynamic: tuple[DynamicDim, ...] = ()
+    seed: int | None = None  # None: the target's own
 
 
 def bench(
@@ -40,6 +43,11 @@ def bench(
     plan: Annotated[list[Path] | None, typer.Option(help="A plan.json to measure. Repeatable.")] = None,
     pairs: Annotated[int, typer.Option(min=6, max=2000, help="Interleaved pairs per process.")] = 40,
     processes: Annotated[int, typer.Option(min=1, max=20, help="Sets of fresh processes.")] = 3,
+    dynamic: Annotated[
+        list[str] | None,
+        typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable. Default: the plans' own."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/bench-NAME-TIME.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -54,8 +62,26 @@ def bench(
         plans = tuple((path, load_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
         watching = Observer() if quiet else PlainObserver()
-        labels = measure(Request(target, plans, pairs, processes), run_dir, watching)
+        dims = dimensions([each for _, each in plans], dynamic or ())
+        labels = measure(Request(target, plans, pairs, processes, dims, seed), run_dir, watching)
         show(run_dir, labels, as_json=json)
+
+
+def dimensions(plans: Sequence[Plan], spellings: Sequence[str]) -> tuple[DynamicDim, ...]:
+    """What the plans declare, the widest range where several speak of one dimension; an option overrides them."""
+    from compilot.workload.dynamic import merge, parse_dynamic
+
+    widest: dict[tuple[str, int], DynamicDim] = {}
+    for dim in (dim for plan in plans for dim in plan.workload.dynamic):
+        place = (dim.input, dim.dim)
+        widest[place] = _hull(widest.get(place, dim), dim)
+    return merge(tuple(widest.values()), [parse_dynamic(text) for text in spellings])
+
+
+def _hull(one: DynamicDim, other: DynamicDim) -> DynamicDim:
+    import msgspec
+
+    return msgspec.structs.replace(one, min=min(one.min, other.min), max=max(one.max, other.max))
 
 
 def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, str]:
@@ -66,12 +92,13 @@ def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, st
     from compilot.workload.dispatch import ship_target
 
     limits = Limits(memory_bytes=default_memory_limit())
-    runner = LocalRunner(ship_target(request.target), run_dir, limits=limits, observer=observer)
+    shipment = ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic)
+    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
     try:
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)
-            _race(runner, journal, [t.candidate for t in trials], request)
+            _races(runner, journal, trials, request, observer)
     except BaseException:
         runner.abort()
         raise
@@ -100,7 +127,7 @@ def _prepare(
     toolchain = runner.prepare_toolchain()
     diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
-    for note in [*opened.notes, *_plan_notes(request.plans, inspected.fingerprint)]:
+    for note in [*opened.notes, *_plan_notes(request.plans, opened.ref, inspected.fingerprint)]:
         observer.note(note)
     arms = {candidate.id: candidate for candidate in offer(diagnosis)[:1]}
     labels: dict[str, str] = {}
@@ -111,14 +138,23 @@ def _prepare(
     return journal, list(arms.values()), labels
 
 
-def _plan_notes(plans: Sequence[tuple[Path, Plan]], here: Fingerprint) -> list[str]:
+def _plan_notes(plans: Sequence[tuple[Path, Plan]], ref: WorkloadRef, here: Fingerprint) -> list[str]:
     """What a reader should know about a plan before its figures."""
     from compilot.identity.differences import explain_difference
 
     notes = [f"{path} keeps the model eager; there is nothing more to measure" for path, p in plans if not p.entries]
     for path, plan in plans:
         notes += [f"{path}: {text}" for text in explain_difference(plan.fingerprint, here)]
+        if plan.workload.dynamic != ref.dynamic:
+            was, now = _spelled(plan.workload.dynamic), _spelled(ref.dynamic)
+            notes.append(f"{path}: tuned with dynamic dimensions {was}, measured here with {now}")
+        if plan.workload.seed != ref.seed:
+            notes.append(f"{path}: tuned with seed {plan.workload.seed}, measured here with seed {ref.seed}")
     return notes
+
+
+def _spelled(dims: Sequence[DynamicDim]) -> str:
+    return ", ".join(f"{d.input}:{d.dim}={d.min}..{d.max}" for d in dims) or "none"
 
 
 def _trials(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], observer: Observer) -> list[Trial]:
@@ -133,6 +169,7 @@ def _trials(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], ob
         trial = runner.trial(candidate, {}, TRIAL_CAP_S)
         if candidate.is_eager:
             eager_must_work(trial)
+            _learn_capacity(runner, trial, len(arms) + 2, observer)
         journal.append(TrialLine(trial=trial, at_s=0.0))
         observer.finished(trial, None)
         if trial.state is State.OK and not candidate.is_eager:
@@ -141,8 +178,47 @@ def _trials(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], ob
     return good
 
 
+def _learn_capacity(runner: LocalRunner, eager: Trial, wanted: int, observer: Observer) -> None:
+    """How many workers fit, from the size of eager's; said where that is fewer than all arms with eager twice."""
+    if eager.measurement is None or not eager.measurement.steady_rss_bytes:
+        return
+    room = runner.learn_capacity(eager.measurement.steady_rss_bytes)
+    if room < wanted:
+        text = f"the model is large for this machine's memory: at most {room} of {wanted} workers live at once"
+        observer.note(f"{text}, so arms are raced in smaller groups or without the second eager")
+
+
+def _races(
+    runner: LocalRunner, journal: Journal, trials: Sequence[Trial], request: Request, observer: Observer
+) -> None:
+    """All arms in one race where memory allows, else group after group, each beside eager."""
+    size = max(1, runner.workers_at_once - 1)
+    groups = [trials[i : i + size] for i in range(0, len(trials), size)]
+    for group in groups or [[]]:  # eager alone is raced too, for its own figures
+        _race_the_living(runner, journal, group, request, observer)
+
+
+def _race_the_living(
+    runner: LocalRunner, journal: Journal, trials: Sequence[Trial], request: Request, observer: Observer
+) -> None:
+    """Race, and race again without an arm that failed in it: its failure is its result."""
+    import msgspec
+
+    from compilot.records import TrialLine
+    from compilot.trials.runner import ArmLost
+
+    left = {trial.candidate.id: trial for trial in trials}
+    while True:
+        try:
+            return _race(runner, journal, [trial.candidate for trial in left.values()], request)
+        except ArmLost as lost:
+            failed = msgspec.structs.replace(left.pop(lost.owner), state=lost.state, reason=lost.reason)
+            journal.append(TrialLine(trial=failed, at_s=0.0))
+            observer.finished(failed, None)
+
+
 def _race(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], request: Request) -> None:
-    """Fresh processes, interleaved; also where eager is alone, for its own figures."""
+    """Fresh processes, interleaved."""
     import msgspec
 
     from compilot.records import RaceLine, WarmStartLine

@@ -33,7 +33,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         eager_call_s=eager_call_s,
         has_4d_input=any(t.dim() == 4 and t.is_floating_point() for t in tensors),
         has_conv=any(isinstance(m, torch.nn.Conv2d) for m in modules),
-        stochastic=reference.stochastic,
+        unjudgeable=_unjudgeable(reference),
         training=workload.model.training,
         floating_inputs=any(t.is_floating_point() for t in tensors),
         dynamic=bool(workload.dynamic),
@@ -65,15 +65,6 @@ def _findings(workload: Workload, reference: Reference, eager_call_s: float) -> 
                 advice="call model.eval() before tuning for inference",
             )
         )
-    if reference.stochastic:
-        found.append(
-            Finding(
-                kind="stochastic",
-                where="",
-                explanation="two eager runs on the same input differ, so no candidate can be judged correct",
-                advice="call model.eval(), or remove the random part, then tune again",
-            )
-        )
     if eager_call_s < TINY_CALL_S:
         found.append(
             Finding(
@@ -84,3 +75,14 @@ def _findings(workload: Workload, reference: Reference, eager_call_s: float) -> 
             )
         )
     return found
+
+
+def _unjudgeable(reference: Reference) -> str | None:
+    """Why eager cannot serve as the judge of others."""
+    if reference.stochastic:
+        why = "two eager runs on the same input differ, so no candidate can be judged correct"
+        return f"{why}; call model.eval(), or remove the random part, then tune again"
+    if reference.stateful:
+        why = f"the model keeps state between calls that changes its answers ({reference.stateful})"
+        return f"{why}; pass the state as an input, or reset it within forward, then tune again"
+    return None

@@ -31,7 +31,7 @@ def _version(name: str) -> str | None:
 
 def not_for_exports(diagnosis: Diagnosis) -> bool:
     """An exported model is one fixed function on the CPU: no training, no random numbers of torch's."""
-    return diagnosis.training or diagnosis.stochastic or diagnosis.cuda
+    return diagnosis.training or diagnosis.unjudgeable is not None or diagnosis.cuda
 
 
 def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[OptionValue, ...] | type]) -> str | None:

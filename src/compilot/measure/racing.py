@@ -39,6 +39,7 @@ def race(
     on_round: Callable[[int], None] = lambda done: None,
     time_is_up: Callable[[], bool] = lambda: False,
     discard: int = DISCARDED_ROUNDS,
+    fewest: int = FEWEST_ROUNDS,
 ) -> ProcessSamples:
     """Time every arm once per round, in random order, until a look says stop, the last look, or time is up."""
     order = random.Random(seed)
@@ -51,7 +52,7 @@ def race(
         rounds.append(row)
         timeouts += late
         on_round(len(rounds))
-        if (len(rounds) in looks and stop(rounds)) or (len(rounds) >= FEWEST_ROUNDS and time_is_up()):
+        if (len(rounds) in looks and stop(rounds)) or (len(rounds) >= fewest and time_is_up()):
             break
     return ProcessSamples(rounds=tuple(rounds), settle_timeouts=timeouts)
 

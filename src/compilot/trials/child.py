@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 from compilot import records
@@ -106,8 +107,15 @@ class Child:
         if self._pending is None:
             raise WorkerError("no request is under way.")
         wanted, expect = self._pending
-        reply = decode_reply(self._read_line(time.monotonic() + limit_s, limit_s))
+        line = self._read_line(time.monotonic() + limit_s, limit_s)
         self._pending = None
+        try:
+            reply = decode_reply(line)
+        except msgspec.DecodeError as problem:
+            self.kill()
+            raise Dead(
+                self.owner, State.CRASHED, f"worker's answer while {self.doing} is unreadable: {problem}"
+            ) from None
         if reply.id != wanted:
             raise WorkerError(f"worker answered request {reply.id} instead of {wanted}; see {self.log}.")
         return self._expected(reply, expect)
@@ -125,6 +133,8 @@ class Child:
                 raise Dead(self.owner, State.TIMED_OUT, f"{self.doing} took longer than {limit_s:.0f} s and was ended")
             ready, _, _ = select.select([self._in], [], [], min(left, MEMORY_LOOK_S))
             if not ready:
+                if not self.alive:  # a fork of the worker may hold the pipe open
+                    raise self._obituary()
                 self._watch_memory()
                 continue
             data = os.read(self._in, 1 << 16)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import psutil
 
 MEMORY_SHARE = 0.8  # of what is available: the rest is the user's desktop and the page cache
+SHORTEST_STEP_S = 5.0  # a step that is under way is worth this much
 FEWEST_ARMS = 2  # a paired measurement needs two live processes
 
 
@@ -28,9 +29,12 @@ class Limits(NamedTuple):
 
     def capped(self, seconds: float) -> Limits:
         """The same limits with no step of a trial longer than this."""
-        cap = max(seconds, 1.0)
+        cap = max(seconds, SHORTEST_STEP_S)
         return self._replace(
-            build_s=min(self.build_s, cap), check_s=min(self.check_s, cap), warm_s=min(self.warm_s, cap)
+            open_s=min(self.open_s, cap),
+            build_s=min(self.build_s, cap),
+            check_s=min(self.check_s, cap),
+            warm_s=min(self.warm_s, cap),
         )
 
 
@@ -45,7 +49,7 @@ def affordable_workers(rss_bytes: int, available_bytes: int) -> int:
 
 
 def worker_env(workspace: Path) -> dict[str, str]:
-    """A worker's environment: its own compile cache, no SIMD probe builds, nothing that would mix candidates."""
+    """A worker's environment: its own compile cache, nothing that would mix candidates."""
     env = dict(os.environ)
     env["TORCHINDUCTOR_CACHE_DIR"] = str(workspace / "inductor")
     env["PYTHONUNBUFFERED"] = "1"

@@ -56,6 +56,7 @@ from compilot.trials.protocol import (
 from compilot.trials.replies import raise_user_error
 
 SCREENING_PAIRS = 8  # enough to sort candidates; who wins is decided in the race
+FEWEST_SCREENING_PAIRS = 2  # of a model so slow that the trial's time is up
 TAIL_CALLS = 660  # an honest p99 needs about this many
 SCREENING_TAIL_S = 1.5
 TAIL_S = 12.0  # 660 calls of an 18 ms model
@@ -146,7 +147,7 @@ class LocalRunner:
         log = Path("logs") / f"{candidate.id}.log"
         fields: dict[str, Any] = {}
         try:
-            fields = self._try(candidate, known_code, self.limits.capped(cap_s))
+            fields = self._try(candidate, known_code, begin + cap_s)
             state, reason = State.OK, ""
         except Failure as failure:
             state, reason, fields = failure.state, failure.reason, failure.known
@@ -165,9 +166,14 @@ class LocalRunner:
             **fields,
         )
 
-    def _try(self, candidate: Candidate, known_code: dict[str, str], limits: Limits) -> dict[str, Any]:
-        child = self._live.get(candidate.id) or self._open(candidate, limits)
-        story = self._build(child, candidate, known_code, limits)
+    def _try(self, candidate: Candidate, known_code: dict[str, str], end: float) -> dict[str, Any]:
+        """Every step gets what is left until `end`, and no step more than its own limit."""
+
+        def limits() -> Limits:
+            return self.limits.capped(end - time.monotonic())
+
+        child = self._live.get(candidate.id) or self._open(candidate, limits())
+        story = self._build(child, candidate, known_code, limits())
         fields: dict[str, Any] = {
             "guard": story.built.guard,
             "artifacts": story.built.artifacts,
@@ -175,10 +181,11 @@ class LocalRunner:
             "measurement": story.measurement,
             "frozen_weights": story.built.frozen_weights,
         }
-        self._check(child, fields, limits)
-        self._steady(child, candidate, fields, limits)
+        if not candidate.is_eager:  # eager is what the others are judged by
+            self._check(child, fields, limits())
+        self._steady(child, candidate, fields, limits())
         if not candidate.is_eager:
-            fields["screening"] = self._screen(child)
+            fields["screening"] = self._screen(child, end)
         return fields
 
     def _build(
@@ -224,9 +231,17 @@ class LocalRunner:
         warmed: Warmed = reply
         return warmed
 
-    def _screen(self, child: Child) -> tuple[tuple[float, float], ...]:
+    def _screen(self, child: Child, end: float) -> tuple[tuple[float, float], ...]:
         self.observer.doing("pairing with eager")
-        samples = run_race([self._live[EAGER.id], child], looks=(SCREENING_PAIRS,), stop=lambda _: True, seed=0)
+        samples = run_race(
+            [self._live[EAGER.id], child],
+            looks=(SCREENING_PAIRS,),
+            stop=lambda _: True,
+            seed=0,
+            time_is_up=lambda: time.monotonic() > end,
+            discard=1,
+            fewest=FEWEST_SCREENING_PAIRS,
+        )
         return tuple((row[0], row[1]) for row in samples.rounds)
 
     # ------------------------------------------------------------------------------------------------------ races
@@ -287,12 +302,16 @@ class LocalRunner:
     ) -> list[Child]:
         """A new process per arm: they import side by side, but each answers its first call alone."""
         order = [EAGER, *([EAGER] if with_aa else []), *candidates]
-        arms = [self._spawn(c, f"{c.id}-confirm", keep=False) for c in order]
-        self._spares += arms
+        arms: list[Child] = []
+        for candidate in order:
+            arms.append(self._spawn(candidate, f"{candidate.id}-confirm", keep=False))
+            self._spares.append(arms[-1])  # at once: whatever happens next, close() must know it
         for arm, candidate in zip(arms, order, strict=True):
             arm.send(Open, Opened, doing="opening", **self._open_fields(candidate))
         for arm in arms:
-            _answered(arm.receive(limit_s=self.limits.open_s))
+            reply = arm.receive(limit_s=self.limits.open_s)
+            if isinstance(reply, Failed):
+                raise Failure(arm.owner, reply.state, reply.reason)
         for arm, candidate in zip(arms, order, strict=True):
             story = self._build(arm, candidate, {}, self.limits, reuse=True)
             warmed = self._warm_up(arm, candidate.id, self.limits)

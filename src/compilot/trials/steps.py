@@ -7,12 +7,15 @@ guards and marshalling included. Eager itself is timed as the user's bare model.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import torch
 
@@ -24,7 +27,7 @@ from compilot.errors import WorkerError
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
-from compilot.records import ArtifactFile, Candidate, Fingerprint, ModelFingerprint, State
+from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, ModelFingerprint, State
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.runtime.process import apply_settings
@@ -190,7 +193,7 @@ class Steps:
         check = correctness.check(
             self.fn, self.workload, cases(self.workload), Path(request.references), request.reference
         )
-        return Verified(id=request.id, check=check)
+        return Verified(id=request.id, check=_writable(check))
 
     def warm(self, request: Warm) -> Warmed:
         """Call until steady, then calibrate the batch."""
@@ -220,6 +223,21 @@ class Steps:
         samples = sampling.time_calls(self.unit.call, request.calls, request.for_s)
         per_call = tuple(s / self.unit.calls for s in samples)
         return CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=audit.peak_rss_bytes())
+
+
+def _writable(check: Check) -> Check:
+    """JSON has no infinity: the largest number stands for it."""
+    worst = tuple(
+        msgspec.structs.replace(
+            one, **{name: _finite(getattr(one, name)) for name in ("rmse", "eager_rmse", "limit", "max_abs")}
+        )
+        for one in check.worst
+    )
+    return msgspec.structs.replace(check, worst=worst)
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else sys.float_info.max
 
 
 def _wait_for_compile_workers() -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from compilot.artifacts.planfile import save_plan
-from compilot.records import Candidate, Diagnosis, Measurement, Race, State, Trial
+from compilot.records import Candidate, Diagnosis, DynamicDim, Measurement, Race, State, Trial
 from compilot.trials import runner as runners
 
 
@@ -22,9 +22,16 @@ class FakeRunner:
 
     small: Any = None
     broken: tuple[str, ...] = ()  # labels whose trial crashes
-    raced: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # labels that pass their trial and die in a race
+    room: int = 99  # workers that fit in memory
+    raced: tuple[str, ...] = ()  # the last race
+    races: list[tuple[str, ...]]
+    shipment: Any = None
+    workers_at_once = 99
 
     def __init__(self, shipment: Any, run_dir: Path, **_: Any) -> None:
+        FakeRunner.shipment = shipment
+        FakeRunner.races = []
         self.known = {t.candidate.id: t for t in self.small.trials}
 
     def open_eager(self) -> tuple[Any, Any]:
@@ -40,12 +47,21 @@ class FakeRunner:
             return Trial(candidate=candidate, state=State.CRASHED, reason="SIGSEGV while building")
         return self.known[candidate.id]  # type: ignore[no-any-return]
 
+    def learn_capacity(self, rss_bytes: int) -> int:
+        assert rss_bytes > 0
+        self.workers_at_once = self.room
+        return self.room
+
     def keep_only(self, ids: Sequence[str]) -> None: ...
 
     def confirm(
         self, arms: Sequence[Candidate], *, pairs: int, enough: Callable[[Race], bool]
     ) -> tuple[Race, dict[str, list[Measurement]]]:
         FakeRunner.raced = tuple(arm.label for arm in arms)
+        FakeRunner.races.append(self.raced)
+        for arm in arms:
+            if arm.label in self.lost:
+                raise runners.ArmLost(arm.id, State.CRASHED, "in a race: SIGBUS while timing")
         return self.small.confirm, {arm.id: [self.known[arm.id].measurement] for arm in arms}
 
     def close(self) -> None: ...
@@ -85,6 +101,75 @@ def test_an_arm_that_crashes_is_told_and_not_raced(fake_runner: Any, compilot: A
     assert result.exit_code == 0
     assert fake_runner.raced == ("inductor freezing",)
     assert "inductor: crashed: SIGSEGV while building" in " ".join(result.stdout.split())
+
+
+def test_an_arm_that_dies_in_the_race_is_told_and_the_race_goes_on_without_it(
+    fake_runner: Any, compilot: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(fake_runner, "lost", ("inductor",))
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
+    assert result.exit_code == 0, result.stderr
+    assert fake_runner.races == [("inductor", "inductor freezing"), ("inductor freezing",)]
+    text = " ".join(result.stdout.split())
+    assert "inductor: crashed: in a race: SIGBUS while timing" in text
+    assert "inductor freezing (plan.json): 1.99x faster than eager" in text
+    with Path("b/trials.csv").open(newline="") as file:
+        assert [row["state"] for row in csv.DictReader(file)] == ["ok", "crashed", "ok"]
+
+
+def test_with_every_arm_lost_the_table_still_has_eager(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(fake_runner, "lost", ("inductor", "inductor freezing"))
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--json")
+    assert result.exit_code == 0, result.stderr
+    assert fake_runner.races[-1] == ()
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["candidate"], row["state"]) for row in rows] == [
+        ("eager", "ok"),
+        ("inductor", "crashed"),
+        ("inductor freezing", "crashed"),
+    ]
+
+
+def with_workload(plan: Any, path: str, **fields: Any) -> None:
+    """Save the plan as if it had been tuned for another workload."""
+    workload = msgspec.structs.replace(plan.workload, **fields)
+    save_plan(msgspec.structs.replace(plan, workload=workload), Path(path))
+
+
+def test_plans_are_measured_with_the_dimensions_they_declare(fake_runner: Any, compilot: Any, small_run: Any) -> None:
+    short, long = (DynamicDim(input="x", dim=0, min=low, max=high) for low, high in ((2, 8), (4, 64)))
+    other = DynamicDim(input="y", dim=1, min=1, max=3)
+    with_workload(small_run.plan, "short.json", dynamic=(short, other))
+    with_workload(small_run.plan, "long.json", dynamic=(long,))
+    plans = ("--plan", "short.json", "--plan", "long.json")
+    assert compilot("bench", "net.py:net", *plans).exit_code == 0
+    assert fake_runner.shipment.extra_dynamic == (DynamicDim(input="x", dim=0, min=2, max=64), other)
+    assert fake_runner.shipment.seed is None
+
+    compilot("bench", "net.py:net", *plans, "--dynamic", "x:0=1..4", "--seed", "7")
+    assert fake_runner.shipment.extra_dynamic == (DynamicDim(input="x", dim=0, min=1, max=4), other)
+    assert fake_runner.shipment.seed == 7
+
+
+def test_a_plan_tuned_for_other_inputs_says_so(fake_runner: Any, compilot: Any, small_run: Any) -> None:
+    with_workload(small_run.plan, "other.json", dynamic=(DynamicDim(input="x", dim=0, min=2, max=8),), seed=5)
+    result = compilot("bench", "net.py:net", "--plan", "other.json")
+    assert "tuned with dynamic dimensions x:0=2..8, measured here with none" in result.stderr
+    assert "tuned with seed 5, measured here with seed 0" in result.stderr
+
+
+def test_a_dynamic_option_that_cannot_be_read_is_one_sentence(fake_runner: Any, compilot: Any) -> None:
+    result = compilot("bench", "net.py:net", "--dynamic", "x")
+    assert result.exit_code == 2
+    assert "cannot read --dynamic 'x'" in result.stderr
+
+
+def test_arms_that_do_not_fit_in_memory_are_raced_in_groups(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(fake_runner, "room", 2)
+    result = compilot("bench", "net.py:net", "--plan", "plan.json")
+    assert result.exit_code == 0, result.stderr
+    assert fake_runner.races == [("inductor",), ("inductor freezing",)]
+    assert "at most 2 of 4 workers live at once" in " ".join(result.stderr.split())
 
 
 def test_a_plan_made_elsewhere_is_measured_and_its_differences_told(
