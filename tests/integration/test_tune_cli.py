@@ -51,7 +51,7 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     assert len(measured["sentences"]) == len(measured["rows"]) - 1
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
 def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path, sent: signal.Signals) -> None:
     journal = tmp_path / "run" / "journal.jsonl"
     command = [*COMPILOT, "tune", TINY, "--budget", "5m", "--out", "run"]

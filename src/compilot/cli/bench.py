@@ -69,19 +69,16 @@ def bench(
 
 def dimensions(plans: Sequence[Plan], spellings: Sequence[str]) -> tuple[DynamicDim, ...]:
     """What the plans declare, the widest range where several speak of one dimension; an option overrides them."""
+    import msgspec
+
     from compilot.workload.dynamic import merge, parse_dynamic
 
     widest: dict[tuple[str, int], DynamicDim] = {}
     for dim in (dim for plan in plans for dim in plan.workload.dynamic):
         place = (dim.input, dim.dim)
-        widest[place] = _hull(widest.get(place, dim), dim)
+        known = widest.get(place, dim)
+        widest[place] = msgspec.structs.replace(dim, min=min(known.min, dim.min), max=max(known.max, dim.max))
     return merge(tuple(widest.values()), [parse_dynamic(text) for text in spellings])
-
-
-def _hull(one: DynamicDim, other: DynamicDim) -> DynamicDim:
-    import msgspec
-
-    return msgspec.structs.replace(one, min=min(one.min, other.min), max=max(one.max, other.max))
 
 
 def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, str]:
