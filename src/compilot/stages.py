@@ -112,7 +112,7 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
     tried = len(run.trials)
     while True:
         reserve = reserve_s(run)
-        if not run.budget.may_try(expected_trial_s(run), reserve) and tried > 1:
+        if not run.budget.may_try(expected_trial_s(run), reserve) and worth_stopping(run):
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
             return
         jobs = search.ask(run.runner.free_slots())
@@ -122,6 +122,11 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
             tried += 1
             run.observer.trying(candidate, tried, run.budget.remaining_s)
             search.tell(one_trial(run, candidate, diagnosis, run.budget.trial_cap_s(reserve)))
+
+
+def worth_stopping(run: Run) -> bool:
+    """Stop for the confirmation's sake only when there is something to confirm, or no time at all."""
+    return run.budget.remaining_s <= 0 or bool(choose_finalists(list(run.trials.values()), limit=1))
 
 
 def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float) -> Trial:

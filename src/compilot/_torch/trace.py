@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _LOGGER = "torch.__trace"
+# What may differ between equal programs: ids, paths, and checks of inputs, which some modes leave out; ours come first.
 _VOLATILE = re.compile(
-    r"# AOT ID:.*|(?:/[\w.+-]+)+/\w+\.(?:py|cpp|h|so)\b"
-)  # ids and paths differ between equal programs
+    r"# AOT ID:.*|(?:/[\w.+-]+)+/\w+\.(?:py|cpp|h|so)\b|^\s*assert_size_stride\(.*'input'\)\n", re.MULTILINE
+)
 
 
 class _Tap(logging.Handler):

@@ -122,16 +122,20 @@ class Dispatcher:
     def _serve_first(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
         """Answer the first call of a variant or shape: one thread prepares it, the others wait."""
         with self._lock:
-            if key not in self._variants or shapes not in self._variants[key].shapes:
-                if self._watch is not None and self._watch.changed():
-                    self.weights_changed()  # old and new weights must not be mixed in one plan
-                reason = self._closed or self._broken.get((key, shapes))
-                if reason is None and self._builds() >= MAX_BUILDS:
-                    reason = f"more than {MAX_BUILDS} programs would be needed for the planned call"
-                if reason is not None:
-                    return self._eager(reason, call)
+            if key in self._variants and shapes in self._variants[key].shapes:
+                reason = None
+            elif (reason := self._why_not_prepare(key, shapes)) is None:
                 return self._prepare_or_recover(key, shapes, tensors, call)
-        return self._serve(call)
+        return self._serve(call) if reason is None else self._eager(reason, call)
+
+    def _why_not_prepare(self, key: Key, shapes: Shapes) -> str | None:
+        """Why the engine must not build anything for this call; None: it may."""
+        if self._watch is not None and self._watch.changed():
+            self.weights_changed()  # old and new weights must not be mixed in one plan
+        reason = self._closed or self._broken.get((key, shapes))
+        if reason is None and self._builds() >= MAX_BUILDS:
+            return f"more than {MAX_BUILDS} programs would be needed for the planned call"
+        return reason
 
     def _prepare_or_recover(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
         try:
