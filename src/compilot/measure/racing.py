@@ -1,8 +1,8 @@
 """Racing: interleaved, paired rounds over live arms.
 
-In: arms that can time one batch. Out: samples, one row per round. Covered: MEASURING rules 1 (only one arm runs, the
-previous one is idle first), 3 (random permutation per round, two rounds discarded) and 7 (looks at 20/40/80/160/320
-rounds only). Not covered: how an arm runs (trials/), what the samples mean (stats, verdict/).
+In: arms that can time one batch. Out: samples, one row per round. Covered: only one arm runs at a time and the previous
+one is idle first; random order within each round, the first rounds discarded; looks at fixed numbers of rounds only
+(docs/measuring.md). Not covered: how an arm runs (trials/), what the samples mean (stats, verdict/).
 """
 
 from __future__ import annotations

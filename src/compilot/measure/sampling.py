@@ -1,7 +1,7 @@
 """Timing inside one process.
 
-In: a unit of work. Out: batch and call samples, a warm-up story, a calibrated batch size. Covered: MEASURING rules 2
-and 4 (unit of measurement, steady warm-up). Not covered: pairing and order (racing.py), which is the parent's
+In: a unit of work. Out: batch and call samples, a warm-up story, a calibrated batch size. Covered: batches of at least
+20 ms, warm-up until steady (docs/measuring.md). Not covered: pairing and order (racing.py), which is the parent's
 business, because an arm must not know when it is being compared.
 """
 
