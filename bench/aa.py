@@ -1,10 +1,12 @@
 """Is the method honest? Eager against itself, many times; then against itself made slower by a known amount.
 
-    python bench/aa.py [--comparisons 40] [--slowdowns 20] [--pairs 40] [--processes 3]
+    python bench/aa.py [--comparisons 40] [--slowdowns 20] [--pairs 40] [--slow-pairs 80] [--processes 3]
 
 Every comparison is made as a plan's confirmation is: three sets of live processes, an A/A arm in each round, the same
 bootstrap and margin. The slow-down is not a timer's but real work: a model of 100 equal layers against one with more of
-them, so 4 more layers are 4 % more work. Nothing else should run meanwhile.
+them, so 4 more layers are 4 % more work. It is twice the margin that the A/A comparisons had; the slow-down races have
+more pairs, because a race whose interval is as wide as its margin cannot show twice that margin. Nothing else should
+run meanwhile.
 """
 
 from __future__ import annotations
@@ -33,16 +35,17 @@ ARMS = 3  # eager, its A/A twin, and the arm that is judged
 def main() -> None:
     options = parse()
     with tempfile.TemporaryDirectory() as folder:
-        print(f"A/A: {options.comparisons} comparisons of {options.processes} processes x {options.pairs} pairs")
         same = arms(Path(folder) / "same", "layers_100", ARMS * options.processes)
-        results = [compare_once(same, options, number) for number in range(options.comparisons)]
-        report_same(results)
-        margin = statistics.median(r.margin for r in results)
-        extra = max(2, round(2 * margin * 100))
-        print(f"slow-down: {extra} % more work (twice the median margin of {margin:.1%})")
+        print(f"A/A: {options.comparisons} comparisons of {options.processes} processes x {options.pairs} pairs")
+        results = [compare_once(same, options.pairs, number) for number in range(options.comparisons)]
+        if results:
+            report_same(results)
+        extra = options.extra or max(2, round(200 * statistics.median(r.margin for r in results)))
+        print(f"slow-down: {extra} % more work, {options.slow_pairs} pairs")
         slow = arms(Path(folder) / "slow", f"layers_{100 + extra}", options.processes)
-        slowed = [compare_once(same, options, number, slow) for number in range(options.slowdowns)]
-        report_slow(slowed, extra)
+        slowed = [compare_once(same, options.slow_pairs, number, slow) for number in range(options.slowdowns)]
+        if slowed:
+            report_slow(slowed, extra)
         for child in [*same, *slow]:
             child.quit()
     if options.json:
@@ -55,16 +58,16 @@ def arms(folder: Path, factory: str, count: int) -> list[Child]:
     return [runner.extra_eager(f"{factory}-{n}") for n in range(count)]
 
 
-def compare_once(same: list[Child], options: argparse.Namespace, number: int, slow: list[Child] | None = None):
+def compare_once(same: list[Child], pairs: int, number: int, slow: list[Child] | None = None):
     """One comparison as the confirmation makes it; which process plays which part is drawn anew each time."""
     draw = random.Random(number)
     pool = draw.sample(same, len(same))
     sets = []
-    for process in range(options.processes):
+    for process in range(len(same) // ARMS):
         three = pool[process * ARMS : (process + 1) * ARMS]
         if slow is not None:
             three = [*three[:2], slow[process]]
-        sets.append(race(three, looks=(options.pairs,), stop=lambda _: True, seed=number * 10 + process))
+        sets.append(race(three, looks=(pairs,), stop=lambda _: True, seed=number * 10 + process))
     result = judged(sets)
     interval = f"{result.low:.3f}-{result.high:.3f}"
     print(
@@ -102,6 +105,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--slowdowns", type=int, default=20)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--slow-pairs", type=int, default=80, help="pairs of the slow-down races")
+    parser.add_argument("--extra", type=int, help="per cent of more work; default: twice the median A/A margin")
     parser.add_argument("--json")
     return parser.parse_args()
 
