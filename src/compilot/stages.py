@@ -45,7 +45,8 @@ from compilot.verdict.decide import choose_finalists, decide
 RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
 CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
 MOST_CONFIRM_PROCESSES = 5
-OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over
+OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over,
+OVERRUN_S = 30.0  # and at the least this much: one more set of processes
 TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
@@ -301,7 +302,7 @@ def race_is_settled(race: Race) -> bool:
 def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
     """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
     done = len(race.processes)
-    if done and run.budget.remaining_s < -OVERRUN_SHARE * run.budget.seconds:
+    if done and -run.budget.remaining_s > max(OVERRUN_S, OVERRUN_SHARE * run.budget.seconds):
         return True  # not confirmed: a model too slow for this budget keeps eager
     if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
         return done >= MOST_CONFIRM_PROCESSES
