@@ -96,8 +96,8 @@ def collect_offers(engines: Sequence[str], diagnosis: Diagnosis) -> dict[str, li
         if engines and not usable.ok:
             raise InputError(f"engine '{name}' is not usable here: {usable.why}. {usable.install}".strip())
         if usable.ok:
-            offers[name] = [backend_candidate(name, diagnosis)] if name.startswith(registry.DYNAMO) else []
-            offers[name] += [] if offers[name] else list(half.offer(diagnosis))
+            backend = name.startswith(registry.DYNAMO)
+            offers[name] = [backend_candidate(name, diagnosis)] if backend else list(half.offer(diagnosis))
     return offers
 
 

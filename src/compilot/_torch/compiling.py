@@ -8,11 +8,15 @@ Not covered: guards of our own (runtime/), what the settings mean (engines/induc
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def compile_module(
@@ -96,6 +100,21 @@ def inductor_config(changes: Mapping[str, Any]) -> Iterator[None]:
 
     with config.patch(dict(changes)):
         yield
+
+
+@contextlib.contextmanager
+def cache_directory(folder: Path | None) -> Iterator[None]:
+    """Inductor's cache in this folder meanwhile; the environment is put back whatever happens. None: left as it is."""
+    before = os.environ.get(CACHE_VARIABLE)
+    if folder is not None:
+        os.environ[CACHE_VARIABLE] = os.fspath(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(CACHE_VARIABLE, None)
+        else:
+            os.environ[CACHE_VARIABLE] = before
 
 
 def trusts_vector_isa() -> bool:

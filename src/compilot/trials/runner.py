@@ -105,7 +105,6 @@ class LocalRunner:
         self.opened_in_s = 5.0  # start of a process, imports and the model; learned from the first one
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
-        self._warm: dict[str, Warmed] = {}
 
     # ------------------------------------------------------------------------------------------------ eager first
 
@@ -219,15 +218,14 @@ class LocalRunner:
 
     def _steady(self, child: Child, candidate: Candidate, fields: dict[str, Any], limits: Limits) -> None:
         self.observer.doing("warming up and timing single calls")
-        warmed = self._warm_up(child, candidate.id, limits)
+        warmed = self._warm_up(child, limits)
         tail = child.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=SCREENING_TAIL_S)
         fields["measurement"] = _steady_measurement(child.owner, fields["measurement"], warmed, tail)
 
-    def _warm_up(self, child: Child, key: str, limits: Limits) -> Warmed:
+    def _warm_up(self, child: Child, limits: Limits) -> Warmed:
         reply = child.ask(Warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up", for_s=limits.warm_s)
         if isinstance(reply, Failed):
             raise Failure(child.owner, reply.state, reply.reason)
-        self._warm[key] = reply
         warmed: Warmed = reply
         return warmed
 
@@ -314,7 +312,7 @@ class LocalRunner:
                 raise Failure(arm.owner, reply.state, reply.reason)
         for arm, candidate in zip(arms, order, strict=True):
             story = self._build(arm, candidate, {}, self.limits, reuse=True)
-            warmed = self._warm_up(arm, candidate.id, self.limits)
+            warmed = self._warm_up(arm, self.limits)
             if arm is arms[1] and with_aa:
                 continue
             for_s = tail_s if candidate.id not in warm else 0.0
@@ -370,7 +368,7 @@ class LocalRunner:
         """A worker again for a candidate whose first one was let go: built from its own files."""
         child = self._open(candidate, self.limits)
         self._build(child, candidate, {}, self.limits, reuse=True)
-        self._warm_up(child, candidate.id, self.limits)
+        self._warm_up(child, self.limits)
         return child
 
     def _spare(self) -> Child:
@@ -383,7 +381,7 @@ class LocalRunner:
         self._spares.append(child)
         _answered(child.ask(Open, Opened, limit_s=self.limits.open_s, doing="opening", **self._open_fields(EAGER)))
         self._build(child, EAGER, {}, self.limits)
-        self._warm_up(child, EAGER.id, self.limits)
+        self._warm_up(child, self.limits)
         return child
 
     def _open_fields(self, candidate: Candidate) -> dict[str, Any]:

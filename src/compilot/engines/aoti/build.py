@@ -10,7 +10,6 @@ Not covered: GPUs, packages with more than one model.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from importlib import metadata
@@ -31,7 +30,6 @@ from compilot.engines.whereabouts import cause
 from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
 
 OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {"freezing": bool, "max_autotune": bool}
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def available() -> Availability:
@@ -98,13 +96,8 @@ def _configs(settings: Settings) -> dict[str, Any]:
 @contextlib.contextmanager
 def _leftovers_removed(workspace: Path) -> Iterator[None]:
     """Generated code and object files in a folder of their own, gone afterwards: only the package is the artifact."""
-    before = os.environ.get(CACHE_VARIABLE)
-    with tempfile.TemporaryDirectory(dir=workspace, prefix="aoti-", ignore_cleanup_errors=True) as folder:
-        os.environ[CACHE_VARIABLE] = folder
-        try:
-            yield
-        finally:
-            if before is None:
-                os.environ.pop(CACHE_VARIABLE, None)
-            else:
-                os.environ[CACHE_VARIABLE] = before
+    with (
+        tempfile.TemporaryDirectory(dir=workspace, prefix="aoti-", ignore_cleanup_errors=True) as folder,
+        compiling.cache_directory(Path(folder)),
+    ):
+        yield

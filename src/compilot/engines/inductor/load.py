@@ -8,10 +8,9 @@ covered: compiles that dynamo starts by itself because the model's own attribute
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from compilot.records import DimRange, Guard, MemoryFormat, Settings, Shapes
 from compilot.runtime.clone import channels_last_clone
 from compilot.runtime.guards import ANY_SIZE
 
-CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -158,16 +156,6 @@ def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard
     return call
 
 
-@contextlib.contextmanager
-def _cache_in(artifacts: Path | None) -> Iterator[None]:
-    """Inductor's cache directory beside the plan; the environment is put back whatever happens."""
-    before = os.environ.get(CACHE_VARIABLE)
-    if artifacts is not None:
-        os.environ[CACHE_VARIABLE] = os.fspath((artifacts / "inductor").absolute())
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(CACHE_VARIABLE, None)
-        else:
-            os.environ[CACHE_VARIABLE] = before
+def _cache_in(artifacts: Path | None) -> AbstractContextManager[None]:
+    """Inductor's cache directory beside the plan."""
+    return compiling.cache_directory(None if artifacts is None else (artifacts / "inductor").absolute())
