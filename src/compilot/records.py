@@ -117,6 +117,10 @@ class Finding(Record, frozen=True, kw_only=True):
     explanation: str
     advice: str
     cost_s: float | None = None  # per call, where it can be told
+    category: str = ""  # finer than the kind: "scalar-read", "shape", ...
+    snippet: str = ""  # the line of source it is about
+    gb_id: str = ""  # torch's number of a graph break, "GB0124"
+    count: int = 1  # per call for a graph break, over the whole drive for a recompile
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):

@@ -1,0 +1,176 @@
+"""What the doctor writes down: one `DoctorReport` per examination.
+
+In: nothing. Out: frozen records; the same JSON travels from the child, lies in `report.json` and feeds the terminal,
+the HTML page, `--fail-on` and `--fix-check`. Covered: the shape of the data. Not covered: how any of it is found
+(`breaks`, `recompiles`: graphs; `stages`, `bound`, `roofline`, `pipeline`: time).
+"""
+
+from __future__ import annotations
+
+import enum
+
+from compilot.records import Finding, Fingerprint, Record
+
+REPORT_SCHEMA = 1  # raised when an old reader could misread a new report
+
+
+class Category(enum.StrEnum):
+    """What kind of code breaks a graph or makes it compile again."""
+
+    # graph breaks
+    DATA_DEPENDENT_BRANCH = "data-dependent-branch"
+    SCALAR_READ = "scalar-read"  # .item(), int(tensor), .tolist()
+    DYNAMIC_OUTPUT_SHAPE = "dynamic-output-shape"  # nonzero, unique, masked_select
+    PRINT = "print"
+    LOGGING = "logging"
+    UNSUPPORTED_BUILTIN = "unsupported-builtin"
+    THIRD_PARTY_CALL = "third-party-call"
+    NUMPY = "numpy"
+    GENERATOR = "generator"
+    CONTEXT_MANAGER = "context-manager"
+    SIDE_EFFECT = "side-effect"
+    AUTOGRAD = "autograd"
+    HOOK = "hook"
+    EXCEPTION = "exception"
+    EXPLICIT = "explicit"  # torch.compiler.disable, graph_break()
+    UNSUPPORTED_OPERATOR = "unsupported-operator"
+    UNSUPPORTED_PYTHON = "unsupported-python"
+    # recompiles
+    SHAPE = "shape"
+    DTYPE = "dtype"
+    STRIDE = "stride"
+    DEVICE = "device"
+    REQUIRES_GRAD = "requires-grad"
+    ATTRIBUTE = "attribute"
+    GLOBAL_VALUE = "global-value"
+    CLOSURE_VALUE = "closure-value"
+    ARGUMENT_VALUE = "argument-value"
+    ARGUMENT_KIND = "argument-kind"  # None or not, another type
+    CONTAINER_LENGTH = "container-length"
+    OBJECT_IDENTITY = "object-identity"
+    GRAD_MODE = "grad-mode"
+    THREADS = "threads"
+    GLOBAL_STATE = "global-state"  # autocast, default dtype, determinism flags
+    RECOMPILE_LIMIT = "recompile-limit"
+    OTHER = "other"
+
+
+class CodeFrame(Record, frozen=True, kw_only=True):
+    """One place in source code."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""  # the line itself, without indentation
+    library: bool = False  # torch, site-packages or the standard library: not the user's to edit
+
+
+class GraphBreak(Record, frozen=True, kw_only=True):
+    """One place where the compiler had to stop a graph and hand back to Python."""
+
+    where: CodeFrame  # the innermost frame of the user's own code
+    category: Category
+    cause: str  # plain words
+    fix: str  # for this code
+    inside: CodeFrame | None = None  # the frame in a library where it really happens
+    gb_id: str = ""  # torch's own number, "GB0124"
+    gb_type: str = ""  # torch's own title
+    link: str = ""  # torch's page about it
+    module: str = ""  # path of the submodule that was running, "" for the root
+    per_call: int = 1  # how often it happens in one call of the model
+    outside_s: float | None = None  # time per call spent outside graphs because of it
+    fusion_s: float | None = None  # time per call of reading and writing what a whole graph would keep in registers
+    skips_frame: bool = False  # not only cut in two: the whole function runs eagerly
+
+
+class Recompile(Record, frozen=True, kw_only=True):
+    """One compile that an earlier compile should have served."""
+
+    where: CodeFrame  # the function that was compiled again
+    category: Category
+    what: str  # the thing that changed: "size of x at dimension 1", "self.step", "the grad mode"
+    old: str
+    new: str
+    cause: str  # plain words
+    fix: str
+    guard: str = ""  # torch's own words
+    call: str = ""  # which call of the drive it was: "example 2", "smallest"
+    count: int = 1  # how often this same thing changed during the drive
+    compile_s: float | None = None  # tracing time alone; the compiler behind it costs more
+    limit_hit: bool = False  # later calls of this function silently run eagerly
+
+
+class Graph(Record, frozen=True, kw_only=True):
+    """One captured graph of the first call."""
+
+    index: int
+    where: CodeFrame  # the frame it came from
+    ops: int
+    modules: tuple[str, ...] = ()  # paths of the submodules whose work is in it
+
+
+class ModuleNode(Record, frozen=True, kw_only=True):
+    """One submodule, with what the compiler made of it."""
+
+    path: str  # "" for the root
+    class_name: str
+    graphs: tuple[int, ...] = ()  # indexes of graphs with work of this module's own
+    breaks: tuple[int, ...] = ()  # indexes into `breaks`
+
+
+class StageTime(Record, frozen=True, kw_only=True):
+    """Compile time of one stage, or of one submodule within it."""
+
+    name: str
+    wall_s: float
+    submodule: str = ""  # "" for the whole model
+
+
+class Bound(Record, frozen=True, kw_only=True):
+    """What limits an eager call; the shares add up to one."""
+
+    limited_by: str  # "overhead", "memory", "compute"
+    because: str
+    overhead_share: float = 0.0
+    memory_share: float = 0.0
+    compute_share: float = 0.0
+
+
+class Roofline(Record, frozen=True, kw_only=True):
+    """This machine's measured roof and how far below it the model runs."""
+
+    peak_flops_per_s: float
+    bandwidth_bytes_per_s: float
+    achieved_flops_per_s: float | None = None
+    achieved_bytes_per_s: float | None = None
+
+
+class InputPipeline(Record, frozen=True, kw_only=True):
+    """How long a step waits for its data."""
+
+    load_s: float  # per step
+    step_s: float  # per step, data included
+    because: str = ""
+
+
+class DoctorReport(Record, frozen=True, kw_only=True):
+    """One examination of one model: what is wrong, where, what it costs, how to mend it."""
+
+    schema: int
+    compilot: str  # version that wrote it
+    created: str  # ISO 8601, UTC
+    label: str
+    target: str = ""
+    fingerprint: Fingerprint | None = None
+    eager_call_s: float | None = None
+    calls: tuple[str, ...] = ()  # what the model was driven with, in order
+    findings: tuple[Finding, ...] = ()  # ranked, the most costly first
+    graphs: tuple[Graph, ...] = ()
+    breaks: tuple[GraphBreak, ...] = ()
+    recompiles: tuple[Recompile, ...] = ()
+    modules: tuple[ModuleNode, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+    bound: Bound | None = None
+    roofline: Roofline | None = None
+    input_pipeline: InputPipeline | None = None
+    notes: tuple[str, ...] = ()
