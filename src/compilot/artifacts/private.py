@@ -1,0 +1,159 @@
+"""Folders that nobody else can write to. What lies in one may be loaded later without asking who put it there.
+
+In: a path, or the environment. Out: a folder that belongs to this user and that others can neither write to nor swap;
+otherwise an UnsafeDirectory with its reason. For compilot's own cache there is always an answer: where the usual place
+cannot be used, a fresh private folder that lives as long as this process, and why.
+Covered: links, other owners, loose modes (of the folders above it too), read-only disks, no HOME.
+Not covered: root, who can do everything; access-control lists.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import enum
+import functools
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+from compilot.errors import CompilotError, EnvironmentProblem
+
+CACHE_VARIABLE = "COMPILOT_CACHE"
+ROOT = 0
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+logger = logging.getLogger("compilot")
+
+
+class Unfit(enum.StrEnum):
+    """Why a folder is not private."""
+
+    LINK = "link"
+    NOT_A_FOLDER = "not-a-folder"
+    OTHER_OWNER = "other-owner"
+    LOOSE_MODE = "loose-mode"
+    SWAPPABLE = "swappable"
+    UNWRITABLE = "unwritable"
+
+
+class UnsafeDirectory(EnvironmentProblem):
+    """A folder that is not this user's alone."""
+
+    def __init__(self, path: Path, reason: Unfit, why: str) -> None:
+        super().__init__(f"{path} cannot be used as a private folder: {why}.")
+        self.path = path
+        self.reason = reason
+        self.why = why
+
+
+class CacheHome(NamedTuple):
+    """Where compilot's own cache lies."""
+
+    path: Path
+    why_temporary: str = ""  # why the usual place is not used; "": it is
+
+
+def private_directory(path: Path) -> Path:
+    """The folder, made with mode 0700 where it is missing; raises UnsafeDirectory if it is not this user's alone."""
+    path = path.absolute()
+    try:
+        _make(path)
+        _check(path)
+        _check_above(path, path.parent.resolve())
+    except OSError as problem:
+        _refuse(path, Unfit.UNWRITABLE, f"{problem.strerror or problem}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        _refuse(path, Unfit.UNWRITABLE, "it cannot be written to")
+    return path
+
+
+def cache_home() -> Path:
+    """Compilot's own cache folder; says once, in the log, when it had to be a temporary one."""
+    return find_cache_home().path
+
+
+def find_cache_home() -> CacheHome:
+    """The cache folder by $COMPILOT_CACHE, $XDG_CACHE_HOME or HOME, else a temporary one of this process, and why."""
+    names = (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME")
+    return _find(tuple(os.environ.get(name, "") for name in names), os.getuid())
+
+
+def user_folder(variable: str, xdg_variable: str, usual: str) -> Path:
+    """Compilot's folder of one kind: $variable, else $xdg_variable/compilot, else ~/usual/compilot."""
+    own, shared = os.environ.get(variable, ""), os.environ.get(xdg_variable, "")
+    if own:
+        return Path(own).absolute()
+    if os.path.isabs(shared):  # the XDG rule: a relative one is to be ignored
+        return Path(shared) / "compilot"
+    home = os.path.expanduser("~") if os.environ.get("HOME") != "" else "~"
+    if not os.path.isabs(home):
+        raise EnvironmentProblem(f"there is no HOME; set {variable} to a folder of your own.")
+    return Path(home) / usual / "compilot"
+
+
+@functools.cache
+def _find(environment: tuple[str, ...], user: int) -> CacheHome:
+    """Looked up once for each environment: a temporary folder is to be made once."""
+    try:
+        return CacheHome(private_directory(user_folder(CACHE_VARIABLE, "XDG_CACHE_HOME", ".cache")))
+    except CompilotError as problem:
+        home = CacheHome(_temporary(), str(problem))
+    logger.warning("using %s as cache until this process ends, because %s", home.path, home.why_temporary)
+    return home
+
+
+def _temporary() -> Path:
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="compilot-"))  # mode 0700
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"there is no folder to write to ({problem.strerror or problem}); set {CACHE_VARIABLE} or TMPDIR."
+        ) from problem
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child leaves it to the parent
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make(path: Path) -> None:
+    """mkdir -p, but each folder that is made is private; mkdir's own mode does not hold for the parents."""
+    if path.is_symlink() or path.exists():
+        return
+    _make(path.parent)
+    with contextlib.suppress(FileExistsError):  # another process was faster; the checks see what it made
+        path.mkdir(mode=0o700)
+
+
+def _check(path: Path) -> None:
+    found = path.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        _refuse(path, Unfit.LINK, "it is a link")
+    if not stat.S_ISDIR(found.st_mode):
+        _refuse(path, Unfit.NOT_A_FOLDER, "it is not a folder")
+    if found.st_uid != os.getuid():
+        _refuse(path, Unfit.OTHER_OWNER, f"it belongs to user {found.st_uid}, this is user {os.getuid()}")
+    if found.st_mode & _OTHERS_WRITE:
+        mode = stat.S_IMODE(found.st_mode)
+        _refuse(path, Unfit.LOOSE_MODE, f"others may write to it (mode {mode:04o}); chmod 700 it")
+
+
+def _check_above(path: Path, folder: Path) -> None:
+    """Whoever may rename entries in a folder above can put another folder in this one's place."""
+    for above in (folder, *folder.parents):
+        found = above.stat()
+        if found.st_uid not in (ROOT, os.getuid()):
+            _refuse(path, Unfit.SWAPPABLE, f"{above}, above it, belongs to user {found.st_uid}")
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            _refuse(path, Unfit.SWAPPABLE, f"everybody may write to {above}, above it")
+
+
+def _refuse(path: Path, reason: Unfit, why: str) -> NoReturn:
+    raise UnsafeDirectory(path, reason, why)

@@ -1,0 +1,136 @@
+"""The cache folder is this user's alone, or it is not used (FAULTS 5, 13)."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from compilot.artifacts.private import Unfit, UnsafeDirectory, find_cache_home, private_directory
+
+NOBODY = 65534
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def refusal(path: Path) -> Unfit:
+    with pytest.raises(UnsafeDirectory) as caught:
+        private_directory(path)
+    assert str(path) in str(caught.value)
+    return caught.value.reason
+
+
+def test_a_missing_folder_is_made_private_with_those_above_it(tmp_path: Path) -> None:
+    made = private_directory(tmp_path / "a" / "b")
+    assert (mode(made), mode(made.parent)) == (0o700, 0o700)
+    assert private_directory(made) == made
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert refusal(tmp_path / "link") is Unfit.LINK
+    assert refusal(tmp_path / "dangling") is Unfit.LINK
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert refusal(tmp_path / "file") is Unfit.NOT_A_FOLDER
+    assert refusal(tmp_path / "file" / "below") is Unfit.UNWRITABLE
+
+
+@pytest.mark.parametrize("loose", [0o777, 0o770, 0o1777])
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, loose: int) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(loose)
+    assert refusal(tmp_path / "open") is Unfit.LOOSE_MODE
+
+
+def test_a_folder_that_others_could_swap_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert refusal(tmp_path / "open" / "mine") is Unfit.SWAPPABLE
+    (tmp_path / "open").chmod(0o1777)  # sticky, as /tmp: others cannot rename what is mine
+    assert private_directory(tmp_path / "open" / "mine").is_dir()
+
+
+@as_root
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs" / "mine").mkdir(parents=True, mode=0o700)
+    os.chown(tmp_path / "theirs", NOBODY, NOBODY)
+    assert refusal(tmp_path / "theirs") is Unfit.OTHER_OWNER
+    assert refusal(tmp_path / "theirs" / "mine") is Unfit.SWAPPABLE
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"COMPILOT_CACHE": "own", "XDG_CACHE_HOME": "xdg"}, "own"),
+        ({"XDG_CACHE_HOME": "xdg"}, "xdg/compilot"),
+        ({}, "home/.cache/compilot"),
+    ],
+)
+def test_the_cache_lies_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: str
+) -> None:
+    for name in ("COMPILOT_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "home"} | environment).items():
+        monkeypatch.setenv(name, str(tmp_path / value))
+    assert find_cache_home() == (tmp_path / expected, "")
+
+
+SHOW = """
+import os, sys
+from compilot.artifacts.private import cache_home, find_cache_home
+if len(sys.argv) > 1:  # after the imports: another user may not be able to read this Python
+    os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
+home = find_cache_home()
+assert cache_home() == home.path
+print(oct(home.path.stat().st_mode & 0o7777), home.path, home.why_temporary, sep="|")
+"""
+
+
+def cache_of_a_process(environment: dict[str, str], *arguments: str) -> tuple[str, Path, str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    command = [sys.executable, "-c", SHOW, *arguments]
+    ran = subprocess.run(command, env=kept | environment, capture_output=True, text=True, check=True)
+    mode, path, why = ran.stdout.strip().split("|")
+    return mode, Path(path), why, ran.stderr
+
+
+def test_an_open_cache_is_replaced_by_a_private_one_that_ends_with_the_process(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    mode, path, why, said = cache_of_a_process({"COMPILOT_CACHE": str(tmp_path / "open"), "TMPDIR": str(tmp_path)})
+    assert mode == "0o700"
+    assert path.parent == tmp_path
+    assert not path.exists()
+    assert "others may write to it" in why
+    assert why in said
+
+
+def test_no_home_at_all_still_gives_a_cache(tmp_path: Path) -> None:
+    mode, path, why, _ = cache_of_a_process({"HOME": "", "TMPDIR": str(tmp_path)})
+    assert (mode, path.parent) == ("0o700", tmp_path)
+    assert why == "there is no HOME; set COMPILOT_CACHE to a folder of your own."
+
+
+@as_root
+def test_a_home_that_cannot_be_written_to_still_gives_a_cache(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)  # pytest keeps its folders from other users
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp").chmod(0o1777)
+    environment = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path / "tmp")}
+    mode, path, why, _ = cache_of_a_process(environment, str(NOBODY))
+    assert (mode, path.parent) == ("0o700", tmp_path / "tmp")
+    assert "Permission denied" in why
