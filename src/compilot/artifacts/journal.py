@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from compilot.artifacts.atomic import sync_folder
 from compilot.errors import EnvironmentProblem, RunDirError
 from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
 
@@ -41,7 +42,7 @@ class Journal:
         journal = cls(path, fd)
         journal._lock()
         journal.append(header)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         return journal
 
     @classmethod
@@ -170,11 +171,3 @@ def _problem(path: Path, problem: OSError) -> RunDirError | EnvironmentProblem:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return EnvironmentProblem(f"the disk that holds {path.parent} is full; free some space, then resume the run.")
     return RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.")
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

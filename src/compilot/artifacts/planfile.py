@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 import msgspec
 
+from compilot.artifacts import atomic
 from compilot.errors import PlanError, RunDirError
 from compilot.records import PLAN_SCHEMA, Plan, encode
 
@@ -36,7 +35,7 @@ def save_plan(plan: Plan, path: Path) -> None:
         raise ValueError("the plan does not survive JSON; it holds a value that JSON has not.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, msgspec.json.format(data, indent=2) + b"\n")
+        atomic.write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
     except OSError as problem:
         raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
 
@@ -125,26 +124,3 @@ def _check_paths(path: Path, plan: Plan) -> None:
         for where, text in named.items():
             if PurePosixPath(text).is_absolute() or ".." in PurePosixPath(text).parts or "\0" in text:
                 _fail(path, f"'{text}' leaves the plan's folder, at `{where}`")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), 0o644)  # mkstemp makes it private; a plan is for the repository
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

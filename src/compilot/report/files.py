@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from compilot.artifacts import atomic
 from compilot.artifacts.planfile import load_plan
 from compilot.errors import RunDirError
 from compilot.records import Plan
@@ -43,7 +42,7 @@ def write_csv(run_dir: Path) -> Path:
     for row in read_run(run_dir).rows:
         writer.writerow({name: _cell(row, name, value) for name, value in row.items()})
     try:
-        _replace(path, text.getvalue())
+        atomic.write_bytes(path, text.getvalue().encode())
     except OSError as problem:
         raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
     return path
@@ -85,15 +84,3 @@ def _cell(row: Row, name: str, value: object) -> object:
     if name in _TAILS and value is None and row["calls"]:
         return unavailable(_TAILS[name])
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else value
-
-
-def _replace(path: Path, text: str) -> None:
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(fd, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            os.fchmod(file.fileno(), 0o644)  # mkstemp makes it private; a report is for sharing
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
