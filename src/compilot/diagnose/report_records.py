@@ -123,7 +123,56 @@ class StageTime(Record, frozen=True, kw_only=True):
 
     name: str
     wall_s: float
-    submodule: str = ""  # "" for the whole model
+    submodule: str = ""  # "" for the whole model; a submodule's share is an estimate, by its number of operators
+
+
+class Span(Record, frozen=True, kw_only=True):
+    """One phase of the compile on torch's own timeline; parents stand before their children."""
+
+    name: str
+    stage: str
+    start_s: float  # since the call began
+    wall_s: float
+    depth: int  # 0: directly below the whole call
+
+
+class Saving(Record, frozen=True, kw_only=True):
+    """What one way to compile less would save. An estimate, and said to be one."""
+
+    what: str  # "kept cache", "regional compile"
+    saves_s: float
+    because: str
+
+
+class CompileTime(Record, frozen=True, kw_only=True):
+    """One cold compile: the first call in an empty cache."""
+
+    total_s: float
+    compiler_runs: int = 0
+    header_builds: int = 0  # of them, builds of the precompiled header that all models on a machine share
+    graphs: int = 0
+    spans: tuple[Span, ...] = ()
+    savings: tuple[Saving, ...] = ()
+
+
+class OperatorTime(Record, frozen=True, kw_only=True):
+    """All calls of one operator in one eager call of the model."""
+
+    name: str  # "aten.addmm"
+    calls: int
+    wall_s: float
+    flops: float
+    bytes: float  # read and written, as if nothing stayed in a cache
+    limited_by: str  # "overhead", "memory", "compute"
+
+
+class SubmoduleTime(Record, frozen=True, kw_only=True):
+    """Time of one submodule in one eager call."""
+
+    path: str
+    class_name: str
+    wall_s: float  # its children included
+    own_s: float  # without them
 
 
 class Bound(Record, frozen=True, kw_only=True):
@@ -134,6 +183,18 @@ class Bound(Record, frozen=True, kw_only=True):
     overhead_share: float = 0.0
     memory_share: float = 0.0
     compute_share: float = 0.0
+    advice: str = ""
+    operators: tuple[OperatorTime, ...] = ()  # the longest first
+    submodules: tuple[SubmoduleTime, ...] = ()  # the longest own time first
+
+
+class RooflinePoint(Record, frozen=True, kw_only=True):
+    """One way to run the model, and how near it comes to the roof."""
+
+    label: str  # "eager", or the plan's candidate
+    call_s: float
+    flops_per_s: float
+    roof_share: float  # of what this machine could do at this intensity; above 1: it works from the caches
 
 
 class Roofline(Record, frozen=True, kw_only=True):
@@ -141,8 +202,12 @@ class Roofline(Record, frozen=True, kw_only=True):
 
     peak_flops_per_s: float
     bandwidth_bytes_per_s: float
-    achieved_flops_per_s: float | None = None
+    achieved_flops_per_s: float | None = None  # of eager
     achieved_bytes_per_s: float | None = None
+    dtype: str = "float32"  # of the matmul behind the peak
+    flops: float | None = None  # per call
+    bytes: float | None = None  # per call, every operator's reads and writes
+    points: tuple[RooflinePoint, ...] = ()
 
 
 class InputPipeline(Record, frozen=True, kw_only=True):
@@ -151,6 +216,7 @@ class InputPipeline(Record, frozen=True, kw_only=True):
     load_s: float  # per step
     step_s: float  # per step, data included
     because: str = ""
+    steps: int = 0
 
 
 class DoctorReport(Record, frozen=True, kw_only=True):
@@ -170,6 +236,7 @@ class DoctorReport(Record, frozen=True, kw_only=True):
     recompiles: tuple[Recompile, ...] = ()
     modules: tuple[ModuleNode, ...] = ()
     stages: tuple[StageTime, ...] = ()
+    compile_time: CompileTime | None = None
     bound: Bound | None = None
     roofline: Roofline | None = None
     input_pipeline: InputPipeline | None = None
