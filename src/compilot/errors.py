@@ -6,7 +6,9 @@ CompilotError                 every error below; str() is one sentence with the 
 │   ├── InputError            inputs, dynamic dimensions or options that make no sense
 │   ├── UnpicklableError      live objects that cannot be shipped to a child process
 │   ├── PlanError             a plan file that cannot be read: names the field
-│   └── RunDirError           a run directory that cannot be written or resumed
+│   ├── RunDirError           a run directory that cannot be written or resumed
+│   ├── KeyProblem            a key file that cannot be read, written or trusted
+│   └── SignatureRefused      a signature that no trusted key made, or that does not fit the data
 ├── EnvironmentProblem        exit code 2: no disk, no torch, eager itself fails
 │   └── WorkerError           a worker of ours could not start or broke the protocol
 ├── StalePlan                 the plan was made for another model, machine or version: names each difference
@@ -44,6 +46,14 @@ class PlanError(UserError):
 
 class RunDirError(UserError):
     """A run directory that cannot be written or resumed."""
+
+
+class KeyProblem(UserError):
+    """A key file that cannot be read, written or trusted."""
+
+
+class SignatureRefused(UserError):
+    """A signature that no trusted key made, or that does not fit the data."""
 
 
 class EnvironmentProblem(CompilotError):

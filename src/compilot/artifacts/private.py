@@ -72,6 +72,16 @@ def private_directory(path: Path) -> Path:
     return path
 
 
+def others_can_change(path: Path) -> str:
+    """Why somebody else than this user and root could change what lies at this path; "": nobody can."""
+    try:
+        _check_owner(path, path.stat())
+        _check_above(path, path.resolve().parent)
+    except UnsafeDirectory as problem:
+        return problem.why
+    return ""
+
+
 def cache_home() -> Path:
     """Compilot's own cache folder; says once, in the log, when it had to be a temporary one."""
     return find_cache_home().path
@@ -139,10 +149,20 @@ def _check(path: Path) -> None:
     if not stat.S_ISDIR(found.st_mode):
         _refuse(path, Unfit.NOT_A_FOLDER, "it is not a folder")
     if found.st_uid != os.getuid():
-        _refuse(path, Unfit.OTHER_OWNER, f"it belongs to user {found.st_uid}, this is user {os.getuid()}")
+        _refuse(path, Unfit.OTHER_OWNER, _stranger(found))
+    _check_owner(path, found)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
+    if found.st_uid not in (ROOT, os.getuid()):
+        _refuse(path, Unfit.OTHER_OWNER, _stranger(found))
     if found.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        _refuse(path, Unfit.LOOSE_MODE, f"others may write to it (mode {mode:04o}); chmod 700 it")
+        _refuse(path, Unfit.LOOSE_MODE, f"others may write to it (mode {mode:04o}); run chmod go-w on it")
+
+
+def _stranger(found: os.stat_result) -> str:
+    return f"it belongs to user {found.st_uid}, this is user {os.getuid()}"
 
 
 def _check_above(path: Path, folder: Path) -> None:

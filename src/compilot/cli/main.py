@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, env, tune
+from compilot.cli import bench, env, keys, tune
 
 app = typer.Typer(
     name="compilot",
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
 app.command("env")(env.env)
+app.add_typer(keys.app, name="keys")
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,126 @@
+"""Who may be loaded? A bundle holds native code: loading it is running it.
+
+In: where a bundle lies, the bytes of its manifest, its signature if it has one. Out: a TrustDecision with its reason.
+The one default: an unsigned bundle is loaded only if nobody but this user and root can change it; a signed one only if
+a trusted key signed it. `require_signature` refuses unsigned ones altogether.
+Trusted keys are the files in trusted_keys/ of compilot's configuration ($COMPILOT_CONFIG, else $XDG_CONFIG_HOME or
+~/.config, /compilot), and what COMPILOT_TRUSTED_KEYS or an option names: files or folders.
+Covered: files and folders with all that is in them, links among them, key files that others can change.
+Not covered: whether the files are what the manifest says (digests, where the bundle is read); root.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compilot.artifacts.private import others_can_change, user_folder
+from compilot.artifacts.signing import PUBLIC_SUFFIX, PublicKey, Signature, load_public_key, verify
+from compilot.errors import EnvironmentProblem, KeyProblem, SignatureRefused
+
+KEYS_VARIABLE = "COMPILOT_TRUSTED_KEYS"
+CONFIG_VARIABLE = "COMPILOT_CONFIG"
+
+
+class TrustDecision(NamedTuple):
+    """May this bundle be loaded?"""
+
+    ok: bool
+    why: str
+    key_id: str | None = None  # the trusted key that signed it
+    changeable: str = ""  # why others could still change the file: copy it to a private place before checking digests
+
+
+def decide_trust(
+    path: Path,
+    manifest: bytes,
+    signature: Signature | None,
+    *,
+    trusted: Sequence[PublicKey] = (),
+    require_signature: bool = False,
+) -> TrustDecision:
+    """The default rule, applied to one bundle (a file or a folder)."""
+    changeable = who_can_change(path)
+    if signature is not None:
+        return _decide_signed(manifest, signature, trusted, changeable)
+    if require_signature:
+        why = "it is not signed, and a signature is required; sign it where it is made ('compilot pack --sign KEY')"
+        return TrustDecision(False, why, changeable=changeable)
+    if changeable:
+        mend = "copy it to a place of your own, or have it signed with a key you trust"
+        return TrustDecision(False, f"it is not signed, and {changeable}; {mend}", changeable=changeable)
+    return TrustDecision(True, "not signed; nobody but this user and root can change it")
+
+
+def who_can_change(path: Path) -> str:
+    """Why somebody else could change the bundle, with the entry it is about; "": nobody can."""
+    for entry in (path, *_below(path)):
+        try:
+            why = others_can_change(entry) if entry == path or not entry.is_symlink() else "it is a link"
+        except OSError as problem:
+            return f"{entry} cannot be looked at ({problem.strerror or problem})"
+        if why:
+            return f"{entry}: {why}"
+    return ""
+
+
+def trusted_keys(paths: Sequence[Path] = ()) -> tuple[PublicKey, ...]:
+    """Every key trusted here: the folder of the configuration, the environment, and these files or folders."""
+    named = [Path(part) for part in os.environ.get(KEYS_VARIABLE, "").split(os.pathsep) if part]
+    keys: dict[str, PublicKey] = {}
+    for place in (*_usual_folder(), *named, *paths):
+        for file in _key_files(place):
+            key = _load_safely(file)
+            keys.setdefault(key.key_id, key)
+    return tuple(keys.values())
+
+
+def trusted_folder() -> Path:
+    """Where 'compilot keys trust' puts keys."""
+    return user_folder(CONFIG_VARIABLE, "XDG_CONFIG_HOME", ".config") / "trusted_keys"
+
+
+def _decide_signed(
+    manifest: bytes, signature: Signature, trusted: Sequence[PublicKey], changeable: str
+) -> TrustDecision:
+    try:
+        key_id = verify(manifest, signature, trusted)
+    except SignatureRefused as problem:
+        return TrustDecision(False, str(problem).removesuffix("."), changeable=changeable)
+    return TrustDecision(True, f"signed with trusted key {key_id}", key_id, changeable)
+
+
+def _below(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        for root, folders, files in os.walk(path):
+            yield from (Path(root) / name for name in (*folders, *files))
+
+
+def _usual_folder() -> Iterator[Path]:
+    try:
+        folder = trusted_folder()
+    except EnvironmentProblem:
+        return  # no HOME: no folder of trusted keys
+    if folder.is_dir():
+        yield folder
+
+
+def _key_files(place: Path) -> list[Path]:
+    if not place.is_dir():
+        return [place]
+    _must_be_safe(place)
+    return sorted(place.glob(f"*{PUBLIC_SUFFIX}"))
+
+
+def _load_safely(file: Path) -> PublicKey:
+    key = load_public_key(file)
+    _must_be_safe(file)
+    return key
+
+
+def _must_be_safe(place: Path) -> None:
+    why = others_can_change(place)
+    if why:
+        raise KeyProblem(f"{place} cannot say whom to trust: {why}.")
