@@ -1,8 +1,10 @@
 """What compilot adds to one call: `fast(x)` against the engine's own callable, and against eager.
 
-In: nothing. Out: a table (or --json) of nanoseconds per call, the median over many interleaved rounds. The engine is a
-stand-in that answers at once: what compilot adds does not depend on what the engine does, and the noise of real work
-would hide it. `--real` compiles with Inductor as well.
+In: nothing. Out: two tables (or --json) of nanoseconds per call, medians over many interleaved rounds in one process.
+1. The guard alone, over a stand-in engine that answers at once: the noise of real work would hide it. `--real` compiles
+   with Inductor as well.
+2. A row for each real engine (engines_overhead.py): what marshalling and guard add to its bare call, for a one-tensor
+   model and for a small BERT with its Hugging Face output. `--no-engines` leaves them out.
 """
 
 from __future__ import annotations
@@ -10,22 +12,21 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+import engines_overhead
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.records import Candidate, DynamicDim, Settings, Shapes
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
+from engines_overhead import nanoseconds
 
 ROUNDS = 300
-CALLS = 200  # per round and arm: about a millisecond, short against the machine's slow drift
 
 
 class OneOp(nn.Module):
@@ -60,18 +61,6 @@ class StandIn:
         return Loaded(call=answer, frozen_weights=self.frozen)
 
 
-def nanoseconds(arms: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Time per call of each arm, one sample per round, the arms in turn within a round."""
-    samples: dict[str, list[float]] = {name: [] for name in arms}
-    for _ in range(rounds):
-        for name, run in arms.items():
-            begin = time.perf_counter_ns()
-            for _ in range(CALLS):
-                run()
-            samples[name].append((time.perf_counter_ns() - begin) / CALLS)
-    return samples
-
-
 def measure(model: nn.Module, inputs: int, engine: str, rounds: int, dynamic: bool = False) -> dict[str, Any]:
     """Added cost of one configuration."""
     xs = tuple(torch.randn(4, 8) for _ in range(inputs))
@@ -97,6 +86,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--real", action="store_true", help="also with Inductor (compiles)")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--no-engines", dest="engines", action="store_false", help="leave the real engines out")
     options = parser.parse_args()
     torch.set_num_threads(1)
     registry.register("stand-in", None, StandIn(frozen=False))
@@ -110,13 +100,16 @@ def main() -> None:
     rows += [measure(TenLayers().eval(), n, "stand-in", options.rounds, dynamic=True) for n in (1, 2, 4)]
     if options.real:
         rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
-    show(rows, options.json)
-
-
-def show(rows: list[dict[str, Any]], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"torch": torch.__version__, "unit": "ns per call", "rows": rows}, indent=1))
+    engines = engines_overhead.rows(options.rounds) if options.engines else []
+    if options.json:
+        document = {"torch": torch.__version__, "unit": "ns per call", "rows": rows, "engines": engines}
+        print(json.dumps(document, indent=1))
         return
+    show(rows)
+    engines_overhead.show(engines)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
     print(
         f"{'case':22}{'engine':18}{'shapes':9}{'eager':>9}{'engine':>9}{'fast':>9}{'added':>8}   ns per call, medians"
     )

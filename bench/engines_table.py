@@ -1,0 +1,207 @@
+"""From the journal of bench/engines.py to its table, CSV and geometric means. Pure: reads no clock, starts nothing.
+
+In: a Journal. Out: one Row per model, the verdict of each, and text. The plan is compared directly with the best
+hand-written arm (the best of the screening, raced again on fresh data) and with plain torch.compile. A plan fails only
+when the whole interval against the best by hand lies below 0.97, twice.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from compilot.records import Comparison, Race
+from compilot.verdict.compare import compare
+from engines_journal import AGAIN, JUDGED, SCREENING, Built, Journal, Tuned
+
+CONV_NETS = ("resnet18", "mobilenetv2", "efficientnet_b0", "convnext_tiny", "segformer_b0")
+OTHERS = ("vit_small", "bert_small", "gpt2_small", "t5_small", "whisper_tiny_encoder", "lstm", "mlp")
+LIMIT = 0.97  # of the best hand-written engine; less is not shown to be lost to noise alone
+EAGER, COMPILE, PLAN = "eager", "compile", "compilot"
+BY_HAND = (COMPILE, "tuned", "onnxruntime", "openvino", "aoti")
+TITLES = {
+    COMPILE: "torch.compile",
+    "tuned": "tuned compile",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "aoti": "AOTInductor",
+}
+AIMS = {"conv nets": 2.0, "others": 1.15}  # geometric mean over plain torch.compile
+
+
+class Row(NamedTuple):
+    """Everything about one model. Ratios are speed-ups: above 1, the first-named is faster."""
+
+    model: str
+    tuned: Tuned | None
+    built: dict[str, Built]
+    eager_ms: float | None
+    compile_ms: float | None
+    plan_ms: float | None
+    over_eager: dict[str, Comparison]  # by arm, from the screening
+    best: str | None  # of the hand-written arms
+    plan_eager: Comparison | None  # these four from the judged race
+    plan_compile: Comparison | None
+    plan_best: Comparison | None
+    again: Comparison | None  # plan over best in the second race, where one was needed
+
+    @property
+    def verdict(self) -> str:
+        return verdict(self)
+
+
+def row(journal: Journal, model: str) -> Row:
+    """What the journal says of one model so far."""
+    screening, judged, again = (journal.race(model, name) for name in (SCREENING, JUDGED, AGAIN))
+    built = journal.arms(model)
+    over_eager = _over_eager(screening)
+    best = best_by_hand(over_eager, built)
+    return Row(
+        model=model,
+        tuned=journal.tuned(model),
+        built=built,
+        eager_ms=_median_ms(judged or screening, EAGER),
+        compile_ms=_median_ms(judged or screening, COMPILE),
+        plan_ms=_median_ms(judged, PLAN),
+        over_eager=over_eager,
+        best=best,
+        plan_eager=_compared(judged, EAGER),
+        plan_compile=_compared(judged, COMPILE),
+        plan_best=_compared(judged, best),
+        again=_compared(again, best),
+    )
+
+
+def best_by_hand(over_eager: dict[str, Comparison], built: dict[str, Built]) -> str | None:
+    """The quickest hand-written arm of the screening among those that agree with eager and live."""
+    able = [arm for arm in BY_HAND if arm in over_eager and arm in built and built[arm].ok]
+    return max(able, key=lambda arm: over_eager[arm].ratio, default=None)
+
+
+def below(comparison: Comparison | None) -> bool:
+    """The whole interval lies below the limit."""
+    return comparison is not None and comparison.high < LIMIT
+
+
+def verdict(row: Row) -> str:
+    """One or two words, and the reason where it is bad."""
+    if row.tuned is not None and not row.tuned.ok:
+        return f"no plan: {row.tuned.because}"
+    if PLAN in row.built and not row.built[PLAN].ok:
+        return f"plan failed: {row.built[PLAN].reason}"
+    if row.plan_best is None:
+        return "not measured"
+    if not below(row.plan_best):
+        return "met"
+    if row.again is None:
+        return "below once, second race missing"
+    return "below 0.97 twice" if below(row.again) else "met (second race)"
+
+
+def geometric_mean(ratios: Iterable[float]) -> float | None:
+    """None of nothing."""
+    logs = [math.log(ratio) for ratio in ratios]
+    return math.exp(statistics.fmean(logs)) if logs else None
+
+
+def group_line(name: str, rows: Sequence[Row]) -> str:
+    """The group's geometric mean of plan over plain torch.compile, and what is missing in it."""
+    known = {r.model: r.plan_compile.ratio for r in rows if r.plan_compile is not None}
+    mean = geometric_mean(known.values())
+    missing = [r.model for r in rows if r.model not in known]
+    without = f"; without {', '.join(missing)}" if missing else ""
+    if mean is None:
+        return f"{name}: not measured"
+    aim = AIMS[name]
+    return (
+        f"{name}: plan over plain torch.compile {mean:.2f}x (geometric mean of {len(known)} models{without}); "
+        f"aim {aim:.2f}x: {'met' if mean >= aim else 'not met'}"
+    )
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The table. Hand-written arms: speed-up over eager in the screening; the best one is bold."""
+    head = ["model", "eager ms", *(f"{TITLES[arm]}" for arm in BY_HAND), "plan"]
+    head += ["plan / eager", "plan / torch.compile", "plan / best by hand", "verdict"]
+    lines = [head, ["---"] * len(head), *(_cells(r) for r in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def failures(rows: Sequence[Row]) -> list[str]:
+    """Arms that could not be built or raced, with the reason."""
+    return [f"{r.model}, {b.arm}: {b.reason}" for r in rows for b in r.built.values() if not b.ok]
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """The same with every figure in a column of its own."""
+    out = io.StringIO()
+    table = [_flat(r) for r in rows]
+    writer = csv.DictWriter(out, fieldnames=list(table[0]) if table else ["model"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return out.getvalue()
+
+
+def _over_eager(screening: Race | None) -> dict[str, Comparison]:
+    return {} if screening is None else {arm: compare(screening, arm, EAGER) for arm in screening.arms[1:]}
+
+
+def _compared(race: Race | None, baseline: str | None) -> Comparison | None:
+    if race is None or PLAN not in race.arms or baseline not in race.arms:
+        return None
+    return compare(race, PLAN, baseline)
+
+
+def _median_ms(race: Race | None, arm: str) -> float | None:
+    """Median over all rounds; for the eye only, comparisons are paired."""
+    if race is None or arm not in race.arms:
+        return None
+    column = race.arms.index(arm)
+    return 1e3 * statistics.median(rounds[column] for process in race.processes for rounds in process.rounds)
+
+
+def _cells(row: Row) -> list[str]:
+    hand = [_hand(row, arm) for arm in BY_HAND]
+    plan = row.tuned.label if row.tuned is not None and row.tuned.ok else "none"
+    versus = f"{_ratio(row.plan_best)}, {TITLES[row.best]}" if row.best and row.plan_best else "n/a"
+    judged = [_ratio(row.plan_eager), _ratio(row.plan_compile), versus]
+    return [row.model, _ms(row.eager_ms), *hand, plan, *judged, row.verdict]
+
+
+def _hand(row: Row, arm: str) -> str:
+    if arm in row.built and not row.built[arm].ok:
+        return "failed"
+    if arm not in row.over_eager:
+        return "n/a"
+    text = f"{row.over_eager[arm].ratio:.2f}x"
+    return f"**{text}**" if arm == row.best else text
+
+
+def _ratio(comparison: Comparison | None) -> str:
+    return "n/a" if comparison is None else f"{comparison.ratio:.2f}x ({comparison.low:.2f}-{comparison.high:.2f})"
+
+
+def _ms(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.3g}"
+
+
+def _flat(row: Row) -> dict[str, object]:
+    flat: dict[str, object] = {"model": row.model, "eager_ms": row.eager_ms, "torch_compile_ms": row.compile_ms}
+    flat["plan_ms"] = row.plan_ms
+    flat["plan_engine"] = row.tuned.engine if row.tuned else ""
+    flat["plan_label"] = row.tuned.label if row.tuned else ""
+    for arm in (*BY_HAND, PLAN):
+        found = row.over_eager.get(arm)
+        flat[f"{arm}_over_eager_screening"] = found and found.ratio
+        flat[f"{arm}_failure"] = row.built[arm].reason if arm in row.built and not row.built[arm].ok else ""
+    flat["best_by_hand"] = row.best or ""
+    for name in ("plan_eager", "plan_compile", "plan_best", "again"):
+        found = getattr(row, name)
+        for field in ("ratio", "low", "high", "processes", "pairs"):
+            flat[f"{name}_{field}"] = found and getattr(found, field)
+    flat["verdict"] = row.verdict
+    return flat
