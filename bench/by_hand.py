@@ -17,6 +17,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -94,7 +95,7 @@ def openvino(job: Job) -> nn.Module:
 
     path = job.folder / "model.xml"
     if not path.exists():
-        converted = ov.convert_model(job.model, example_input=job.kwargs or job.args)
+        converted = convert(job)
         names = matched([port.get_any_name() for port in converted.inputs], job)
         shapes = {at: list(tensor.shape) for at, tensor in zip(places(names, converted), job.tensors, strict=True)}
         converted.reshape(shapes)
@@ -111,6 +112,17 @@ def openvino(job: Job) -> nn.Module:
         return [torch.from_numpy(results[i]) for i in outputs]
 
     return faced(run, job)
+
+
+def convert(job: Job) -> Any:
+    """By tracing; where that fails from an exported program, which the same page shows."""
+    import openvino as ov
+
+    try:
+        return ov.convert_model(job.model, example_input=job.kwargs or job.args)
+    except Exception as problem:
+        print(f"tracing failed, trying torch.export: {problem}", file=sys.stderr)
+        return ov.convert_model(torch.export.export(job.model, job.args, job.kwargs))
 
 
 def aoti(job: Job) -> nn.Module:

@@ -83,7 +83,8 @@ def show(options: argparse.Namespace, results: dict[str, Comparison], timeouts: 
     first = next(iter(results.values()))
     print(
         f"{options.model}, {options.candidate}: {first.processes} processes x {first.pairs} pairs, "
-        f"margin {first.margin:.1%} (A/A noise {first.aa_noise:.1%}), settle time-outs {sum(timeouts)}"
+        f"margin {first.margin:.1%} (A/A noise {first.aa_noise:.1%}), settle time-outs {sum(timeouts)}; "
+        f"a difference of {results[AFTER].mde:.1%} would have been seen"
     )
     for name, result in results.items():
         interval = f"95 % {result.low:.3f}-{result.high:.3f}"
