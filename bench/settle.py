@@ -17,7 +17,6 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import engines_arms
@@ -32,18 +31,21 @@ ALONE, TWIN, AFTER, UNSETTLED = "alone", "after its twin", "after ONNX Runtime",
 class Circumstance:
     """An arm: the candidate's worker, timed right after something else has run."""
 
-    def __init__(self, candidate: Child, before: Callable[[], object]) -> None:
+    def __init__(self, candidate: Child, before: Child, *, settled: bool = True) -> None:
         self._candidate = candidate
         self._before = before
+        self._settled = settled
+        self._late = False
 
     def time_batch(self) -> float:
         """What comes before is not in the sample."""
-        self._before()
+        self._before.time_batch()
+        self._late = self._settled and not self._before.settle()
         return self._candidate.time_batch()
 
     def settle(self) -> bool:
-        """Wait until the candidate is idle."""
-        return self._candidate.settle()
+        """Wait until the candidate is idle; False: it, or what came before it, was not at the limit."""
+        return self._candidate.settle() and not self._late
 
 
 def main() -> None:
@@ -69,13 +71,13 @@ def one_set(work: Path, options: argparse.Namespace, number: int) -> ProcessSamp
     with engines_arms.live(work, options.model, [options.candidate, options.candidate, "onnxruntime"]) as workers:
         candidate, twin, spinning = workers
         arms = [
-            Circumstance(candidate, lambda: (candidate.time_batch(), candidate.settle())),
-            Circumstance(candidate, lambda: (candidate.time_batch(), candidate.settle())),
-            Circumstance(candidate, lambda: (twin.time_batch(), twin.settle())),
-            Circumstance(candidate, lambda: (spinning.time_batch(), spinning.settle())),
+            Circumstance(candidate, candidate),
+            Circumstance(candidate, candidate),
+            Circumstance(candidate, twin),
+            Circumstance(candidate, spinning),
         ]
         if options.contrast:
-            arms.append(Circumstance(candidate, spinning.time_batch))
+            arms.append(Circumstance(candidate, spinning, settled=False))
         return race(arms, looks=(options.pairs,), stop=lambda _: True, seed=number)
 
 
