@@ -17,7 +17,7 @@ from compilot.artifacts import homes, planfile
 from compilot.budget import parse_duration
 from compilot.errors import InputError, RunDirError
 from compilot.progress import Observer
-from compilot.records import Objective, Plan, Shipment
+from compilot.records import Objective, Plan, Precision, Shipment
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,10 +38,17 @@ def tune(
     objective: Objective | str = Objective.LATENCY,
     horizon: int | None = None,
     engines: Sequence[str] = (),
+    allow_precision: Sequence[Precision | str] = (),
+    tolerance: float | None = None,
+    max_memory: int | None = None,
     out: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
 ) -> Plan:
-    """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal."""
+    """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
+
+    allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
+    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
+    """
     from compilot import pipeline
 
     workload = model if isinstance(model, str) else _workload(model, args, kwargs)
@@ -53,6 +60,8 @@ def tune(
         objective=_objective(objective),
         horizon_calls=horizon,
         engines=tuple(engines),
+        max_memory_bytes=max_memory,
+        **precision_options(allow_precision, tolerance),
     )
     shipment = _ship(workload, dynamic, run_dir)
     plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
@@ -94,6 +103,22 @@ def _seconds(budget: str | float) -> float:
     if not seconds > 0:
         raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
     return seconds
+
+
+def precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
+    """The options that open lower precisions, checked."""
+    known = [p for p in Precision if p is not Precision.AS_IS]
+    if isinstance(allowed, str):
+        allowed = [part.strip() for part in allowed.split(",") if part.strip()]
+    if odd := [name for name in allowed if name not in known]:
+        raise InputError(f"unknown precision '{odd[0]}'; known are: {', '.join(known)}.")
+    if tolerance is not None and not allowed:
+        raise InputError(
+            "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
+        )
+    if tolerance is not None and not 0.0 < tolerance < 1.0:
+        raise InputError("the tolerance is a relative error between 0 and 1, such as 0.02 for 2 %.")
+    return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
 
 
 def _objective(objective: Objective | str) -> Objective:

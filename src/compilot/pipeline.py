@@ -19,6 +19,7 @@ from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
 from compilot.budget import Budget
+from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
 from compilot.engines.eager.build import EAGER
 from compilot.errors import RunDirError
@@ -30,6 +31,7 @@ from compilot.records import (
     DiagnosisLine,
     Fingerprint,
     Plan,
+    Precision,
     RunHeader,
     Shipment,
     Trial,
@@ -49,6 +51,7 @@ from compilot.stages import (
     try_candidates,
 )
 from compilot.trials.limits import Limits, default_memory_limit
+from compilot.trials.protocol import Inspected
 from compilot.trials.runner import LocalRunner, eager_must_work
 from compilot.verdict.decide import decide
 from compilot.verdict.plan import make_plan
@@ -103,8 +106,9 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
     """Make or reopen the run directory, tune, and write plan.json and trials.csv."""
     run_dir = run_dir.absolute()
     make_run_dir(run_dir)
-    limits = Limits(memory_bytes=options.max_memory_bytes or default_memory_limit())
-    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
+    spare = default_memory_limit()
+    limits = Limits(memory_bytes=options.max_memory_bytes or spare, machine_bytes=spare)
+    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer, tolerance=options.tolerance)
     budget = Budget(options.budget_s)
     refuse_a_second_run(run_dir, resume)
     journal = Journal.open(run_dir / JOURNAL) if resume else None
@@ -144,11 +148,21 @@ def begin(
     toolchain = runner.prepare_toolchain()
     if toolchain.problem is None:
         observer.note(f"the C++ compiler works ({toolchain.wall_s:.1f} s, counted in no candidate's cold time)")
-    diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
+    diagnosis = completed(inspected, toolchain.problem, options)
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
     for finding in diagnosis.findings:
         observer.note(f"{finding.explanation}; {finding.advice}")
     return header, diagnosis, journal, earlier
+
+
+def completed(inspected: Inspected, compiler_problem: str | None, options: Options) -> Diagnosis:
+    """The look at the model, with what the parent knows: the compiler, the CPU, and precisions that nobody serves."""
+    isa = inspected.fingerprint.machine.cpu_isa
+    diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=compiler_problem, cpu_isa=isa)
+    if diagnosis.unjudgeable:
+        return diagnosis
+    missing = unserved(options.engines, diagnosis, options.allow_precision)
+    return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
 
 
 def baseline(run: Run) -> None:
@@ -160,6 +174,9 @@ def baseline(run: Run) -> None:
     run.observer.finished(trial, None)
     measurement = trial.measurement
     if measurement and measurement.steady_rss_bytes:
+        steady, limit = measurement.steady_rss_bytes, run.options.max_memory_bytes
+        if limit is not None and steady > limit:
+            run.observer.note(f"eager itself needs {steady / 2**20:.0f} MiB, more than the limit for candidates")
         room = run.runner.learn_capacity(measurement.steady_rss_bytes)
         if room < run.options.finalists + 2:
             run.observer.note(f"the model is large for this machine's memory: at most {room} workers live at once")
@@ -177,6 +194,8 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: Options) ->
         objective=options.objective,
         horizon_calls=options.horizon_calls,
         argv=options.argv,
+        allow_precision=options.allow_precision,
+        tolerance=options.tolerance,
     )
 
 
@@ -196,7 +215,10 @@ def finished_trials(run_dir: Path, header: RunHeader) -> dict[str, Trial]:
     if changed or first.workload != header.workload:
         why = "; ".join(d.sentence for d in changed) or "another workload or other dynamic dimensions"
         raise RunDirError(f"{run_dir} cannot be resumed: it was made for something else: {why}. Start a new run.")
-    return {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
+    trials = [line.trial for line in lines if isinstance(line, TrialLine)]
+    if first.tolerance != header.tolerance:  # judged by another measure
+        trials = [t for t in trials if t.candidate.settings.precision is Precision.AS_IS]
+    return {trial.candidate.id: trial for trial in trials}
 
 
 def make_run_dir(run_dir: Path) -> None:

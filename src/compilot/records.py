@@ -139,6 +139,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     cores: int = 1
     threads: int = 1
     compiler_problem: str | None = None  # why no C++ compiler can be used; None: it works
+    cpu_isa: tuple[str, ...] = ()  # as in the fingerprint: tells which precisions the CPU computes in
+    denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -158,6 +160,15 @@ class MemoryFormat(enum.StrEnum):
     CHANNELS_LAST = "channels_last"
 
 
+class Precision(enum.StrEnum):
+    """What the arithmetic may be done in. Anything but as-is is tried only where the user allows it."""
+
+    AS_IS = "as-is"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    INT8_DYNAMIC = "int8-dynamic"  # weights as 8-bit integers; activations too, with a scale found at each call
+
+
 class Settings(Record, frozen=True, kw_only=True):
     """How one engine is to run the model or a region of it. Engines validate their own options."""
 
@@ -166,7 +177,7 @@ class Settings(Record, frozen=True, kw_only=True):
     options: dict[str, OptionValue] = {}
     shapes: Shapes = Shapes.STATIC
     memory_format: MemoryFormat = MemoryFormat.PRESERVE
-    precision: str = "as-is"
+    precision: Precision = Precision.AS_IS
 
 
 class Region(Record, frozen=True, kw_only=True):
@@ -255,6 +266,8 @@ class Check(Record, frozen=True, kw_only=True):
     passed: bool
     why: str  # the first failure, or what was checked
     reference: str  # "float64" or "eager"
+    tolerance: float | None = None  # relative RMSE that was allowed; None: the strict limits, as for every as-is one
+    relative_error: float | None = None  # worst relative RMSE of any output; only where there is a tolerance
     worst: tuple[OutputCheck, ...] = ()  # the worst output of each case
     notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
 
@@ -446,9 +459,12 @@ class Evidence(Record, frozen=True, kw_only=True):
     cold_s: float | None = None
     warm_s: float | None = None  # first call of a fresh process that finds the artifacts
     peak_rss_bytes: int | None = None
+    steady_rss_bytes: int | None = None
     break_even: BreakEven | None = None
     candidates_tried: int = 0
     check: str = ""
+    tolerance: float | None = None  # of a lower precision, as in the check
+    relative_error: float | None = None
 
 
 class PlanEntry(Record, frozen=True, kw_only=True):
@@ -490,6 +506,8 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     objective: str = "latency"
     horizon_calls: int | None = None
     argv: tuple[str, ...] = ()
+    allow_precision: tuple[Precision, ...] = ()
+    tolerance: float | None = None  # the user's own; None: each precision's default
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):

@@ -14,10 +14,9 @@ import msgspec
 
 from compilot.artifacts.journal import Journal
 from compilot.budget import CONFIRM_PROCESSES, Budget, round_s
+from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
-from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
-from compilot.errors import InputError
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
 from compilot.progress import Observer
@@ -27,10 +26,9 @@ from compilot.records import (
     Diagnosis,
     Measurement,
     Objective,
+    Precision,
     Race,
     RaceLine,
-    Settings,
-    Shapes,
     State,
     Trial,
     TrialLine,
@@ -63,6 +61,8 @@ class Options(NamedTuple):
     finalists: int = FINALISTS
     max_memory_bytes: int | None = None
     argv: tuple[str, ...] = ()
+    allow_precision: tuple[Precision, ...] = ()  # lower ones that may be tried
+    tolerance: float | None = None  # relative RMSE allowed to those; None: each one's default
 
 
 class Run(NamedTuple):
@@ -78,34 +78,12 @@ class Run(NamedTuple):
 
 def make_search(run: Run, diagnosis: Diagnosis) -> Search:
     """The engines' offers in a sensible order, without what an earlier run of this journal has finished."""
-    offers = {} if diagnosis.unjudgeable else collect_offers(run.options.engines, diagnosis)
-    search = OrderedSearch(offers, diagnosis)
+    wanted = run.options.engines, diagnosis, run.options.allow_precision
+    search = OrderedSearch({} if diagnosis.unjudgeable else collect_offers(*wanted), diagnosis, refine)
     search.forget(list(run.trials))
     for trial in run.trials.values():
         search.tell(trial)
     return search
-
-
-def collect_offers(engines: Sequence[str], diagnosis: Diagnosis) -> dict[str, list[Candidate]]:
-    """What each usable engine thinks worth trying."""
-    asked = engines or registry.names()
-    offers: dict[str, list[Candidate]] = {}
-    for name in asked:
-        half = registry.build_half(name)  # an unknown name is the user's mistake
-        usable = half.available()
-        if engines and not usable.ok:
-            raise InputError(f"engine '{name}' is not usable here: {usable.why}. {usable.install}".strip())
-        if usable.ok:
-            backend = name.startswith(registry.DYNAMO)
-            offers[name] = [backend_candidate(name, diagnosis)] if backend else list(half.offer(diagnosis))
-    return offers
-
-
-def backend_candidate(name: str, diagnosis: Diagnosis) -> Candidate:
-    """torch.compile with a backend that somebody else registered."""
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    settings = Settings(engine=name, shapes=shapes)
-    return Candidate(settings=settings, label=name, rationale="a torch.compile backend you asked for")
 
 
 def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
@@ -184,7 +162,8 @@ def pick_finalists(run: Run) -> list[Trial]:
 def best_under_the_rule(options: Options, able: Sequence[Trial]) -> Trial | None:
     """The least memory, or the cheapest start among those that looked faster; None: speed alone counts."""
     if options.objective is Objective.MEMORY:
-        return min(able, key=lambda t: t.measurement.peak_rss_bytes if t.measurement else 0, default=None)
+        # steady memory: a trial's peak is that of its build, which the user's process with kept artifacts never sees
+        return min(able, key=lambda t: t.measurement.steady_rss_bytes if t.measurement else 0, default=None)
     if options.objective is Objective.STARTUP or options.horizon_calls is not None:
         faster = [t for t in able if (screening_ratio(t) or 0.0) > 1.0]
         return min(faster, key=lambda t: t.measurement.cold_s if t.measurement else 0.0, default=None)

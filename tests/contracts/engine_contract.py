@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,11 +19,15 @@ from typing import Any, NamedTuple
 import contract_models as models
 import pytest
 import torch
+from hostile import HostileCalls, HostileSizes
 from torch import nn
 
 from compilot._tree import Call, output_leaves
+from compilot.engines import registry
 from compilot.engines.protocol import BuildRequest, Infeasible, LoadRequest, NotTaken
+from compilot.errors import NoFallback
 from compilot.records import ArtifactFile, Candidate, Diagnosis, DynamicDim, Guard, Settings, Shapes
+from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 
 BERT_DIMS = tuple(
@@ -57,7 +63,7 @@ def same(answer: Any, expected: Any) -> None:
             assert repr(one.value) == repr(other.value), one.path
 
 
-class EngineContract:
+class EngineContract(HostileCalls, HostileSizes):
     """Tests of one engine."""
 
     name: str
@@ -106,6 +112,26 @@ class EngineContract:
     def bert(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
         folder = tmp_path_factory.mktemp(f"{cls.name}-bert")
         return cls.make(models.tiny_bert(), Call(*models.bert_call(1, 8)), folder, BERT_DIMS)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def guarded(cls, sink: Made) -> Iterator[Fast]:
+        yield from cls.behind_the_guard(sink)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ranged(cls, bert: Made) -> Iterator[Fast]:
+        yield from cls.behind_the_guard(bert)
+
+    @classmethod
+    def behind_the_guard(cls, made: Made) -> Iterator[Fast]:
+        """The model as `compilot.compile` would give it to a user."""
+        registry.register(cls.name, cls.build, cls.load)
+        try:
+            candidate = Candidate(settings=made.settings, label=cls.name, rationale="")
+            yield attach(made.model, candidate, made.guard, made.workspace)
+        finally:
+            registry.unregister(cls.name)
 
     # ---- numbers and structure ---------------------------------------------------------------------------------------
 
@@ -185,6 +211,26 @@ class EngineContract:
             assert len(answers) == 25
             for answer in answers:
                 same(answer, want)
+
+    # ---- without the model -------------------------------------------------------------------------------------------
+
+    def test_the_weights_can_be_freed(self, sink: Made) -> None:
+        model = models.Sink().eval()
+        model.load_state_dict(sink.model.state_dict())
+        weight = weakref.ref(model.linear.weight)
+        registry.register(self.name, self.build, self.load)
+        try:
+            candidate = Candidate(settings=sink.settings, label=self.name, rationale="")
+            fast = attach(model, candidate, sink.guard, sink.workspace, keep_model=False)
+        finally:
+            registry.unregister(self.name)
+        del model
+        gc.collect()
+        assert weight() is None
+        args, kwargs = models.sink_call(4)
+        same(fast(*args, **kwargs), sink.model(*args, **kwargs))
+        with pytest.raises(NoFallback, match="shape of"):
+            fast({key: value[:1] for key, value in args[0].items()}, *args[1:], **kwargs)
 
     # ---- files -------------------------------------------------------------------------------------------------------
 

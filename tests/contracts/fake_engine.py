@@ -58,7 +58,11 @@ def load(request: LoadRequest) -> Loaded:
     names = names_of(structure)
     lines = [f"{', '.join(names.outputs)}, = _run({', '.join(names.inputs)})"]
     run = _clean(program.module())
-    return Loaded(call=make_call(request.guard, structure, request.model, lines, {"_run": run}), frozen_weights=True)
+    return Loaded(
+        call=make_call(request.guard, structure, request.model, lines, {"_run": run}),
+        frozen_weights=True,
+        needs_model=False,
+    )
 
 
 def _clean(run: Any) -> Any:

@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import contract_models as models
 import fake_engine
 import pytest
+import torch
 from engine_contract import EngineContract
+from hostile import HostileCalls
 
+from compilot._tree import Call
 from compilot.engines.aoti import build as aoti_build
 from compilot.engines.aoti import load as aoti_load
 from compilot.engines.onnxruntime import build as onnxruntime_build
 from compilot.engines.onnxruntime import load as onnxruntime_load
 from compilot.engines.openvino import build as openvino_build
 from compilot.engines.openvino import load as openvino_load
+from compilot.records import Candidate, MemoryFormat, Settings, Shapes
+from compilot.runtime.fast import Fast, attach
+from compilot.runtime.guards import make_guard
+
+
+class OverTheModel(HostileCalls):
+    """Engines that run the model itself: no files, the same guards."""
+
+    settings: Settings
+
+    @pytest.fixture(autouse=True)
+    def _no_grad(self) -> Iterator[None]:
+        with torch.no_grad():
+            yield
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def guarded(cls, tmp_path_factory: pytest.TempPathFactory) -> Fast:
+        torch.manual_seed(0)
+        model, call = models.Sink().eval(), Call(*models.sink_call(0))
+        guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=False)
+        candidate = Candidate(settings=cls.settings, label="", rationale="")
+        return attach(model, candidate, guard, tmp_path_factory.mktemp("model"))
+
+
+class TestEager(OverTheModel):
+    settings = Settings(memory_format=MemoryFormat.CHANNELS_LAST)
+
+
+class TestDynamo(OverTheModel):
+    """Inductor's own path with a backend that compiles nothing."""
+
+    settings = Settings(engine="dynamo:eager")
 
 
 class TestFake(EngineContract):
@@ -22,6 +61,9 @@ class TestFake(EngineContract):
         pytest.skip("the fake keeps its graphs in this process")
 
     def test_four_threads_at_once(self) -> None:
+        pytest.skip("torch's own interpreter of graphs is not for several threads")
+
+    def test_planned_and_hostile_calls_from_several_threads(self) -> None:
         pytest.skip("torch's own interpreter of graphs is not for several threads")
 
 

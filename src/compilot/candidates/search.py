@@ -1,14 +1,15 @@
 """Search: ask for the next candidate, tell how it went. In: offers by engine, trials. Out: candidates and finalists.
 
 Covered: an ordered search that tries cheap engines early, takes turns between engines, and follows up on the best one
-so far with process settings. Not covered: learning from earlier runs; it plugs into the same two methods.
+so far with process settings and its engine's own options. Not covered: learning from earlier runs; it plugs into the
+same two methods.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
 
 # Engines in the order of their usual build time: a short budget should already have seen the quick ones.
-CHEAP_FIRST = ("eager", "onnxruntime", "openvino", "inductor", "aoti")
+CHEAP_FIRST = ("eager", "cudagraphs", "onnxruntime", "openvino", "inductor", "aoti", "tensorrt")
 BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
 FOLLOW_UP_AFTER = 4  # candidates tried before process settings are varied on the best one
 WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
@@ -43,9 +44,15 @@ def screening_ratio(trial: Trial) -> float | None:
 class OrderedSearch:
     """Engines take turns, cheap ones first; within an engine its own order; then variations of the best."""
 
-    def __init__(self, offers: Mapping[str, Sequence[Candidate]], diagnosis: Diagnosis) -> None:
+    def __init__(
+        self,
+        offers: Mapping[str, Sequence[Candidate]],
+        diagnosis: Diagnosis,
+        refine: Callable[[Candidate, Diagnosis], Sequence[Candidate]] = lambda best, diagnosis: (),
+    ) -> None:
         self._queue = interleave(offers)
         self._diagnosis = diagnosis
+        self._refine = refine
         self._known = {candidate.id for candidate in self._queue}
         self._told: list[Trial] = []
         self._followed = False
@@ -68,8 +75,12 @@ class OrderedSearch:
         self._known |= set(tried)
 
     def _variations(self) -> list[Candidate]:
+        """Threads matter most, then the engine's own options; denormals last, and only where there are any."""
         best = self._best()
-        return thread_variations(best, self._diagnosis) if best is not None else []
+        if best is None:
+            return []
+        found = [*thread_variations(best, self._diagnosis), *self._refine(best, self._diagnosis)]
+        return [*found, *denormal_variations(best, self._diagnosis)]
 
     def _best(self) -> Candidate | None:
         scored = [(screening_ratio(t), t.candidate) for t in self._told if t.state is State.OK]
@@ -104,6 +115,15 @@ def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
         )
         for n in counts
     ]
+
+
+def denormal_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
+    """The best candidate with denormal numbers taken as zero, where the model meets any."""
+    if not diagnosis.denormals:
+        return []
+    why = "the model meets numbers too small to be normal, which CPUs compute many times more slowly"
+    process = msgspec.structs.replace(best.process, flush_denormals=True)
+    return [msgspec.structs.replace(best, label=f"{best.label}, denormals as zero", rationale=why, process=process)]
 
 
 def plain_compile(candidates: Sequence[Candidate]) -> str | None:

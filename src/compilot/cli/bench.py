@@ -88,7 +88,7 @@ def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, st
     from compilot.trials.runner import LocalRunner
     from compilot.workload.dispatch import ship_target
 
-    limits = Limits(memory_bytes=default_memory_limit())
+    limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     shipment = ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic)
     runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
     try:

@@ -65,6 +65,7 @@ def look(aa_pairs: int) -> dict[str, Any]:
         "machine": msgspec.to_builtins(machine_fingerprint()),
         "toolchain": _toolchain(toolchain),
         "engines": _engines(),
+        "precisions": _precisions(machine_fingerprint().cpu_isa),
         "aa": msgspec.to_builtins(aa),
     }
 
@@ -92,6 +93,19 @@ def _engines() -> dict[str, Any]:
     return {name: registry.build_half(name).available()._asdict() for name in registry.names()}
 
 
+def _precisions(isa: tuple[str, ...]) -> dict[str, Any]:
+    """Which engines here compute in a lower precision when the user allows it, or why none does."""
+    from compilot.candidates.offers import lower_offer, usable_engines, why_nobody
+    from compilot.records import Diagnosis, Precision
+
+    found: dict[str, Any] = {}
+    diagnosis = Diagnosis(cpu_isa=isa)
+    for precision in (p for p in Precision if p is not Precision.AS_IS):
+        able = [name for name in usable_engines(()) if lower_offer(name, diagnosis, precision).candidates]
+        found[precision.value] = {"engines": able, "why": why_nobody((), diagnosis, precision)}
+    return found
+
+
 def lines(document: dict[str, Any]) -> list[str]:
     """The document for people."""
     machine = document["machine"]
@@ -105,6 +119,7 @@ def lines(document: dict[str, Any]) -> list[str]:
     }
     text = [f"{name:<10}{value}" for name, value in shown.items()]
     text += [f"{'engine':<10}{name}: {_engine_line(found)}" for name, found in document["engines"].items()]
+    text += [f"{'precision':<10}{name}: {_precision_line(found)}" for name, found in document["precisions"].items()]
     return [*text, *([noise_line(document["aa"])] if document["aa"] else [])]
 
 
@@ -118,6 +133,10 @@ def _engine_line(found: dict[str, Any]) -> str:
     if found["ok"]:
         return f"{found['version']}"
     return f"not usable: {found['why']}" + (f"; install with: {found['install']}" if found["install"] else "")
+
+
+def _precision_line(found: dict[str, Any]) -> str:
+    return ", ".join(found["engines"]) or f"none: {found['why']}"
 
 
 def noise_line(aa: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compilot.api import default_run_dir
+from compilot.api import default_run_dir, precision_options
 from compilot.cli import common
 from compilot.records import Objective
 
@@ -32,7 +32,16 @@ def tune(
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run in this directory.")] = None,
-    max_memory: Annotated[str | None, typer.Option(help="Memory limit of each worker: 8GiB.")] = None,
+    max_memory: Annotated[
+        str | None, typer.Option(help="Memory that a candidate may use at any moment, building included: 8GiB.")
+    ] = None,
+    allow_precision: Annotated[
+        str | None, typer.Option(help="Also try lower precisions: bf16,fp16,int8-dynamic. Default: none.")
+    ] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="Relative error allowed to lower precisions. Default: bf16 0.02, fp16 0.005, int8 0.05."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -45,6 +54,7 @@ def tune(
         if resume is not None and out is not None:
             raise InputError("--resume names the run directory already; leave --out away.")
         options = _options(budget, objective, horizon, engines, max_memory)
+        options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
         outcome = _run(target, seed, dynamic or [], run_dir, options, quiet=quiet, resume=resume is not None)
         show(outcome, as_json=json)
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from compilot._tree import call_leaves, is_tensor
+from compilot.diagnose.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         parameter_bytes=sum(p.numel() * p.element_size() for p in workload.model.parameters()),
         cores=len(os.sched_getaffinity(0)),
         threads=torch.get_num_threads(),
+        denormals=meets_denormals(workload),
     )
 
 

@@ -1,6 +1,6 @@
-"""Channels-last around a callable: inputs converted on the way in, outputs laid out as eager's on the way out.
+"""Channels-last: inputs converted on the way in, outputs laid out as eager's on the way out.
 
-In: a callable and a guard. Out: a callable. The conversions are part of the measured and shipped arm.
+In: a guard. Out: the two conversions (conversions.py puts them around a callable).
 Covered: 4-D floating-point inputs and outputs. Not covered: other ranks; they pass untouched.
 """
 
@@ -34,17 +34,6 @@ def plain_layout(output: Any) -> Any:
     if any(_contiguous(leaf.value) is not leaf.value for leaf in leaves(output, "output")):
         return rebuild(output, lambda path, leaf: _contiguous(leaf), "output")
     return output
-
-
-def in_channels_last(call: Callable[..., Any], guard: Guard) -> Callable[..., Any]:
-    """The callable with both conversions around it."""
-    convert = converter(guard)
-
-    def around(*args: Any, **kwargs: Any) -> Any:
-        converted = convert(args, kwargs)
-        return plain_layout(call(*converted.args, **converted.kwargs))
-
-    return around
 
 
 def _channels_last(tensor: torch.Tensor) -> torch.Tensor:

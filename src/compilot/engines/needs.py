@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 from compilot.engines.protocol import Availability
-from compilot.records import Diagnosis, OptionValue, Settings
+from compilot.records import Diagnosis, MemoryFormat, OptionValue, Precision, Settings
 
 
 def installed(extra: str, packages: Sequence[str]) -> Availability:
@@ -29,9 +29,38 @@ def _version(name: str) -> str | None:
         return None
 
 
+def cuda_problem() -> str:
+    """Why nothing can run on a GPU here, "" where it can."""
+    import torch
+
+    return "" if torch.cuda.is_available() else "needs a CUDA GPU"
+
+
 def not_for_exports(diagnosis: Diagnosis) -> bool:
     """An exported model is one fixed function on the CPU: no training, no random numbers of torch's."""
     return diagnosis.training or diagnosis.unjudgeable is not None or diagnosis.cuda
+
+
+def other_precision(settings: Settings, known: Sequence[Precision] = ()) -> str | None:
+    """Why an engine cannot compute in the precision asked for; None: it can."""
+    if settings.precision in (Precision.AS_IS, *known):
+        return None
+    return f"{settings.engine} has no {settings.precision}; it knows {', '.join([Precision.AS_IS, *known])}"
+
+
+def misfit(
+    settings: Settings,
+    options: Mapping[str, tuple[OptionValue, ...] | type],
+    precisions: Sequence[Precision] = (),
+    *,
+    layouts: bool = False,
+) -> str | None:
+    """Why settings make no sense for an engine that makes files; None: they do."""
+    if settings.mode is not None:
+        return f"{settings.engine} has no modes"
+    if settings.memory_format is not MemoryFormat.PRESERVE and not layouts:
+        return f"{settings.engine} chooses memory layouts itself"
+    return other_precision(settings, precisions) or unknown_options(settings.engine, settings, options)
 
 
 def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[OptionValue, ...] | type]) -> str | None:

@@ -36,6 +36,13 @@ class NotTaken(Exception):
     """Raised by a loaded callable: the guard took this call, the artifact does not (sizes it needs equal are not)."""
 
 
+class Lower(NamedTuple):
+    """What an engine offers in a lower precision: candidates, or why it has none."""
+
+    candidates: tuple[Candidate, ...] = ()
+    why: str = ""
+
+
 class BuildRequest(NamedTuple):
     """What an engine gets to build from. It must not change the model."""
 
@@ -67,11 +74,17 @@ class Loaded(NamedTuple):
     prepare: Callable[[tuple[Any, ...], dict[str, Any]], Any] | None = None
     frozen_weights: bool = False  # weight values were baked in: updates must invalidate this callable
     concurrent: bool = True  # several threads may be inside `call` at once
+    needs_model: bool = True  # False: everything is in the files, and the model's weights may be freed
     builds: Callable[[], int] | None = None  # programs built so far; None: one per preparation
 
 
 class BuildHalf(Protocol):
-    """engines/NAME/build.py implements this as module-level functions."""
+    """engines/NAME/build.py implements this as module-level functions.
+
+    Two more are optional. `offer_precision(diagnosis, precision) -> Lower`: what it can do in a lower precision that
+    the user allows. `refine(best, diagnosis) -> Sequence[Candidate]`: other settings worth trying once its own
+    candidate is the best of the run.
+    """
 
     def available(self) -> Availability: ...
 

@@ -15,7 +15,7 @@ from compilot.engines.protocol import BuildHalf, LoadHalf
 from compilot.errors import InputError
 
 GROUP = "compilot.engines"
-BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti")
+BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti", "cudagraphs", "tensorrt")
 DYNAMO = "dynamo:"
 BACKEND_GROUP = "torch_dynamo_backends"  # torch's own entry-point group
 

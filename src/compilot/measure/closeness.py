@@ -5,7 +5,8 @@ differences and whether there was anything to judge. Works through the tensors i
 The rule for floating outputs: NaN, +Inf and -Inf at the same places as eager; over the places finite in all three,
 RMSE to the reference at most 2x eager's own (3x for half precision) plus a floor; no single value far off (RMSE alone
 would hide one bad value among millions); the largest entry of each row the same as eager's, unless the reference says
-it was a close call.
+it was a close call. With a tolerance (a lower precision that the user allows) the RMSE may be that share of the
+reference's RMS, and single values and close calls are measured by it; never less than the strict limits.
 Integer and bool outputs must equal eager's; where the float64 reference disagrees with eager (an argmax on a tie,
 say) the reference's value is right too.
 """
@@ -30,6 +31,7 @@ FLOORS = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 1e-3, torch.
 EAGER_FLOORS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 3e-3, torch.bfloat16: 2.4e-2}
 TYPICAL_SHARE = 0.01  # of the floor at ordinary inputs: cancellation noise where the output is (nearly) zero
 SINGLE_EAGER, SINGLE_FLOORS = 10.0, 30.0  # a single value may be this many eager maxima and floors off
+SINGLE_TOLERANCES = 10.0  # the same with a tolerance: the worst of a billion roundings lies 6 standard deviations out
 CLOSE_CALL = 4.0  # eager maxima within which two entries of a row count as tied
 ROW_MAX = 100_000  # longer rows are not class scores
 
@@ -41,6 +43,7 @@ class Closeness(NamedTuple):
     ratio: float  # how much of the limit was used; above 1: refused
     non_finite: str  # how the pattern of NaN and Inf differs from eager's, "" when it does not
     all_nan: bool  # eager gives nothing but NaN: cannot be judged
+    relative: float = 0.0  # RMSE relative to the reference's RMS
 
 
 class _Sums:
@@ -63,14 +66,18 @@ def compare(
     output: str,
     typical: float,
     coarsest: torch.dtype,
+    tolerance: float | None = None,
 ) -> Closeness:
-    """Judge one output; typical: its usual RMS; coarsest: the least precise dtype the model computes in."""
+    """Judge one output; typical: its usual RMS; coarsest: the least precise dtype the model computes in.
+
+    tolerance: relative RMSE that is allowed instead of the strict limits; integers must be equal all the same.
+    """
     if not (eager.is_floating_point() or eager.is_complex()):
         return _compare_exact(candidate, eager, reference, case, output)
     dtype = coarser(real_dtype(eager), coarsest)
     exact = reference is not None and eps(real_dtype(reference)) < eps(dtype)
     sums = _add_up(candidate, eager, eager if reference is None else reference, relative_floor(dtype, exact))
-    return _judge(sums, dtype, exact, case, output, typical)
+    return _judge(sums, dtype, exact, case, output, typical, tolerance)
 
 
 def eps(dtype: torch.dtype) -> float:
@@ -151,14 +158,22 @@ def _add_flips(sums: _Sums, c: Tensor, e: Tensor, r: Tensor) -> None:
         sums.flips.append(margin.nan_to_num(nan=0.0, posinf=math.inf))  # Inf against Inf is a tie
 
 
-def _judge(sums: _Sums, dtype: torch.dtype, exact: bool, case: str, output: str, typical: float) -> Closeness:
+def _judge(
+    sums: _Sums, dtype: torch.dtype, exact: bool, case: str, output: str, typical: float, tolerance: float | None
+) -> Closeness:
     n = max(1, sums.count)
     rmse, eager_rmse, scale = (math.sqrt(total / n) for total in (sums.candidate, sums.eager, sums.scale))
     floor = relative_floor(dtype, exact) * max(scale, TYPICAL_SHARE * typical) + torch.finfo(dtype).tiny
     limit = (3.0 if eps(dtype) > HALF_EPS else 2.0) * eager_rmse + floor
     single = SINGLE_EAGER * sums.eager_max + SINGLE_FLOORS * floor
+    noise = CLOSE_CALL * sums.eager_max + floor
+    size = max(scale, TYPICAL_SHARE * typical)
+    if tolerance is not None:
+        allowed = tolerance * size
+        limit, single = max(limit, allowed), max(single, SINGLE_TOLERANCES * allowed)
+        noise = max(noise, CLOSE_CALL * allowed)
     ratio = max(rmse / limit, sums.excess_max / single)
-    why = _why_off(sums, rmse, limit, single, CLOSE_CALL * sums.eager_max + floor)
+    why = _why_off(sums, rmse, limit, single, noise)
     check = OutputCheck(
         case=case,
         output=output,
@@ -169,7 +184,8 @@ def _judge(sums: _Sums, dtype: torch.dtype, exact: bool, case: str, output: str,
         passed=not why,
         why=why,
     )
-    return Closeness(check, ratio, _pattern_text(sums), sums.total > 0 and sums.eager_nan == sums.total)
+    hollow = sums.total > 0 and sums.eager_nan == sums.total
+    return Closeness(check, ratio, _pattern_text(sums), hollow, rmse / size if size else 0.0)
 
 
 def _why_off(sums: _Sums, rmse: float, limit: float, single: float, noise: float) -> str:

@@ -5,6 +5,7 @@ first failure (or what was checked), the worst output of each case, and notes.
 A candidate passes when on every kept case: it does not raise; the outputs have eager's structure, shapes, dtypes and
 devices; their numbers are close (closeness.py); inputs and buffers end as eager leaves them; no output shares memory
 with an input unless eager's does; results of one call are not overwritten by later ones.
+A candidate of lower precision is judged with a tolerance instead of the strict limits on its numbers; all else holds.
 Special cases (NaN or Inf put into the inputs) may differ in their pattern of NaN and Inf; that is a note.
 Not judged, and said so: models that are stochastic beyond seeding or keep state in attributes; cases where eager
 gives only NaN.
@@ -42,24 +43,31 @@ class _Judged(NamedTuple):
     ratio: float = 0.0
     counts: bool = True  # False: there was nothing that could be judged
     raised: bool = False
+    relative: float = 0.0  # worst relative RMSE of its outputs
 
 
 def check(
-    fn: Callable[..., Any], workload: Judgeable, cases: Sequence[CaseLike], folder: Path, reference: Reference
+    fn: Callable[..., Any],
+    workload: Judgeable,
+    cases: Sequence[CaseLike],
+    folder: Path,
+    reference: Reference,
+    tolerance: float | None = None,
 ) -> Check:
-    """Run fn on every kept case and judge it against the reference in `folder`."""
+    """Run fn on every kept case and judge it against the reference in `folder`; tolerance: as in closeness.py."""
     if refusal := _refusal(reference):
         return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
     by_name, watch, results, again = {case.name: case for case in cases}, Watch(), list[_Judged](), ""
     with torch.random.fork_rng():
         for index, name in enumerate(reference.cases):
-            results.append(_judge_case(fn, workload, by_name[name], load_expected(folder, index), reference, watch))
+            expected = load_expected(folder, index)
+            results.append(_judge_case(fn, workload, by_name[name], expected, reference, watch, tolerance))
             if results[-1].raised:  # the others would most likely raise too, after compiling as long
                 break
         else:
             if len(reference.cases) == 1:
                 again = _see_again(fn, workload, by_name[reference.cases[0]], watch)
-    return _conclude(results, reference, again or _overwritten(watch, reference))
+    return _conclude(results, reference, again or _overwritten(watch, reference), tolerance)
 
 
 def _refusal(reference: Reference) -> str:
@@ -75,7 +83,13 @@ def _refusal(reference: Reference) -> str:
 
 
 def _judge_case(
-    fn: Callable[..., Any], workload: Judgeable, case: CaseLike, expected: Expected, reference: Reference, watch: Watch
+    fn: Callable[..., Any],
+    workload: Judgeable,
+    case: CaseLike,
+    expected: Expected,
+    reference: Reference,
+    watch: Watch,
+    tolerance: float | None,
 ) -> _Judged:
     where = f"(case {case.name})"
     if digest(case.call) != expected.inputs_sha256:
@@ -89,14 +103,17 @@ def _judge_case(
     watch.see(seen.output.tensors)
     if text := difference(expected.structure, seen.output.structure):
         return _Judged(failure=f"{text} {where}")
-    judged = _judge_numbers(seen, case, expected, coarsest_dtype(workload.model))
+    judged = _judge_numbers(seen, case, expected, coarsest_dtype(workload.model), tolerance)
     if judged.failure:
         return judged._replace(failure=judged.failure + OTHER_RANDOM * reference.seeded)
     return judged._replace(failure=_side_effects(seen, expected, where))
 
 
-def _judge_numbers(seen: Seen, case: CaseLike, expected: Expected, coarsest: torch.dtype) -> _Judged:
-    found = [_closeness(path, tensor, case, expected, coarsest) for path, tensor in seen.output.tensors.items()]
+def _judge_numbers(
+    seen: Seen, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+) -> _Judged:
+    tensors = seen.output.tensors
+    found = [_closeness(path, tensor, case, expected, coarsest, tolerance) for path, tensor in tensors.items()]
     notes = [
         f"on {case.name} inputs: {c.non_finite} at {c.check.output}" for c in found if case.special and c.non_finite
     ]
@@ -106,10 +123,14 @@ def _judge_numbers(seen: Seen, case: CaseLike, expected: Expected, coarsest: tor
     worst = max(found, key=lambda c: (not c.check.passed, c.ratio), default=None)
     failure = next((text for c in found if (text := _failure(c, case))), "")
     counts = not hollow and not case.special and _has_values(expected)
-    return _Judged(failure, tuple(notes), worst and worst.check, worst.ratio if worst else 0.0, counts)
+    relative = max((c.relative for c in found), default=0.0)
+    ratio = worst.ratio if worst else 0.0
+    return _Judged(failure, tuple(notes), worst and worst.check, ratio, counts, relative=relative)
 
 
-def _closeness(path: str, tensor: Tensor, case: CaseLike, expected: Expected, coarsest: torch.dtype) -> Closeness:
+def _closeness(
+    path: str, tensor: Tensor, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+) -> Closeness:
     return compare(
         plain(tensor),
         expected.eager[path],
@@ -118,6 +139,7 @@ def _closeness(path: str, tensor: Tensor, case: CaseLike, expected: Expected, co
         output=path,
         typical=expected.typical.get(path, 0.0),
         coarsest=coarsest,
+        tolerance=tolerance,
     )
 
 
@@ -180,17 +202,25 @@ def _overwritten(watch: Watch, reference: Reference) -> str:
     )
 
 
-def _conclude(results: list[_Judged], reference: Reference, afterwards: str) -> Check:
+def _conclude(results: list[_Judged], reference: Reference, afterwards: str, tolerance: float | None) -> Check:
     failure = next((result.failure for result in results if result.failure), "") or afterwards
     judged = [result for result in results if result.counts]
     if not failure and not judged:
         failure = "cannot be judged: no case has outputs that could be compared"
     worst = max((result.ratio for result in judged), default=0.0)
     agree = "1 case agrees" if len(judged) == 1 else f"{len(judged)} cases agree"
+    relative = max((result.relative for result in judged), default=None) if tolerance is not None else None
+    if relative is not None:
+        told = f"relative error {relative:.2%}, tolerance {tolerance:.2%}"
+        failure = f"{failure}; {told}" if failure else ""
+    else:
+        told = f"worst {worst:.1g}x of the limit"
     return Check(
         passed=not failure,
-        why=failure or f"{agree} with {reference.kind} (worst {worst:.1g}x of the limit)",
+        why=failure or f"{agree} with {reference.kind} ({told})",
         reference=reference.kind,
+        tolerance=tolerance,
+        relative_error=relative,
         worst=tuple(result.worst for result in results if result.worst is not None),
         notes=(*reference.notes, *(note for result in results for note in result.notes)),
     )

@@ -17,6 +17,7 @@ from compilot.artifacts import journal
 from compilot.measure.stats import Summary, calls_needed, summary
 from compilot.records import (
     Candidate,
+    Check,
     Comparison,
     Diagnosis,
     DiagnosisLine,
@@ -34,6 +35,7 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.verdict.compare import compare
+from compilot.verdict.plan import precision_words
 
 MIB = 2**20
 PROVING = ("bench", "confirm")  # races in fresh processes: what they say counts for more than any earlier race
@@ -48,6 +50,8 @@ class Row(TypedDict):
     batch: int | None
     engine: str
     mode: str | None
+    precision: str  # "as-is", or a lower one that the user allows
+    relative_error: float | None  # of a lower precision: worst RMSE against the reference, relative to its RMS
     state: str
     chosen: bool
     cold_s: float | None  # build and first call, empty cache
@@ -147,6 +151,8 @@ def _row(data: RunData, trial: Trial) -> Row:
     candidate, first = trial.candidate, trial.measurement
     calls = _calls(trial, data.warm.get(candidate.id, ()))
     figures = summary(calls)
+    # fresh processes with kept artifacts are what the user will run; a trial's own process has also built and checked
+    memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
     speed = _speed_up(data, trial)
     return Row(
         candidate=candidate.label,
@@ -155,6 +161,8 @@ def _row(data: RunData, trial: Trial) -> Row:
         batch=first.samples_per_call if first else None,
         engine=candidate.settings.engine,
         mode=candidate.settings.mode,
+        precision=candidate.settings.precision.value,
+        relative_error=trial.check.relative_error if trial.check else None,
         state=trial.state.value,
         chosen=data.verdict is not None and data.verdict.chosen_id == candidate.id,
         cold_s=first.cold_s if first and trial.same_as is None else None,  # a twin's build was stopped half-way
@@ -169,8 +177,8 @@ def _row(data: RunData, trial: Trial) -> Row:
         speedup_low=speed.low,
         speedup_high=speed.high,
         speedup_from=speed.source,
-        peak_rss_mib=_mib(first.peak_rss_bytes if first else 0),
-        steady_rss_mib=_mib(first.steady_rss_bytes if first else 0),
+        peak_rss_mib=_mib(max((m.peak_rss_bytes for m in memory), default=0)),
+        steady_rss_mib=_mib(max((m.steady_rss_bytes for m in memory), default=0)),
         compiler_runs=first.compiler_runs if first else None,
         compile_cpu_s=first.cold_cpu_s if first else None,
         note=_note(data, trial),
@@ -220,10 +228,16 @@ def _note(data: RunData, trial: Trial) -> str:
         return f"same program as {_label(data, trial.same_as)}; not measured twice"
     if trial.state is not State.OK:
         return trial.reason
-    doubts = list(trial.measurement.doubts) if trial.measurement else []
+    check = trial.check
+    words = precision_words(trial.candidate.settings.precision, *(_errors(check) if check else (None, None)))
+    doubts = [*([words] if words else []), *(trial.measurement.doubts if trial.measurement else ())]
     found = None if trial.candidate.is_eager else comparison(data, trial.candidate.id)
     doubts += [doubt for doubt in (found[0].doubts if found else ()) if doubt not in doubts]
     return "; ".join(doubts)
+
+
+def _errors(check: Check) -> tuple[float | None, float | None]:
+    return check.relative_error, check.tolerance
 
 
 def _label(data: RunData, candidate_id: str) -> str:

@@ -26,9 +26,10 @@ def arm_sentence(data: RunData, trial: Trial) -> str:
         warm_s=row["warm_s"],
         break_even=_break_even(data, trial, row["warm_s"]),
         candidates_tried=sum(not t.candidate.is_eager for t in data.trials.values()),
+        tolerance=trial.check.tolerance if trial.check else None,
+        relative_error=trial.check.relative_error if trial.check else None,
     )
-    machine = data.header.fingerprint.machine
-    return honest_sentence(evidence, machine, threads=trial.candidate.process.threads)
+    return honest_sentence(evidence, data.header.fingerprint.machine, trial.candidate)
 
 
 def _break_even(data: RunData, trial: Trial, warm_s: float | None) -> BreakEven | None:

@@ -41,7 +41,7 @@ def table(data: RunData, *, width: int = 100) -> Table:
     view.add_column("", width=1)
     view.add_column("candidate", min_width=16, overflow="fold")
     view.add_column("state", no_wrap=True)
-    for name in ("cold s", "p50 ms", "p95 ms", "speed-up", "peak MiB"):
+    for name in ("cold s", "p50 ms", "p95 ms", "speed-up", "RSS MiB"):
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
@@ -80,9 +80,14 @@ def _cells(row: Row) -> list[Text | str]:
         _number(row["p50_ms"]),
         tail,
         Text(speed_up(row)),
-        f"{row['peak_rss_mib']:.0f}" if row["peak_rss_mib"] is not None else _MISSING,
+        _memory(row),
         Text(_short(row["note"])),
     ]
+
+
+def _memory(row: Row) -> str:
+    sizes = [size for size in (row["peak_rss_mib"], row["steady_rss_mib"]) if size is not None]
+    return "/".join(f"{size:.0f}" for size in sizes) or _MISSING
 
 
 def _number(value: float | None) -> str:
@@ -100,7 +105,7 @@ def _short(note: str) -> str:
 
 
 def _footnotes(rows: list[Row], width: int) -> list[Text]:
-    notes = []
+    notes = ["RSS MiB: resident memory of the process, peak/steady"]
     if width < NARROW:
         notes += [f"{row['candidate']}: {_short(row['note'])}" for row in rows if row["note"]]
     if any(row["speedup_from"] == "screening" for row in rows):

@@ -15,7 +15,7 @@ from torch import nn
 
 from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
-from compilot.errors import PlanError, StalePlan, first_cause
+from compilot.errors import InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Difference, Severity, differences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
@@ -35,18 +35,27 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     strict: bool = False,
     allow_stale: bool = False,
     folder: str | os.PathLike[str] | None = None,
+    keep_model: bool = True,
 ) -> Fast:
-    """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file."""
+    """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
+
+    keep_model=False lets go of the model's weights: the memory is free as soon as you drop the model. Then nothing can
+    fall back: a plan that does not fit raises, and a call that the plan does not take raises NoFallback.
+    """
+    strict = strict or not keep_model
     record, beside = _read(plan, None if folder is None else Path(folder))
     stale = _stale(record, model, strict=strict, allow_stale=allow_stale)
     if stale is not None:
         return attach_eager(model, stale, inplace=inplace)
+    if not record.entries and not keep_model:
+        raise InputError(f"keep_model=False cannot be used: this plan keeps the model eager ({record.because}).")
     if not record.entries:
         return attach_eager(model, inplace=inplace)
     entry = record.entries[0]
     _compare_process(entry.candidate.process)
     try:
-        return attach(model, entry.candidate, entry.guard, _artifacts(entry, beside), inplace=inplace)
+        where = _artifacts(entry, beside)
+        return attach(model, entry.candidate, entry.guard, where, inplace=inplace, keep_model=keep_model)
     except Exception as error:
         if strict:
             raise

@@ -41,23 +41,47 @@ def alias(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
 
 def channels_last_clone(model: nn.Module) -> tuple[nn.Module, bool]:
     """A structural clone whose 4-D weights are channels-last, and whether any weight had to be copied for it."""
+    return _converted(model, _wants_layout, lambda t: t.contiguous(memory_format=torch.channels_last))
+
+
+def cast_clone(model: nn.Module, dtype: torch.dtype) -> tuple[nn.Module, bool]:
+    """A structural clone whose wider floating-point weights are copies in this dtype, and whether there were any."""
+    return _converted(model, lambda t: is_wider(t, dtype), lambda t: t.to(dtype))
+
+
+def skeleton(model: nn.Module) -> nn.Module:
+    """A structural clone without weights: each is there by name, shape and dtype, on the meta device."""
+    return _converted(model, lambda t: True, lambda t: torch.empty_like(t, device="meta"))[0]
+
+
+def is_wider(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
+    """True for floating-point tensors of a wider dtype than this one."""
+    return tensor.is_floating_point() and tensor.dtype.itemsize > dtype.itemsize
+
+
+def _converted(
+    model: nn.Module, wanted: Callable[[torch.Tensor], bool], convert: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[nn.Module, bool]:
+    """A structural clone with copies in place of the wanted tensors; tied ones stay tied."""
     clone = structural_clone(model)
     copies: dict[int, torch.Tensor] = {}
     for module in clone.modules():
         for owner in (module._parameters, module._buffers):
             for name, tensor in owner.items():
-                if tensor is not None and _wants_copy(tensor):
-                    owner[name] = copies.setdefault(id(tensor), _channels_last(tensor))  # type: ignore[assignment]
+                if tensor is None or not wanted(tensor):
+                    continue
+                if id(tensor) not in copies:
+                    copies[id(tensor)] = _like(tensor, convert(tensor.detach()))
+                owner[name] = copies[id(tensor)]  # type: ignore[assignment]
     return clone, bool(copies)
 
 
-def _wants_copy(tensor: torch.Tensor) -> bool:
+def _wants_layout(tensor: torch.Tensor) -> bool:
     strided = tensor.layout is torch.strided and tensor.dim() == 4 and tensor.is_floating_point()
     return strided and not tensor.is_contiguous(memory_format=torch.channels_last)
 
 
-def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
-    copy = tensor.detach().contiguous(memory_format=torch.channels_last)
+def _like(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 
 

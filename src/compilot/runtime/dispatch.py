@@ -2,7 +2,8 @@
 
 In: a loaded engine, its guard and the plain model. Out: one answer per call, always; and the count of how it came
 about. Covered: other written forms of the same call, variants prepared once under a lock, a circuit breaker for failing
-engines, frozen weights, forks. Not covered: being an nn.Module (fast.py), deciding what to run (plan).
+engines, frozen weights, forks; with keep_model=False the weights are let go and what eager would have answered is a
+NoFallback. Not covered: being an nn.Module (fast.py), deciding what to run (plan).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
 from compilot.runtime.canonical import Canonical
+from compilot.runtime.clone import skeleton
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.matching import Matcher
-from compilot.runtime.notices import Fallbacks, Stats, logger, warn
+from compilot.runtime.notices import Fallbacks, Stats, advice, logger, warn
 from compilot.runtime.variants import (
     MAX_SHAPES,
     Key,
@@ -40,15 +42,20 @@ from compilot.runtime.variants import (
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
 MAX_FAILURES = 3  # engine failures until it is left alone
 WEIGHTS_CHANGED = "weights changed after freezing"
+DROPPED = "the eager model was dropped (keep_model=False)"
+KEEP_IT = "compile with keep_model=True"
 
 
 class Dispatcher:
     """One engine's callable behind one guard, with eager behind it."""
 
     def __init__(self, plain: nn.Module, guard: Guard, load: Callable[[], Loaded], *, keep_model: bool = True) -> None:
-        self._plain = plain
         self._keep_model = keep_model
-        self._load = load
+        loaded = load()
+        if not keep_model:
+            refuse_to_drop(loaded)
+        self._plain = plain if keep_model else skeleton(plain)
+        self._load: Callable[[], Loaded] = load if keep_model else _nothing_to_load
         self._matcher = Matcher(guard)
         self._canonical = Canonical(plain.forward, guard)
         self._fallbacks = Fallbacks()
@@ -58,7 +65,7 @@ class Dispatcher:
         self._undone = itertools.count()  # counted by the hot path, then not served by the engine
         self._forked = False
         self._counter = itertools.count()
-        self._start(load())
+        self._start(loaded)
         self.call = self._write_hot_path(guard)
         tell_after_fork(self)
 
@@ -82,7 +89,7 @@ class Dispatcher:
             "_changed": self._look_at_weights,
             "_weight": None,
         }
-        self._watched = self.loaded.frozen_weights and has_weights(self._plain)
+        self._watched = self._keep_model and self.loaded.frozen_weights and has_weights(self._plain)
         source = codegen.hot_source(guard, self._hot, watched=self._watched)
         return codegen.compile_call(source, self._hot)
 
@@ -153,7 +160,7 @@ class Dispatcher:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._prepared += 1
         watch = self._watch
-        if self.loaded.frozen_weights and watch is None:
+        if self._keep_model and self.loaded.frozen_weights and watch is None:
             watch = WeightWatch(self._plain, self.weights_changed)
         run = self.loaded.prepare
         answer = run(call.args, call.kwargs) if run is not None else self._run(*call.args, **call.kwargs)
@@ -230,7 +237,7 @@ class Dispatcher:
             return self._eager(f"the artifact does not take this call: {error}", call)
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
-            raise NoFallback(f"{reason}; the eager model was dropped (keep_model=False), so nothing else can answer.")
+            raise NoFallback(f"{reason}; {DROPPED}, so nothing else can answer; {KEEP_IT}.") from error
         answer = self._eager(reason, call, said=True)
         self._failures += 1
         if self._failures == 1:
@@ -242,10 +249,16 @@ class Dispatcher:
 
     def _eager(self, reason: str, call: Call, *, said: bool = False) -> Any:
         if not self._keep_model:
-            raise NoFallback(f"{reason}: the plan does not take this call, and the eager model was dropped.")
+            said_before = f"the plan does not take this call ({reason}), and {DROPPED}"
+            raise NoFallback(f"{said_before}: {advice(reason)}, or {KEEP_IT}.")
         answer = self._plain(*call.args, **call.kwargs)
         self._fallbacks.count(reason, self._fast_calls(), said=said or self._closed is not None)
         return answer
+
+    @property
+    def plain(self) -> nn.Module:
+        """The model itself, or what is left of it when it was dropped."""
+        return self._plain
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------
 
@@ -269,9 +282,10 @@ class Dispatcher:
     def refresh(self) -> None:
         """Forget what was prepared and load the engine anew, with the weights as they are now."""
         with self._lock:
+            loaded = self._load()
             self._hot["_check"] = codegen.never
             self._built_before += self._builds()
-            self._start(self._load())
+            self._start(loaded)
             self._hot["_call"] = self._run
 
     def stats(self) -> Stats:
@@ -293,6 +307,19 @@ class Dispatcher:
     def _refuse_after_fork(self) -> None:
         if self._forked:
             raise ForkedAfterUse(FORKED)
+
+
+def refuse_to_drop(loaded: Loaded) -> None:
+    """InputError for an engine that runs the model itself: without its weights there would be nothing to run."""
+    if loaded.needs_model:
+        raise InputError(
+            "keep_model=False cannot be used with this plan: its engine runs the model itself. Tune with "
+            "--engines onnxruntime,openvino,aoti for a plan whose files hold everything, or keep the model."
+        )
+
+
+def _nothing_to_load() -> Loaded:
+    raise NoFallback(f"{DROPPED}, so there is nothing to refresh from; compile the new model instead.")
 
 
 def has_weights(model: nn.Module) -> bool:

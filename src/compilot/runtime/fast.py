@@ -4,8 +4,9 @@ In: a model, a candidate, a guard. Out: an object of a subclass of the model's o
 attributes: `parameters()`, `state_dict()`, `train()`, `to()`, hooks, `generate()` and everything else act on the real
 model, and calls go through the generated hot path. The model itself is not changed. With `inplace=True` the model's
 class is exchanged for that subclass (same name) and nothing else; `restore(model)` puts the class back. Names that
-shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`. Not covered: what happens inside a call
-(dispatch.py), plans and files (apply.py).
+shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`. With `keep_model=False` it stands over a copy
+without weights (meta tensors), so that the real ones are freed when the user lets go of the model. Not covered: what
+happens inside a call (dispatch.py), plans and files (apply.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import LoadRequest
-from compilot.errors import InputError
+from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.clone import alias
 from compilot.runtime.direct import Direct
@@ -69,6 +70,8 @@ class Fast(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         make, *rest = self._compilot_rebuild
+        if make is _cannot_copy:
+            _cannot_copy()
         return make, tuple(rest)
 
 
@@ -83,14 +86,24 @@ def attach(
 ) -> Fast:
     """The model run as the candidate says, for the calls the guard takes; eager for all others."""
     _refuse_unknown(candidate)
+    if not keep_model and inplace:
+        raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
     plain = alias(model, type(model)) if inplace else model
     settings = candidate.settings
     if settings == Settings(shapes=settings.shapes):
+        if not keep_model:
+            raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
         return attach_eager(model, inplace=inplace)
     half = registry.load_half(settings.engine)
     request = LoadRequest(plain, guard, settings, artifacts)
     core = Dispatcher(plain, guard, lambda: half.load(request), keep_model=keep_model)
+    if not keep_model:
+        return _put_on(core.plain, core, (_cannot_copy, core.plain), inplace)
     return _put_on(model, core, (attach, plain, candidate, guard, artifacts), inplace)
+
+
+def _cannot_copy(*_: Any) -> Fast:
+    raise NoFallback("a model compiled with keep_model=False cannot be copied: its weights are gone; compile again.")
 
 
 def attach_eager(model: nn.Module, because: str | None = None, *, inplace: bool = False) -> Fast:
@@ -109,8 +122,6 @@ def restore(model: nn.Module) -> nn.Module:
 def _refuse_unknown(candidate: Candidate) -> None:
     if candidate.regions:
         raise InputError("this plan compiles regions of the model, which this version of compilot cannot apply yet.")
-    if candidate.settings.precision != "as-is":
-        raise InputError(f"this version of compilot cannot apply precision '{candidate.settings.precision}'.")
 
 
 def _put_on(model: nn.Module, core: Core, rebuild: tuple[Any, ...], inplace: bool) -> Fast:

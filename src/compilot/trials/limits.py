@@ -17,7 +17,7 @@ FEWEST_ARMS = 2  # a paired measurement needs two live processes
 
 
 class Limits(NamedTuple):
-    """Deadlines per step, in seconds, and the memory limit of a worker's process tree."""
+    """Deadlines per step, in seconds, and the memory limits of a worker's process tree."""
 
     open_s: float = 300.0
     inspect_s: float = 600.0
@@ -25,7 +25,8 @@ class Limits(NamedTuple):
     build_s: float = 600.0
     check_s: float = 300.0
     warm_s: float = 20.0
-    memory_bytes: int | None = None
+    memory_bytes: int | None = None  # of a candidate, at any moment
+    machine_bytes: int | None = None  # of eager, without which nothing can be judged: what the machine can spare
 
     def capped(self, seconds: float) -> Limits:
         """The same limits with no step of a trial longer than this."""

@@ -63,6 +63,7 @@ class Verify(Request, frozen=True, kw_only=True):
 
     references: str
     reference: Reference
+    tolerance: float | None = None  # of a lower precision; None: the strict limits
 
 
 class Warm(Request, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ import psutil
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
 from compilot.measure.racing import race as run_race
+from compilot.measure.tolerance import tolerance_of
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
@@ -95,11 +96,14 @@ class ArmLost(Exception):
 class LocalRunner:
     """Runs trials and races on this machine."""
 
-    def __init__(self, shipment: Shipment, run_dir: Path, *, limits: Limits, observer: Observer) -> None:
+    def __init__(
+        self, shipment: Shipment, run_dir: Path, *, limits: Limits, observer: Observer, tolerance: float | None = None
+    ) -> None:
         self.shipment = shipment
         self.run_dir = run_dir
         self.limits = limits
         self.observer = observer
+        self.tolerance = tolerance  # of lower precisions; None: each one's default
         self.reference: Reference | None = None
         self.workers_at_once = 99
         self.opened_in_s = 5.0  # start of a process, imports and the model; learned from the first one
@@ -181,7 +185,7 @@ class LocalRunner:
             "frozen_weights": story.built.frozen_weights,
         }
         if not candidate.is_eager:  # eager is what the others are judged by
-            self._check(child, fields, limits())
+            self._check(child, candidate, fields, limits())
         self._steady(child, candidate, fields, limits())
         if not candidate.is_eager:
             fields["screening"] = self._screen(child, end)
@@ -204,12 +208,14 @@ class LocalRunner:
             raise Failure(candidate.id, State.INFEASIBLE, text, measurement=measurement)
         return _Story(reply, measurement)
 
-    def _check(self, child: Child, fields: dict[str, Any], limits: Limits) -> None:
+    def _check(self, child: Child, candidate: Candidate, fields: dict[str, Any], limits: Limits) -> None:
         self.observer.doing("checking its answers")
-        where = str(self.run_dir / "reference")
-        reply = child.ask(
-            Verify, Verified, limit_s=limits.check_s, doing="checking", references=where, reference=self.reference
-        )
+        judged_by: dict[str, Any] = {
+            "references": str(self.run_dir / "reference"),
+            "reference": self.reference,
+            "tolerance": tolerance_of(candidate.settings.precision, self.tolerance),
+        }
+        reply = child.ask(Verify, Verified, limit_s=limits.check_s, doing="checking", **judged_by)
         if isinstance(reply, Failed):
             raise Failure(child.owner, reply.state, reply.reason, **fields)
         fields["check"] = reply.check
@@ -221,6 +227,8 @@ class LocalRunner:
         warmed = self._warm_up(child, limits)
         tail = child.ask(TimeCalls, CallsTimed, limit_s=120.0, doing="timing", calls=TAIL_CALLS, for_s=SCREENING_TAIL_S)
         fields["measurement"] = _steady_measurement(child.owner, fields["measurement"], warmed, tail)
+        if not candidate.is_eager and (why := _too_large(fields["measurement"], self.limits.memory_bytes)):
+            raise Failure(candidate.id, State.INFEASIBLE, why, **fields)
 
     def _warm_up(self, child: Child, limits: Limits) -> Warmed:
         reply = child.ask(Warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up", for_s=limits.warm_s)
@@ -346,7 +354,8 @@ class LocalRunner:
     def _spawn(self, candidate: Candidate, name: str, *, keep: bool = True) -> Child:
         workspace = self._workspace(candidate)
         log = self.run_dir / "logs" / f"{name}.log"
-        child = Child(candidate.id, log=log, env=worker_env(workspace), memory_limit_bytes=self.limits.memory_bytes)
+        limit = self.limits.machine_bytes if candidate.is_eager else self.limits.memory_bytes  # eager is the judge
+        child = Child(candidate.id, log=log, env=worker_env(workspace), memory_limit_bytes=limit)
         if keep:
             self._live[candidate.id] = child
         return child
@@ -453,6 +462,14 @@ def _steady_measurement(owner: str, first: Measurement, warmed: Warmed, tail: Ca
         steady_rss_bytes=warmed.rss_bytes,
         doubts=doubts,
     )
+
+
+def _too_large(measured: Measurement, limit_bytes: int | None) -> str:
+    """Why a candidate uses too much memory, "" where it does not: looks while it runs may have missed the peak."""
+    if limit_bytes is None or measured.peak_rss_bytes <= limit_bytes:
+        return ""
+    peak, steady, limit = (n / 2**20 for n in (measured.peak_rss_bytes, measured.steady_rss_bytes, limit_bytes))
+    return f"peak memory {peak:.0f} MiB ({steady:.0f} MiB steady) is above the limit of {limit:.0f} MiB"
 
 
 def _summary(fields: dict[str, Any]) -> str:

@@ -190,9 +190,9 @@ class Steps:
 
     def verify(self, request: Verify) -> Verified:
         """Check the callable against the references."""
-        check = correctness.check(
-            self.fn, self.workload, cases(self.workload), Path(request.references), request.reference
-        )
+        folder = Path(request.references)
+        judged = cases(self.workload)
+        check = correctness.check(self.fn, self.workload, judged, folder, request.reference, request.tolerance)
         return Verified(id=request.id, check=_writable(check))
 
     def warm(self, request: Warm) -> Warmed:
@@ -233,7 +233,8 @@ def _writable(check: Check) -> Check:
         )
         for one in check.worst
     )
-    return msgspec.structs.replace(check, worst=worst)
+    relative = None if check.relative_error is None else _finite(check.relative_error)
+    return msgspec.structs.replace(check, worst=worst, relative_error=relative)
 
 
 def _finite(value: float) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from compilot.records import (
     PLAN_SCHEMA,
     BreakEven,
+    Candidate,
     Comparison,
     Decision,
     Evidence,
@@ -20,8 +21,11 @@ from compilot.records import (
     Measurement,
     Plan,
     PlanEntry,
+    Precision,
+    ProcessSettings,
     Race,
     RunHeader,
+    Settings,
     State,
     Trial,
     Verdict,
@@ -52,7 +56,7 @@ def make_plan(
     if verdict.decision is Decision.USE and race is not None:
         trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
-        sentence = honest_sentence(evidence, header.fingerprint.machine, threads=trial.candidate.process.threads, aa=aa)
+        sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
         entries = (_entry(trial, evidence, sentence, artifacts_dir),)
     return Plan(
         schema=PLAN_SCHEMA,
@@ -89,6 +93,7 @@ def make_evidence(
 ) -> Evidence:
     """The figures behind the chosen candidate; medians over all processes of the confirming race."""
     chosen, measured = verdict.chosen_id, trial.measurement
+    lasting = warm if warm and warm.peak_rss_bytes else measured  # a trial's own process has also built and checked
     plain = plain_compile_id if plain_compile_id in race.arms and plain_compile_id != chosen else None
     return Evidence(
         versus_eager=compare(race, chosen, race.arms[0]),
@@ -97,22 +102,29 @@ def make_evidence(
         p50_s=column_median(race, race.arms.index(chosen)),
         cold_s=measured.cold_s if measured else None,
         warm_s=warm.cold_s if warm else None,
-        peak_rss_bytes=measured.peak_rss_bytes if measured else None,
+        peak_rss_bytes=lasting.peak_rss_bytes if lasting else None,
+        steady_rss_bytes=lasting.steady_rss_bytes if lasting else None,
         break_even=verdict.break_even,
         candidates_tried=sum(t.state is not State.PRUNED and not t.candidate.is_eager for t in trials),
         check=trial.check.why if trial.check else "",
+        tolerance=trial.check.tolerance if trial.check else None,
+        relative_error=trial.check.relative_error if trial.check else None,
     )
 
 
 def honest_sentence(
-    evidence: Evidence, machine: MachineFingerprint, *, threads: int | None = None, aa: float | None = None
+    evidence: Evidence, machine: MachineFingerprint, candidate: Candidate | None = None, *, aa: float | None = None
 ) -> str:
-    """Everything a reader needs to believe or doubt the figure, in one sentence."""
+    """Everything a reader needs to believe or doubt the figure, in one sentence; candidate: the way it was run."""
+    settings = candidate.settings if candidate else Settings()
+    process = candidate.process if candidate else ProcessSettings()
     versus = evidence.versus_eager
     if versus is None:
         return f"not compared with eager; {evidence.candidates_tried} candidates tried."
     parts = [
-        _speed(versus, machine, threads or machine.threads),
+        _speed(versus, machine, process.threads or machine.threads),
+        precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
+        "denormal numbers taken as zero" if process.flush_denormals else "",
         _starts(evidence),
         _pays_back(evidence.break_even),
         _noise(versus, aa),
@@ -126,6 +138,15 @@ def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str
     size = f"{_count(versus.processes, 'process', 'es')} x {_count(versus.pairs, 'pair')}"
     place = f"{_count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
     return f"{outcome(versus)} ({interval(versus)}; {size}, {place})"
+
+
+def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:
+    """ "in int8-dynamic: relative error 1.2 % (tolerance 5.0 %)"; "" for a model that computes as it is."""
+    if precision is Precision.AS_IS:
+        return ""
+    if error is None or tolerance is None:
+        return f"in {precision}: error not measured"
+    return f"in {precision}: relative error {error * 100:.2g} % (tolerance {tolerance * 100:.2g} %)"
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -23,6 +23,10 @@ def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
             "eager": {"ok": True, "version": "2.13.0", "why": "", "install": ""},
             "openvino": {"ok": False, "version": "", "why": "not installed", "install": "pip install openvino"},
         },
+        "precisions": {
+            "bf16": {"engines": [], "why": "this CPU has no bf16 arithmetic"},
+            "int8-dynamic": {"engines": ["onnxruntime"], "why": ""},
+        },
         "aa": AA,
     }
     monkeypatch.setattr(env, "look", lambda pairs: {**document, "aa": document["aa"] if pairs else None})
@@ -34,6 +38,8 @@ def test_it_names_machine_compiler_engines_and_noise(looked: Any, compilot: Any)
     assert "Some CPU, 2 cores, 2 torch threads" in text
     assert "works; first compile with its shared header 7.2 s" in text
     assert "openvino: not usable: not installed; install with: pip install openvino" in text
+    assert "bf16: none: this CPU has no bf16 arithmetic" in text
+    assert "int8-dynamic: onnxruntime" in text
     assert "40 pairs, ratio 1.003 (95 % 0.990-1.010): no difference; margin used here: 1.2 %" in text
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compilot.errors import EnvironmentProblem, Interrupted, TargetError
-from compilot.records import DynamicDim, Objective
+from compilot.records import DynamicDim, Objective, Precision
 
 
 def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, compilot: Any) -> None:
@@ -27,6 +27,7 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
         *("tune", "net.py:net", "--budget", "1m30s", "--objective", "p99", "--horizon", "1000"),
         *("--engines", "inductor, eager", "--max-memory", "2GiB", "--seed", "7"),
         *("--dynamic", "x:0=1..8", "--dynamic", "y:1=2..4"),
+        *("--allow-precision", "int8-dynamic, bf16", "--tolerance", "0.03"),
     )
     options, shipment = fake.asked["options"], fake.asked["shipment"]
     assert options.budget_s == 90.0
@@ -34,11 +35,18 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     assert options.horizon_calls == 1000
     assert options.engines == ("inductor", "eager")
     assert options.max_memory_bytes == 2 * 2**30
+    assert options.allow_precision == (Precision.INT8_DYNAMIC, Precision.BF16)
+    assert options.tolerance == 0.03
     assert shipment.seed == 7
     assert shipment.extra_dynamic == (
         DynamicDim(input="x", dim=0, min=1, max=8),
         DynamicDim(input="y", dim=1, min=2, max=4),
     )
+
+
+def test_lower_precisions_are_closed_unless_they_are_asked_for(fake: Any, compilot: Any) -> None:
+    compilot("tune", "net.py:net")
+    assert (fake.asked["options"].allow_precision, fake.asked["options"].tolerance) == ((), None)
 
 
 def test_default_run_directory_names_the_factory_and_the_time(fake: Any, compilot: Any) -> None:
@@ -81,6 +89,10 @@ def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any) -> None:
         (("./notes.txt:net",), "a target file ends in .py"),
         (("net.py:net", "--budget", "soon"), "'soon' is no duration; write 90s"),
         (("net.py:net", "--max-memory", "lots"), "'lots' is no size; write 8GiB"),
+        (("net.py:net", "--allow-precision", "int3"), "unknown precision 'int3'; known are: bf16, fp16, int8-dynamic"),
+        (("net.py:net", "--allow-precision", "as-is"), "unknown precision 'as-is'"),
+        (("net.py:net", "--tolerance", "0.1"), "a tolerance is for lower precisions only"),
+        (("net.py:net", "--allow-precision", "bf16", "--tolerance", "2"), "between 0 and 1"),
         (("net.py:net", "--dynamic", "x=3"), "write NAME:DIM=MIN..MAX"),
         (("net.py:net", "--resume", "a", "--out", "b"), "leave --out away"),
     ],

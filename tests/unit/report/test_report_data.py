@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from compilot.errors import RunDirError
+from compilot.records import Candidate, Check, Precision, Settings, State, Trial
 from compilot.report import read_run
 
 
@@ -78,3 +80,23 @@ def test_a_twin_names_its_twin_and_has_no_cold_start_of_its_own(run_dir: Path) -
 def test_a_directory_without_a_run_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(RunDirError, match="no journal"):
         read_run(tmp_path)
+
+
+def test_a_lower_precision_is_named_with_the_error_seen(small_run: Any, tmp_path: Path) -> None:
+    check = Check(passed=True, why="fine", reference="float64", tolerance=0.05, relative_error=0.0123)
+    wrong = msgspec.structs.replace(check, passed=False, relative_error=0.4)
+    small_run.trials += (
+        Trial(candidate=_small("close"), state=State.OK, reason="fine", check=check),
+        Trial(candidate=_small("far"), state=State.WRONG, reason="RMSE 4 > 1; relative error 40 %", check=wrong),
+    )
+    found = rows(small_run.write(tmp_path / "run"))
+    assert (found["close"]["precision"], found["close"]["relative_error"]) == ("int8-dynamic", 0.0123)
+    assert found["close"]["note"] == "in int8-dynamic: relative error 1.2 % (tolerance 5 %)"
+    assert (found["far"]["relative_error"], found["far"]["state"]) == (0.4, "wrong")
+    assert "relative error 40 %" in found["far"]["note"]
+    assert (found["inductor"]["precision"], found["inductor"]["relative_error"]) == ("as-is", None)
+
+
+def _small(label: str) -> Candidate:
+    settings = Settings(engine="onnxruntime", precision=Precision.INT8_DYNAMIC, options={"label": label})
+    return Candidate(settings=settings, label=label, rationale="test")

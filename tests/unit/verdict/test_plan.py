@@ -10,12 +10,14 @@ from verdict_fakes import candidate, eager_trial, race, trial
 
 from compilot.records import (
     Candidate,
+    Check,
     Fingerprint,
     MachineFingerprint,
     Measurement,
     ModelFingerprint,
     Outcome,
     Plan,
+    Precision,
     ProcessSettings,
     Race,
     RunHeader,
@@ -25,7 +27,7 @@ from compilot.records import (
     WorkloadRef,
 )
 from compilot.verdict import decide, honest_sentence, make_plan
-from compilot.verdict.plan import cpu_name
+from compilot.verdict.plan import cpu_name, make_evidence
 
 BEST, PLAIN = candidate("freezing"), candidate("default")
 MACHINE = MachineFingerprint(
@@ -116,6 +118,24 @@ def test_the_sentence_names_doubts_and_the_plans_own_threads() -> None:
     sentence = planned(trials, race({one_thread.id: 1.5}, processes=1, load="busy")).entries[0].sentence
     assert "1 process x 40 pairs, 1 thread," in sentence
     assert "; one process; busy; " in sentence
+
+
+def test_the_sentence_names_the_precision_the_error_and_denormals() -> None:
+    settings = Settings(engine="onnxruntime", precision=Precision.INT8_DYNAMIC)
+    process = ProcessSettings(flush_denormals=True)
+    small = Candidate(settings=settings, process=process, label="onnxruntime int8-dynamic", rationale="test")
+    check = Check(passed=True, why="fine", reference="float64", tolerance=0.05, relative_error=0.0123)
+    trials = [eager_trial(), msgspec.structs.replace(trial(small), check=check)]
+    (entry,) = planned(trials, race({small.id: 1.5})).entries
+    assert "; in int8-dynamic: relative error 1.2 % (tolerance 5 %); denormal numbers taken as zero; " in entry.sentence
+    assert (entry.evidence.relative_error, entry.evidence.tolerance) == (0.0123, 0.05)
+
+
+def test_memory_is_that_of_a_fresh_process_where_it_was_measured() -> None:
+    trials, final = story()
+    warm = {BEST.id: Measurement(cold_s=5.1, cold_cache=False, peak_rss_bytes=50, steady_rss_bytes=40)}
+    evidence = make_evidence(decide(trials, final), trials[1], trials, final, warm[BEST.id], None)
+    assert (evidence.peak_rss_bytes, evidence.steady_rss_bytes) == (50, 40)
 
 
 def test_plain_compile_is_compared_only_where_it_raced_and_is_another_plan() -> None:

@@ -23,7 +23,7 @@ from compilot.engines import structure as structures
 from compilot.engines.aoti.load import MODEL_NAME
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
-from compilot.engines.needs import not_for_exports, unknown_options
+from compilot.engines.needs import misfit, not_for_exports
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import no_prints
 from compilot.engines.whereabouts import cause
@@ -66,9 +66,7 @@ def _candidate(
 
 def validate(settings: Settings) -> str | None:
     """Only the options above."""
-    if settings.mode is not None:
-        return "aoti has no modes"
-    return unknown_options("aoti", settings, OPTIONS)
+    return misfit(settings, OPTIONS, layouts=True)
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

@@ -12,10 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from compilot._torch import aoti
-from compilot.engines import structure as structures
-from compilot.engines.baked import refuse_other_weights
-from compilot.engines.files import artifact_path
-from compilot.engines.marshal import make_call, names_of, no_builds
+from compilot.engines.artifacts import opened, served
+from compilot.engines.marshal import names_of
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.errors import first_cause
 
@@ -24,9 +22,7 @@ MODEL_NAME = "model.pt2"
 
 def load(request: LoadRequest) -> Loaded:
     """Open the package and write the marshalling code."""
-    path = artifact_path(request.artifacts, MODEL_NAME)
-    structure = structures.read(path.parent)
-    refuse_other_weights(request.model, structure.weights_sha256)
+    path, structure = opened(request, MODEL_NAME)
     try:
         run = aoti.load_package(path)
     except Exception as error:
@@ -34,5 +30,4 @@ def load(request: LoadRequest) -> Loaded:
     names = names_of(structure)
     lines = [f"{', '.join(names.outputs)}, = _run([{', '.join(names.inputs)}])"]
     namespace: dict[str, Any] = {"_run": run}
-    call = make_call(request.guard, structure, request.model, lines, namespace)
-    return Loaded(call=call, frozen_weights=True, concurrent=True, builds=no_builds)
+    return served(request, structure, lines, namespace)

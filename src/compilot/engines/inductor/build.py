@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import metadata
 
-from compilot.engines.protocol import Availability, BuildRequest
+from compilot.engines.arithmetic import cast_offer
+from compilot.engines.needs import other_precision
+from compilot.engines.protocol import Availability, BuildRequest, Lower
 from compilot.records import (
     ArtifactFile,
     Candidate,
     Diagnosis,
     MemoryFormat,
     OptionValue,
+    Precision,
     Settings,
     Shapes,
 )
@@ -49,6 +52,12 @@ def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
         why = "one program for all sizes: no recompile when a size changes, often at no cost"
         offers.append(_candidate("dynamic", why, Shapes.DYNAMIC))
     return offers
+
+
+def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
+    """The model cast to half precision, its weights constants; images in channels-last."""
+    images = diagnosis.has_4d_input and diagnosis.has_conv
+    return cast_offer("inductor", diagnosis, precision, frozen=True, channels_last=images)
 
 
 def _frozen(shapes: Shapes, images: bool) -> list[Candidate]:
@@ -93,10 +102,10 @@ def _candidate(
 
 
 def validate(settings: Settings) -> str | None:
-    """Known mode, and no option that torch.compile would refuse."""
+    """Known mode and precision; torch.compile itself refuses options that it does not know."""
     if settings.mode not in MODES:
         return f"unknown mode '{settings.mode}'; torch.compile knows {', '.join(m for m in MODES if m)}"
-    return None
+    return other_precision(settings, (Precision.BF16, Precision.FP16))
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

@@ -1,9 +1,10 @@
 """Inductor, run plane: torch.compile with the plan's settings; "dynamo:NAME" is the same with another backend.
 
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
-and options together, true freezing, dynamic dimensions, channels-last, the cache directory beside the plan. torch's
-configuration and the environment are changed only while `prepare` runs, in the calling thread, and put back. Not
-covered: compiles that dynamo starts by itself because the model's own attributes changed; they use torch's defaults.
+and options together, true freezing, dynamic dimensions, other layouts and precisions, the cache directory beside the
+plan. torch's configuration and the environment are changed only while `prepare` runs, in the calling thread, and put
+back. Not covered: compiles that dynamo starts by itself because the model's own attributes changed; they use
+torch's defaults.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ import torch
 
 from compilot._torch import compiling
 from compilot._tree import Call, map_call
-from compilot.engines.layout import converter, plain_layout
+from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
-from compilot.records import DimRange, Guard, MemoryFormat, Settings, Shapes
-from compilot.runtime.clone import channels_last_clone
+from compilot.records import DimRange, Guard, Settings, Shapes
 from compilot.runtime.guards import ANY_SIZE
 
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
@@ -36,35 +36,27 @@ def load(request: LoadRequest) -> Loaded:
     freezing = bool(settings.options.get("freezing"))
     if freezing and guard.grad_enabled:
         raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
-    layout = settings.memory_format is MemoryFormat.CHANNELS_LAST
-    model, copied = channels_last_clone(request.model) if layout else (request.model, False)
+    ours = converted(request)
     with _cache_in(request.artifacts):  # importing Inductor already writes the variable
         compiled = compiling.compile_module(
-            model,
+            ours.model,
             backend=_backend(settings),
             options=_options(settings),
             dynamic=settings.shapes is Shapes.DYNAMIC and not _declared(guard),
             recompile_limit=RECOMPILE_LIMIT,
         )
-    call = _keep_results(compiled, settings, guard)
-    call, ready = _around(call, guard) if layout else (call, lambda args, kwargs: Call(args, kwargs))
-    prepare = _Preparation(compiled, ready, plain_layout if layout else _same, request)
-    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or copied, builds=lambda: prepare.builds)
+    call = ours.around(_keep_results(compiled, settings, guard))
+    prepare = _Preparation(compiled, ours, request)
+    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or ours.copied, builds=lambda: prepare.builds)
 
 
 class _Preparation:
     """Compiles one variant by answering one call, with everything set that the plan asks for."""
 
-    def __init__(
-        self,
-        compiled: Callable[..., Any],
-        ready: Callable[[tuple[Any, ...], dict[str, Any]], Call],
-        finish: Callable[[Any], Any],
-        request: LoadRequest,
-    ) -> None:
+    def __init__(self, compiled: Callable[..., Any], ours: Converted, request: LoadRequest) -> None:
         self._compiled = compiled
-        self._ready = ready
-        self._finish = finish
+        self._ready = ours.ready or Call
+        self._finish = ours.finish
         self._request = request
         self._said = False
         self.builds = 0
@@ -81,10 +73,6 @@ class _Preparation:
             answer = self._compiled(*call.args, **call.kwargs)
         self.builds += compiling.graphs_built() > before
         return self._finish(answer)
-
-
-def _same(output: Any) -> Any:
-    return output
 
 
 def _backend(settings: Settings) -> str:
@@ -131,16 +119,6 @@ def _marked(call: Call, guard: Guard) -> Call:
         return alias
 
     return map_call(call, mark) if ranges else call
-
-
-def _around(compiled: Callable[..., Any], guard: Guard) -> tuple[Callable[..., Any], Any]:
-    ready = converter(guard)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        converted = ready(args, kwargs)
-        return plain_layout(compiled(*converted.args, **converted.kwargs))
-
-    return call, ready
 
 
 def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard) -> Callable[..., Any]:

@@ -3,27 +3,31 @@
 In: a BuildRequest. Out: `model.onnx` (graph), `model.onnx.data` (weights) and `structure.json`, or Infeasible.
 Options (all read by load.py): `graph_optimization` "all" | "extended" | "basic" | "disabled"; `threads` (0: torch's
 count at load); `allow_spinning` (worker threads wait for the next call by spinning: quicker, but they burn a core for
-36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero`. Not covered:
-other execution providers than the CPU's.
+36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero` (as the process
+does where it is not said). Of int8-dynamic, at build: `reduce_range` (quantise.py). Not covered: other execution
+providers than the CPU's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from compilot.engines import structure
+from compilot.engines.arithmetic import has_dot_product
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
-from compilot.engines.needs import installed, not_for_exports, unknown_options
+from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.onnxruntime.load import DATA_NAME, MODEL_NAME, input_name, output_name
-from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.onnxruntime.quantise import quantise
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.whereabouts import cause
-from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
+from compilot.records import ArtifactFile, Candidate, Diagnosis, OptionValue, Precision, Settings, Shapes
 
 OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
     "graph_optimization": ("all", "extended", "basic", "disabled"),
@@ -32,6 +36,7 @@ OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
     "memory_pattern": bool,
     "execution_mode": ("sequential", "parallel"),
     "denormals_as_zero": bool,
+    "reduce_range": bool,
 }
 
 
@@ -51,18 +56,44 @@ def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
     )
 
 
-def _candidate(label: str, rationale: str, shapes: Shapes, **options: OptionValue) -> Candidate:
-    settings = Settings(engine="onnxruntime", shapes=shapes, options=options)
+def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
+    """8-bit integers run on every CPU; half precision has no kernels here."""
+    if not_for_exports(diagnosis):
+        return Lower(why="onnxruntime runs inference on the CPU only")
+    if precision is not Precision.INT8_DYNAMIC:
+        return Lower(why=f"onnxruntime has no {precision} kernels for CPUs")
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    options: dict[str, OptionValue] = {} if has_dot_product(diagnosis) else {"reduce_range": True}
+    why = "matrix products on 8-bit integers: a quarter of the memory traffic"
+    return Lower((_candidate(precision.value, why, shapes, precision=precision, **options),))
+
+
+def refine(best: Candidate, diagnosis: Diagnosis) -> Sequence[Candidate]:
+    """The other session options, one at a time, once the rest is known to be good."""
+    found = [
+        ("extended optimisations", "without its own memory layout", {"graph_optimization": "extended"}),
+        ("no memory pattern", "memory allocated as it is needed, not ahead", {"memory_pattern": False}),
+        ("parallel", "branches of the graph side by side", {"execution_mode": "parallel"}),
+    ]
+    return tuple(_variant(best, name, why, options) for name, why, options in found)
+
+
+def _variant(best: Candidate, name: str, why: str, options: Mapping[str, OptionValue]) -> Candidate:
+    settings = msgspec.structs.replace(best.settings, options={**best.settings.options, **options})
+    label, rationale = f"{best.label}, {name}", f"the best so far, {why}"
+    return msgspec.structs.replace(best, settings=settings, label=label, rationale=rationale)
+
+
+def _candidate(
+    label: str, rationale: str, shapes: Shapes, *, precision: Precision = Precision.AS_IS, **options: OptionValue
+) -> Candidate:
+    settings = Settings(engine="onnxruntime", shapes=shapes, options=options, precision=precision)
     return Candidate(settings=settings, label=f"onnxruntime {label}".strip(), rationale=rationale)
 
 
 def validate(settings: Settings) -> str | None:
     """Only the options above; the engine chooses layouts itself."""
-    if settings.mode is not None:
-        return "onnxruntime has no modes"
-    if settings.memory_format is not MemoryFormat.PRESERVE:
-        return "onnxruntime chooses memory layouts itself"
-    return unknown_options("onnxruntime", settings, OPTIONS)
+    return misfit(settings, OPTIONS, (Precision.INT8_DYNAMIC,))
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:
@@ -82,8 +113,16 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
         assert program is not None
         _forget_sources(program.model)
         program.save(request.workspace / MODEL_NAME, external_data=True)
+    _quantise(request)
     structure.write(exported.structure, request.workspace)
     return artifact_files(request.workspace, (MODEL_NAME, structure.FILE_NAME, *_data_file(request.workspace)))
+
+
+def _quantise(request: BuildRequest) -> None:
+    settings, folder = request.candidate.settings, request.workspace
+    if settings.precision is Precision.INT8_DYNAMIC:
+        _data_file(folder)
+        quantise(folder / MODEL_NAME, folder / DATA_NAME, reduce_range=bool(settings.options.get("reduce_range")))
 
 
 def _data_file(workspace: Path) -> tuple[str, ...]:

@@ -15,14 +15,13 @@ from typing import Any
 
 import torch
 
-from compilot.engines import structure as structures
-from compilot.engines.baked import refuse_other_weights
-from compilot.engines.files import artifact_path
-from compilot.engines.marshal import dtype_of, empty_code, make_call, names_of, no_builds
+from compilot.engines.artifacts import opened, served
+from compilot.engines.marshal import dtype_of, empty_code, names_of
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.errors import first_cause
 from compilot.records import Settings
+from compilot.runtime.process import flushes_denormals
 
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
@@ -54,13 +53,9 @@ def output_name(index: int) -> str:
 
 def load(request: LoadRequest) -> Loaded:
     """Start the session and write the marshalling code."""
-    path = artifact_path(request.artifacts, MODEL_NAME)
-    structure = structures.read(path.parent)
-    refuse_other_weights(request.model, structure.weights_sha256)
-    session = _session(path, request.settings)
-    lines, namespace = _engine_lines(structure, session)
-    call = make_call(request.guard, structure, request.model, lines, namespace)
-    return Loaded(call=call, frozen_weights=True, concurrent=True, builds=no_builds)
+    path, structure = opened(request, MODEL_NAME)
+    lines, namespace = _engine_lines(structure, _session(path, request.settings))
+    return served(request, structure, lines, namespace)
 
 
 def _session(path: Path, settings: Settings) -> Any:
@@ -92,7 +87,8 @@ def session_options(settings: Settings) -> Any:
     options.intra_op_num_threads = int(chosen.get("threads", 0)) or torch.get_num_threads()
     options.enable_mem_pattern = bool(chosen.get("memory_pattern", True))
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("allow_spinning", True))))
-    options.add_session_config_entry("session.set_denormal_as_zero", str(int(chosen.get("denormals_as_zero", False))))
+    flush = chosen.get("denormals_as_zero", flushes_denormals())  # its threads are its own: they do as this one does
+    options.add_session_config_entry("session.set_denormal_as_zero", str(int(flush)))
     options.log_severity_level = 3  # errors only: its warnings are about its own passes
     return options
 

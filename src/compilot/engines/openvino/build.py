@@ -4,8 +4,8 @@ In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precisi
 Infeasible. The frontend is called directly: `openvino.convert_model` does the same but reports each use to its
 makers. Shapes are set to the guard's own, numbers or ranges, because the converted model accepts any size and is
 slower for it. Options (all read by load.py): `hint` "latency" | "throughput"; `threads` (0: torch's count at load);
-`pin_cpus`. Arithmetic is pinned to float32 (load.py). Not covered: other devices than the CPU; its integers have 32
-bits inside.
+`pin_cpus`. Arithmetic is pinned to float32, or to the precision that was asked for (load.py). Not covered: other
+devices than the CPU; its integers have 32 bits inside.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from compilot.engines import structure as structures
+from compilot.engines.arithmetic import EXTENSIONS, no_arithmetic
 from compilot.engines.exporting import Exported, export
 from compilot.engines.files import artifact_files
-from compilot.engines.needs import installed, not_for_exports, unknown_options
+from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.openvino.load import MODEL_NAME, WEIGHTS_NAME, input_name
-from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.whereabouts import cause
 from compilot.records import (
@@ -30,8 +32,8 @@ from compilot.records import (
     Diagnosis,
     DimRange,
     Guard,
-    MemoryFormat,
     OptionValue,
+    Precision,
     Settings,
     Shapes,
 )
@@ -64,13 +66,31 @@ def _candidate(label: str, rationale: str, shapes: Shapes, **options: OptionValu
     return Candidate(settings=settings, label=f"openvino {label}", rationale=rationale)
 
 
+def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
+    """The same files, computed in bf16 or fp16 where the CPU has it."""
+    if not_for_exports(diagnosis):
+        return Lower(why="openvino runs inference on the CPU only")
+    if precision not in EXTENSIONS:
+        return Lower(why="openvino would need the package nncf to quantise weights")
+    if why := no_arithmetic(diagnosis, precision):
+        return Lower(why=why)
+    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    found = _candidate("latency", "", shapes, hint="latency")
+    settings = msgspec.structs.replace(found.settings, precision=precision)
+    why = f"the CPU plugin computes in {precision}; inputs and outputs stay as they are"
+    return Lower((Candidate(settings=settings, label=f"openvino {precision}", rationale=why),))
+
+
+def refine(best: Candidate, diagnosis: Diagnosis) -> Sequence[Candidate]:
+    """Threads bound to cores, once the rest is known to be good."""
+    settings = msgspec.structs.replace(best.settings, options={**best.settings.options, "pin_cpus": True})
+    why = "the best so far with its threads bound to cores: no migrations"
+    return (msgspec.structs.replace(best, settings=settings, label=f"{best.label}, pinned", rationale=why),)
+
+
 def validate(settings: Settings) -> str | None:
     """Only the options above; the engine chooses layouts itself."""
-    if settings.mode is not None:
-        return "openvino has no modes"
-    if settings.memory_format is not MemoryFormat.PRESERVE:
-        return "openvino chooses memory layouts itself"
-    return unknown_options("openvino", settings, OPTIONS)
+    return misfit(settings, OPTIONS, (Precision.BF16, Precision.FP16))
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

@@ -15,19 +15,20 @@ from typing import Any
 
 import torch
 
-from compilot.engines import structure as structures
-from compilot.engines.baked import refuse_other_weights
-from compilot.engines.files import artifact_path
-from compilot.engines.marshal import dtype_of, make_call, no_builds
+from compilot.engines.artifacts import opened, served
+from compilot.engines.marshal import dtype_of
 from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, OutputTensor, Size, Structure
 from compilot.errors import first_cause
-from compilot.records import Settings
+from compilot.records import Precision, Settings
+from compilot.runtime.process import flushes_denormals
 
 MODEL_NAME = "model.xml"
 WEIGHTS_NAME = "model.bin"
+PRECISIONS = {Precision.AS_IS: "f32", Precision.BF16: "bf16", Precision.FP16: "f16"}
+_LONG_NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _TYPES = (
     torch.float32,
     torch.float64,
@@ -49,13 +50,9 @@ def input_name(index: int) -> str:
 
 def load(request: LoadRequest) -> Loaded:
     """Compile the graph and write the marshalling code."""
-    path = artifact_path(request.artifacts, MODEL_NAME)
-    structure = structures.read(path.parent)
-    refuse_other_weights(request.model, structure.weights_sha256)
-    compiled = _compiled(path, request.settings)
-    lines, namespace = _engine_lines(structure, compiled)
-    call = make_call(request.guard, structure, request.model, lines, namespace)
-    return Loaded(call=call, frozen_weights=True, concurrent=True, builds=no_builds)
+    path, structure = opened(request, MODEL_NAME)
+    lines, namespace = _engine_lines(structure, _compiled(path, request.settings))
+    return served(request, structure, lines, namespace)
 
 
 def _compiled(path: Path, settings: Settings) -> Any:
@@ -64,9 +61,18 @@ def _compiled(path: Path, settings: Settings) -> Any:
     except ImportError as error:
         raise Infeasible("openvino is not installed; pip install 'compilot[openvino]'") from error
     try:
-        return openvino.Core().compile_model(path, "CPU", properties(settings))
+        compiled = openvino.Core().compile_model(path, "CPU", properties(settings))
     except Exception as error:
         raise Infeasible(f"OpenVINO cannot run this graph: {first_cause(error)}") from error
+    _refuse_other_precision(compiled, settings)
+    return compiled
+
+
+def _refuse_other_precision(compiled: Any, settings: Settings) -> None:
+    """On a CPU without the arithmetic the hint is taken and ignored: that would be the same program once more."""
+    wanted, found = PRECISIONS[settings.precision], compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+    if found not in (wanted, _LONG_NAMES[wanted]):
+        raise Infeasible(f"OpenVINO computes in {found} on this CPU, not in {wanted}")
 
 
 def properties(settings: Settings) -> dict[str, Any]:
@@ -75,9 +81,11 @@ def properties(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {
         "PERFORMANCE_HINT": str(chosen.get("hint", "latency")).upper(),
         "INFERENCE_NUM_THREADS": int(chosen.get("threads", 0)) or torch.get_num_threads(),
-        "INFERENCE_PRECISION_HINT": "f32",  # else it may drop to bf16 on CPUs that have it
-        "EXECUTION_MODE_HINT": "ACCURACY",
+        "INFERENCE_PRECISION_HINT": PRECISIONS[settings.precision],  # else it drops to bf16 on CPUs that have it
+        "EXECUTION_MODE_HINT": "ACCURACY" if settings.precision is Precision.AS_IS else "PERFORMANCE",
     }
+    if flushes_denormals():  # its threads are its own: they do as this one does
+        found["CPU_DENORMALS_OPTIMIZATION"] = True
     if "pin_cpus" in chosen:
         found["ENABLE_CPU_PINNING"] = bool(chosen["pin_cpus"])
     return found

@@ -1,0 +1,39 @@
+"""What loading is for every engine that comes as files: find them, refuse other weights, put the call together.
+
+In: a LoadRequest. Out: the engine's file and the Structure beside it, then a Loaded. Not covered: what the engine does
+with its file in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from compilot.engines import structure as structures
+from compilot.engines.baked import refuse_other_weights
+from compilot.engines.files import artifact_path
+from compilot.engines.marshal import make_call, no_builds
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.structure import Structure
+
+
+class Opened(NamedTuple):
+    """The engine's main file, and what stands around it."""
+
+    path: Path
+    structure: Structure
+
+
+def opened(request: LoadRequest, name: str) -> Opened:
+    """The files of a candidate, made from the very weights that the model has."""
+    path = artifact_path(request.artifacts, name)
+    structure = structures.read(path.parent)
+    refuse_other_weights(request.model, structure.weights_sha256)
+    return Opened(path, structure)
+
+
+def served(request: LoadRequest, structure: Structure, lines: Sequence[str], namespace: dict[str, Any]) -> Loaded:
+    """The callable around an engine's own lines; the model itself is not needed any more."""
+    call = make_call(request.guard, structure, request.model, lines, namespace)
+    return Loaded(call=call, frozen_weights=True, concurrent=True, needs_model=False, builds=no_builds)

@@ -1,0 +1,44 @@
+"""Weights of an ONNX graph as 8-bit integers, activations too at each call ("dynamic quantisation").
+
+In: a saved graph. Out: the graph quantised, in its place. Matrix products only: ONNX Runtime's integer convolutions are
+slower than its float ones on every CPU that was tried, and 8-bit embeddings save no time. Each column of a weight has
+its own scale. Without 8-bit dot products in the CPU the sums of two products saturate 16 bits, so weights then keep 7
+bits (`reduce_range`). Not covered: static quantisation, which needs calibration data.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compilot.engines.protocol import Infeasible
+from compilot.engines.quiet import quiet
+from compilot.errors import first_cause
+
+OPERATORS = ("MatMul", "Gemm", "Attention", "LSTM")
+
+
+def quantise(path: Path, data: Path, *, reduce_range: bool) -> None:
+    """Replace the graph, and its file of weights where there is one, by the quantised ones."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(path)
+    if not any(node.op_type in OPERATORS for node in graph.graph.node):
+        raise Infeasible("the graph has no matrix products that could be quantised")
+    del graph.graph.value_info[:]  # the quantiser transposes weights and then trips over their old shapes
+    large = data.exists()
+    for file in (path, data):
+        file.unlink(missing_ok=True)
+    try:
+        with quiet():
+            quantize_dynamic(
+                graph,
+                path,
+                op_types_to_quantize=list(OPERATORS),
+                per_channel=True,
+                reduce_range=reduce_range,
+                weight_type=QuantType.QInt8,
+                use_external_data_format=large,
+            )
+    except Exception as error:
+        raise Infeasible(f"ONNX Runtime cannot quantise this graph: {first_cause(error)}") from error

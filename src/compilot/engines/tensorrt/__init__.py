@@ -1,0 +1,1 @@
+"""TensorRT by way of torch_tensorrt. Unproven: written without a GPU at hand."""

@@ -1,0 +1,94 @@
+"""Lower precisions are judged by the user's tolerance, everything else by the strict limits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from judging import THREE, Function, Job, mlp
+from torch import Tensor, nn
+
+from compilot.measure.correctness import check, make_reference
+from compilot.measure.tolerance import DEFAULTS, tolerance_of
+from compilot.records import Check, Precision
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Any:
+    def run(model: nn.Module, fn: Any, tolerance: float | None) -> Check:
+        job = Job(model)
+        return check(fn, job, THREE, tmp_path, make_reference(job, THREE, tmp_path), tolerance)
+
+    return run
+
+
+def off_by(model: nn.Module, share: float) -> Any:
+    """The model with every output off by this share of its RMS, to and fro."""
+
+    def run(x: Tensor) -> Tensor:
+        y = model(x)
+        signs = torch.ones_like(y)
+        signs[..., ::2] = -1
+        return y + share * y.square().mean().sqrt() * signs
+
+    return run
+
+
+def test_an_error_within_the_tolerance_passes_and_is_told(judge: Any) -> None:
+    result = judge(mlp(), off_by(mlp(), 0.01), 0.02)
+    assert result.passed
+    assert result.tolerance == 0.02
+    assert result.relative_error == pytest.approx(0.01, rel=1e-3)
+    assert result.why == "3 cases agree with float64 (relative error 1.00%, tolerance 2.00%)"
+
+
+def test_an_error_above_the_tolerance_is_refused_with_the_numbers(judge: Any) -> None:
+    result = judge(mlp(), off_by(mlp(), 0.03), 0.02)
+    assert not result.passed
+    assert "RMSE" in result.why
+    assert "relative error 3.00%, tolerance 2.00%" in result.why
+
+
+def test_the_same_error_never_passes_as_is(judge: Any) -> None:
+    result = judge(mlp(), off_by(mlp(), 0.01), None)
+    assert not result.passed
+    assert result.relative_error is None
+
+
+def test_a_single_bad_value_is_not_hidden_by_the_tolerance(judge: Any) -> None:
+    model = nn.Linear(8, 4000).eval()
+
+    def spoiled(x: Tensor) -> Tensor:
+        y = model(x).clone()
+        y[0, 7] += 20 * 0.05 * y.square().mean().sqrt()
+        return y
+
+    result = judge(model, spoiled, 0.05)
+    assert not result.passed
+    assert "max abs error" in result.why
+
+
+def test_a_clear_winner_must_stay_the_winner(judge: Any) -> None:
+    model = Function(lambda x: x * 0 + torch.tensor([1.0, 0.5, 0, 0, 0, 0, 0, 0]))
+    flipped = Function(lambda x: x * 0 + torch.tensor([0.95, 1.0, 0, 0, 0, 0, 0, 0]))
+    assert "the largest entry" in judge(model, flipped, 0.45).why or "RMSE" in judge(model, flipped, 0.45).why
+    close = Function(lambda x: x * 0 + torch.tensor([1.0, 0.99, 0, 0, 0, 0, 0, 0]))
+    turned = Function(lambda x: x * 0 + torch.tensor([0.99, 1.0, 0, 0, 0, 0, 0, 0]))
+    assert judge(close, turned, 0.05).passed
+
+
+def test_integers_and_dtypes_are_judged_strictly_all_the_same(judge: Any) -> None:
+    ids = Function(lambda x: (x > 0).long())
+    assert "values differ" in judge(ids, lambda x: (x > 0.1).long(), 0.5).why
+    half = judge(mlp(), lambda x: mlp()(x).bfloat16(), 0.5)
+    assert not half.passed
+    assert "bfloat16" in half.why
+
+
+def test_defaults_hold_where_the_user_says_nothing() -> None:
+    assert tolerance_of(Precision.AS_IS, 0.5) is None
+    assert tolerance_of(Precision.INT8_DYNAMIC, None) == DEFAULTS[Precision.INT8_DYNAMIC] == 0.05
+    assert tolerance_of(Precision.BF16, 0.1) == 0.1
+    assert set(DEFAULTS) == set(Precision) - {Precision.AS_IS}
