@@ -30,7 +30,7 @@ pytest.importorskip("onnxscript")
 
 
 def int8(*, dynamic: bool = False, **options: bool) -> Candidate:
-    (found,) = onnxruntime.offer_precision(Diagnosis(dynamic=dynamic), Precision.INT8_DYNAMIC).candidates
+    found = onnxruntime.offer_precision(Diagnosis(dynamic=dynamic), Precision.INT8_DYNAMIC).candidates[0]
     settings = msgspec.structs.replace(found.settings, options={**found.settings.options, **options})
     return msgspec.structs.replace(found, settings=settings)
 

@@ -53,13 +53,19 @@ def converted(request: LoadRequest) -> Converted:
     if request.settings.precision is not Precision.AS_IS:
         found = _cast(request, DTYPES.get(request.settings.precision))
     if request.settings.memory_format is MemoryFormat.CHANNELS_LAST:
-        clone, copied = channels_last_clone(found.model)
-        ready = converter(request.guard)
-        inner = found.ready
-        both = ready if inner is None else lambda args, kwargs: inner(*ready(args, kwargs))
-        last = found.finish
-        found = Converted(clone, found.copied or copied, both, lambda output: plain_layout(last(output)))
+        found = _laid_out(found, converter(request.guard))
     return found
+
+
+def _laid_out(inner: Converted, to_channels_last: Ready) -> Converted:
+    clone, copied = channels_last_clone(inner.model)
+    narrow, finish = inner.ready or Call, inner.finish
+    return Converted(
+        clone,
+        inner.copied or copied,
+        lambda args, kwargs: narrow(*to_channels_last(args, kwargs)),
+        lambda output: plain_layout(finish(output)),
+    )
 
 
 def _cast(request: LoadRequest, dtype: torch.dtype | None) -> Converted:

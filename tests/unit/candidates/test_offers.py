@@ -54,8 +54,9 @@ def test_a_gpu_computes_in_both_half_precisions():
 def test_small_integers_keep_seven_bits_where_the_cpu_would_saturate():
     pytest.importorskip("onnxruntime")
     on = {isa: offered(isa, Precision.INT8_DYNAMIC)["onnxruntime int8-dynamic"] for isa in (AVX2, AMX)}
-    assert on[AVX2].settings.options == {"reduce_range": True}
+    assert on[AVX2].settings.options == {"weights": "7-bit"}
     assert on[AMX].settings.options == {}
+    assert "onnxruntime int8-dynamic unsigned" in offered(AVX2, Precision.INT8_DYNAMIC)
 
 
 def test_a_lower_precision_comes_directly_after_the_engines_first_candidate():

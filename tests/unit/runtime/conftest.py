@@ -29,6 +29,7 @@ class FakeEngine:
         self.calls = 0
         self.frozen = False
         self.concurrent = True
+        self.needs_model = True
         self.fail_prepare: Exception | None = None
         self.fail_call: Exception | None = None
         self.slow_prepare: Callable[[], None] = lambda: None
@@ -57,6 +58,7 @@ class FakeEngine:
             prepare=prepare,
             frozen_weights=self.frozen,
             concurrent=self.concurrent,
+            needs_model=self.needs_model,
             builds=lambda: len(self.programs),
         )
 

@@ -180,7 +180,8 @@ def test_prepare_builds_before_the_first_call(make_fast, engine):
 
 
 @pytest.mark.usefixtures("no_grad")
-def test_without_the_model_an_unplanned_call_is_a_typed_error(make_fast):
+def test_without_the_model_an_unplanned_call_is_a_typed_error(make_fast, engine):
+    engine.needs_model = False
     fast = make_fast(Double().eval(), X, keep_model=False)
     assert torch.equal(fast(X), X * 2)
     with pytest.raises(NoFallback, match="shape of args"):

@@ -47,7 +47,7 @@ class _Recording:
     def _record(self, call: Call) -> None:
         held = map_call(call, lambda path, leaf: leaf.clone() if _on_gpu(leaf) else leaf)
         self._inputs = _tensors(held)
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP_CALLS):

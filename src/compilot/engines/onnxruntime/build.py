@@ -4,8 +4,8 @@ In: a BuildRequest. Out: `model.onnx` (graph), `model.onnx.data` (weights) and `
 Options (all read by load.py): `graph_optimization` "all" | "extended" | "basic" | "disabled"; `threads` (0: torch's
 count at load); `allow_spinning` (worker threads wait for the next call by spinning: quicker, but they burn a core for
 36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero` (as the process
-does where it is not said). Of int8-dynamic, at build: `reduce_range` (quantise.py). Not covered: other execution
-providers than the CPU's.
+does where it is not said). Of int8-dynamic, at build: `weights` (quantise.py). Not covered: other execution providers
+than the CPU's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.onnxruntime.load import DATA_NAME, MODEL_NAME, input_name, output_name
-from compilot.engines.onnxruntime.quantise import quantise
+from compilot.engines.onnxruntime.quantise import KINDS, quantise
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.whereabouts import cause
@@ -36,7 +36,7 @@ OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
     "memory_pattern": bool,
     "execution_mode": ("sequential", "parallel"),
     "denormals_as_zero": bool,
-    "reduce_range": bool,
+    "weights": tuple(KINDS),
 }
 
 
@@ -63,14 +63,17 @@ def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
     if precision is not Precision.INT8_DYNAMIC:
         return Lower(why=f"onnxruntime has no {precision} kernels for CPUs")
     shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    options: dict[str, OptionValue] = {} if has_dot_product(diagnosis) else {"reduce_range": True}
     why = "matrix products on 8-bit integers: a quarter of the memory traffic"
-    return Lower((_candidate(precision.value, why, shapes, precision=precision, **options),))
+    if has_dot_product(diagnosis):
+        return Lower((_candidate(precision.value, why, shapes, precision),))
+    first = _candidate(precision.value, f"{why}; 7 bits, or sums would saturate", shapes, precision, weights="7-bit")
+    label, why = f"{precision} unsigned", "all 8 bits without saturation: half the error, slower products"
+    return Lower((first, _candidate(label, why, shapes, precision, weights="unsigned")))
 
 
 def refine(best: Candidate, diagnosis: Diagnosis) -> Sequence[Candidate]:
     """The other session options, one at a time, once the rest is known to be good."""
-    found = [
+    found: list[tuple[str, str, dict[str, OptionValue]]] = [
         ("extended optimisations", "without its own memory layout", {"graph_optimization": "extended"}),
         ("no memory pattern", "memory allocated as it is needed, not ahead", {"memory_pattern": False}),
         ("parallel", "branches of the graph side by side", {"execution_mode": "parallel"}),
@@ -85,7 +88,7 @@ def _variant(best: Candidate, name: str, why: str, options: Mapping[str, OptionV
 
 
 def _candidate(
-    label: str, rationale: str, shapes: Shapes, *, precision: Precision = Precision.AS_IS, **options: OptionValue
+    label: str, rationale: str, shapes: Shapes, precision: Precision = Precision.AS_IS, **options: OptionValue
 ) -> Candidate:
     settings = Settings(engine="onnxruntime", shapes=shapes, options=options, precision=precision)
     return Candidate(settings=settings, label=f"onnxruntime {label}".strip(), rationale=rationale)
@@ -122,7 +125,7 @@ def _quantise(request: BuildRequest) -> None:
     settings, folder = request.candidate.settings, request.workspace
     if settings.precision is Precision.INT8_DYNAMIC:
         _data_file(folder)
-        quantise(folder / MODEL_NAME, folder / DATA_NAME, reduce_range=bool(settings.options.get("reduce_range")))
+        quantise(folder / MODEL_NAME, folder / DATA_NAME, str(settings.options.get("weights", "8-bit")))
 
 
 def _data_file(workspace: Path) -> tuple[str, ...]:
