@@ -38,12 +38,12 @@ def validate(settings: Settings) -> str | None:
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     exported = export(request)
     torch.save(exported.program.state_dict, request.workspace / MODEL_NAME)
-    programs[str(request.workspace.name)] = exported.program
+    programs[exported.structure.weights_sha256] = exported.program
     structures.write(exported.structure, request.workspace)
     return artifact_files(request.workspace, (MODEL_NAME, structures.FILE_NAME))
 
 
-programs: dict[str, Any] = {}  # graphs of this process: saving them would need torch.export at load
+programs: dict[str, Any] = {}  # by weights, graphs of this process: saving them would need torch.export at load
 
 
 def load(request: LoadRequest) -> Loaded:
@@ -54,7 +54,7 @@ def load(request: LoadRequest) -> Loaded:
         torch.load(path)
     except Exception as error:
         raise Infeasible("damaged") from error
-    program = programs.get(path.parent.name) or next(iter(programs.values()))
+    program = programs[structure.weights_sha256]
     names = names_of(structure)
     lines = [f"{', '.join(names.outputs)}, = _run({', '.join(names.inputs)})"]
     run = _clean(program.module())

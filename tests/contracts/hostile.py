@@ -151,7 +151,7 @@ class HostileCalls:
             call = map_call(call, lambda _, leaf: leaf.view_as(leaf) if isinstance(leaf, torch.Tensor) else leaf)
         elif kind == "NaN":
             call.args[0]["x"][0, 0] = float("nan")
-        with torch.inference_mode(kind == "inference mode"):
+        with torch.inference_mode() if kind == "inference mode" else contextlib.nullcontext():
             close(guarded, guarded._compilot_plain, call)
 
     def test_planned_and_hostile_calls_from_several_threads(self, guarded: Fast) -> None:
