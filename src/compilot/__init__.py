@@ -16,19 +16,22 @@ from compilot._version import __version__
 if TYPE_CHECKING:
     from compilot.api import load_plan, save_plan, tune
     from compilot.errors import (
+        BundleError,
         CompilotError,
         EnvironmentProblem,
         InputError,
         PlanError,
+        StaleBundle,
         StalePlan,
         TargetError,
         UserError,
     )
     from compilot.records import Candidate, Plan, ProcessSettings, Settings
-    from compilot.runtime import apply_process, compile  # noqa: A004  # the verb users know from torch
+    from compilot.runtime import apply_process, compile, load  # noqa: A004  # the verb users know from torch
     from compilot.workload import Workload
 
 _HOMES = {
+    "BundleError": "compilot.errors",
     "Candidate": "compilot.records",
     "CompilotError": "compilot.errors",
     "EnvironmentProblem": "compilot.errors",
@@ -37,18 +40,21 @@ _HOMES = {
     "PlanError": "compilot.errors",
     "ProcessSettings": "compilot.records",
     "Settings": "compilot.records",
+    "StaleBundle": "compilot.errors",
     "StalePlan": "compilot.errors",
     "TargetError": "compilot.errors",
     "UserError": "compilot.errors",
     "Workload": "compilot.workload",
     "apply_process": "compilot.runtime",
     "compile": "compilot.runtime",
+    "load": "compilot.runtime",
     "load_plan": "compilot.api",
     "save_plan": "compilot.api",
     "tune": "compilot.api",
 }
 
 __all__ = [
+    "BundleError",
     "Candidate",
     "CompilotError",
     "EnvironmentProblem",
@@ -57,6 +63,7 @@ __all__ = [
     "PlanError",
     "ProcessSettings",
     "Settings",
+    "StaleBundle",
     "StalePlan",
     "TargetError",
     "UserError",
@@ -64,6 +71,7 @@ __all__ = [
     "__version__",
     "apply_process",
     "compile",
+    "load",
     "load_plan",
     "save_plan",
     "tune",

@@ -7,11 +7,14 @@ CompilotError                 every error below; str() is one sentence with the 
 │   ├── UnpicklableError      live objects that cannot be shipped to a child process
 │   ├── PlanError             a plan file that cannot be read: names the field
 │   ├── RunDirError           a run directory that cannot be written or resumed
+│   ├── BundleError           a bundle that is damaged or no bundle: names the file
+│   │   └── UntrustedBundle   a bundle that nobody vouches for
 │   ├── KeyProblem            a key file that cannot be read, written or trusted
 │   └── SignatureRefused      a signature that no trusted key made, or that does not fit the data
 ├── EnvironmentProblem        exit code 2: no disk, no torch, eager itself fails
 │   └── WorkerError           a worker of ours could not start or broke the protocol
 ├── StalePlan                 the plan was made for another model, machine or version: names each difference
+│   └── StaleBundle           the same of a bundle
 ├── NoFallback                the fast path cannot take this call and the eager model was dropped
 ├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
 └── Interrupted               Ctrl-C or SIGTERM: exit code 130
@@ -44,6 +47,14 @@ class PlanError(UserError):
     """A plan file that cannot be read."""
 
 
+class BundleError(UserError):
+    """A bundle that is damaged, unsafe, or no bundle at all."""
+
+
+class UntrustedBundle(BundleError):
+    """A bundle that nobody this machine trusts vouches for."""
+
+
 class RunDirError(UserError):
     """A run directory that cannot be written or resumed."""
 
@@ -70,6 +81,10 @@ class StalePlan(CompilotError):
     def __init__(self, message: str, differences: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.differences = differences
+
+
+class StaleBundle(StalePlan):
+    """The bundle was made for another model, machine or version."""
 
 
 class NoFallback(CompilotError):

@@ -18,6 +18,7 @@ from compilot._version import __version__
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.shipments import keep_shipment
 from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
@@ -120,6 +121,7 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
         verdict, plan = tune(state, header, diagnosis)
         trials = tuple(state.trials.values())
         save_plan(plan, run_dir / "plan.json")
+        keep_shipment(shipment, run_dir)
         report.write_csv(run_dir)
         observer.decided(verdict, plan)
         return Outcome(plan, verdict, run_dir, trials)

@@ -15,6 +15,7 @@ import msgspec
 
 PLAN_SCHEMA = 1  # raised when an old reader could misread a new plan
 JOURNAL_SCHEMA = 1
+BUNDLE_SCHEMA = 1
 
 OptionValue = bool | int | float | str
 
@@ -490,7 +491,70 @@ class Plan(Record, frozen=True, kw_only=True):
 
 
 # --------------------------------------------------------------------------------------------------------------------
-# 7. The journal: append-only, one line per record
+# 7. The bundle: a plan that can travel
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Weights(enum.StrEnum):
+    """Where a bundle's weights are."""
+
+    BAKED = "baked"  # inside the engines' files
+    MODEL = "model"  # in the user's model object
+    CARRIED = "carried"  # in a safetensors file of the bundle
+
+
+class GoldenOutput(Record, frozen=True, kw_only=True):
+    """One output leaf of the golden call and how far an answer may be from it."""
+
+    path: str
+    rmse_limit: float = 0.0  # 0: must be equal
+    text: str | None = None  # of a leaf that is no tensor: its repr
+
+
+class Golden(Record, frozen=True, kw_only=True):
+    """A call whose answer is known: run before the first answer is served."""
+
+    inputs: str  # safetensors file in the bundle, one tensor per input leaf
+    outputs: str  # the same for eager's answer
+    expected: tuple[GoldenOutput, ...]
+
+
+class BundleEntry(Record, frozen=True, kw_only=True):
+    """One plan entry's files. Which engine reads them is said by the plan."""
+
+    folder: str  # of the entry's files in the bundle; "" when it has none
+    golden: Golden | None = None
+    needs_compiler: bool = False  # a C++ compiler must be there at the start
+    start_s: float | None = None  # measured where it was packed: open, check, load, golden call
+
+
+class Parameter(Record, frozen=True, kw_only=True):
+    """One parameter of the model's forward, so that calls can be understood without the model."""
+
+    name: str
+    kind: str  # of inspect.Parameter: "POSITIONAL_OR_KEYWORD", ...
+    default: str | None = None  # a literal; None: it must be given (or its default is none that a file can hold)
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    """What is in a bundle: every file with its digest, and what it was made for. The plan is one of the files."""
+
+    schema: int
+    compilot: str  # version that packed it
+    created: str  # ISO 8601, UTC
+    label: str  # the model's class name, for people
+    engine: str  # of the first entry, "eager" where the plan keeps eager
+    fingerprint: Fingerprint
+    weights: Weights
+    entries: tuple[BundleEntry, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+    files: tuple[ArtifactFile, ...] = ()  # all but the manifest, its digest and its signature
+    sentences: tuple[str, ...] = ()  # the plan's honest ones, and what packing has to say
+    built: dict[str, str] = {}  # how: packages and commands, for people
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# 8. The journal: append-only, one line per record
 # --------------------------------------------------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ programs: dict[str, Any] = {}  # by weights, graphs of this process: saving them
 def load(request: LoadRequest) -> Loaded:
     path = artifact_path(request.artifacts, MODEL_NAME)
     structure = structures.read(path.parent)
-    refuse_other_weights(request.model, structure.weights_sha256)
+    refuse_other_weights(request, structure.weights_sha256)
     try:
         torch.load(path)
     except Exception as error:
@@ -59,7 +59,7 @@ def load(request: LoadRequest) -> Loaded:
     lines = [f"{', '.join(names.outputs)}, = _run({', '.join(names.inputs)})"]
     run = _clean(program.module())
     return Loaded(
-        call=make_call(request.guard, structure, request.model, lines, {"_run": run}),
+        call=make_call(request, structure, lines, {"_run": run}),
         frozen_weights=True,
         needs_model=False,
     )

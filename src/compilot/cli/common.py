@@ -80,6 +80,11 @@ def nearby(path: Path) -> Path:
     return path if relative.startswith("..") else Path(relative)
 
 
+def size_text(size_bytes: int) -> str:
+    """A size for people: 46.8 MB."""
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
+
+
 def parse_size(text: str) -> int:
     """Bytes from "8GiB", "512M" or "1000000"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())

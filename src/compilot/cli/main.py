@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, env, keys, tune
+from compilot.cli import bench, env, keys, pack, tune, verify
 
 app = typer.Typer(
     name="compilot",
@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 app.command("tune")(tune.tune)
 app.command("bench")(bench.bench)
+app.command("pack")(pack.pack)
+app.command("verify")(verify.verify)
 app.command("env")(env.env)
 app.add_typer(keys.app, name="keys")
 

@@ -42,6 +42,7 @@ def tune(
         float | None,
         typer.Option(help="Relative error allowed to lower precisions. Default: bf16 0.02, fp16 0.005, int8 0.05."),
     ] = None,
+    pack: Annotated[Path | None, typer.Option(help="Pack the plan into this bundle when it is done.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -56,7 +57,19 @@ def tune(
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
         outcome = _run(target, seed, dynamic or [], run_dir, options, quiet=quiet, resume=resume is not None)
+        if pack is not None:
+            _pack(outcome, pack, quiet=quiet)
         show(outcome, as_json=json)
+        if pack is not None and not json:
+            print(f"{pack}: the plan with everything it needs; compilot verify --time {pack}")
+
+
+def _pack(outcome: Outcome, out: Path, *, quiet: bool) -> None:
+    from compilot.cli.progress import PlainObserver
+    from compilot.packing import Options, pack
+    from compilot.progress import Observer
+
+    pack([outcome.run_dir], out, Options(), Observer() if quiet else PlainObserver())
 
 
 def _resume(target: str, run_dir: Path) -> str:

@@ -29,11 +29,11 @@ def opened(request: LoadRequest, name: str) -> Opened:
     """The files of a candidate, made from the very weights that the model has."""
     path = artifact_path(request.artifacts, name)
     structure = structures.read(path.parent)
-    refuse_other_weights(request.model, structure.weights_sha256)
+    refuse_other_weights(request, structure.weights_sha256)
     return Opened(path, structure)
 
 
 def served(request: LoadRequest, structure: Structure, lines: Sequence[str], namespace: dict[str, Any]) -> Loaded:
     """The callable around an engine's own lines; the model itself is not needed any more."""
-    call = make_call(request.guard, structure, request.model, lines, namespace)
+    call = make_call(request, structure, lines, namespace)
     return Loaded(call=call, frozen_weights=True, concurrent=True, needs_model=False, builds=no_builds)

@@ -12,7 +12,7 @@ import hashlib
 import torch
 from torch import nn
 
-from compilot.engines.protocol import Infeasible
+from compilot.engines.protocol import Infeasible, LoadRequest
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -33,7 +33,12 @@ def _bytes(tensor: torch.Tensor) -> memoryview:
     return host.reshape(-1).view(torch.uint8).numpy().data
 
 
-def refuse_other_weights(model: nn.Module, expected: str) -> None:
-    """Infeasible unless the model has the very weights that were baked in."""
-    if weights_digest(model) != expected:
-        raise Infeasible("the model's weights are not those that were baked into the files; run 'compilot tune' again")
+class OtherWeights(Infeasible):
+    """The model's weights are not those that were baked in."""
+
+
+def refuse_other_weights(request: LoadRequest, expected: str) -> None:
+    """OtherWeights unless the model has the very weights that were baked in; a stand-in has none to compare."""
+    if not request.stand_in and weights_digest(request.model) != expected:
+        text = "the model's weights are not those that were baked into the files; run 'compilot tune' again"
+        raise OtherWeights(text)

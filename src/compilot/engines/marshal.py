@@ -16,10 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from compilot.engines.classes import find_class, maker
-from compilot.engines.protocol import Infeasible, NotTaken
+from compilot.engines.protocol import Infeasible, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code, size_lines
 from compilot.engines.structure import InputTensor, Kind, Node, OutputTensor, Structure
 from compilot.records import Guard
@@ -49,16 +48,16 @@ def names_of(structure: Structure) -> Names:
 
 
 def make_call(
-    guard: Guard, structure: Structure, model: nn.Module, engine_lines: Sequence[str], namespace: dict[str, Any]
+    request: LoadRequest, structure: Structure, engine_lines: Sequence[str], namespace: dict[str, Any]
 ) -> Callable[..., Any]:
     """The callable. engine_lines run between picking and rebuilding and find their own names in namespace."""
     namespace.update(_NotTaken=NotTaken, _Size=torch.Size, _OrderedDict=OrderedDict, _max=max, _min=min)
-    header, roots = _header(guard)
+    header, roots = _header(request.guard)
     body = [
         *_pick(structure, roots),
         *size_lines(structure),
         *engine_lines,
-        f"return {_Builder(structure, model, namespace).code(structure.tree)}",
+        f"return {_Builder(structure, request, namespace).code(structure.tree)}",
     ]
     source = "\n".join([header, *(f"    {line}" for line in body)]) + "\n"
     exec(compile(source, "<compilot marshalling>", "exec"), namespace)
@@ -108,9 +107,9 @@ def dtype_of(tensor: InputTensor | OutputTensor) -> torch.dtype:
 class _Builder:
     """Turns the output tree into one expression."""
 
-    def __init__(self, structure: Structure, model: nn.Module, namespace: dict[str, Any]) -> None:
+    def __init__(self, structure: Structure, request: LoadRequest, namespace: dict[str, Any]) -> None:
         self._structure = structure
-        self._model = model
+        self._request = request
         self._namespace = namespace
         self._named = 0
 
@@ -152,7 +151,7 @@ class _Builder:
         return shown if node.kind is Kind.DICT else f"_OrderedDict({shown})"
 
     def _object(self, node: Node, parts: Sequence[str]) -> str:
-        found = find_class(node, self._model)
+        found = find_class(node, self._request.model, plain=self._request.plain_outputs)
         make = found if node.kind is Kind.NAMED_TUPLE else maker(found, node.keys)[0]
         return f"{self._name(make)}({', '.join(parts)})"
 

@@ -60,6 +60,8 @@ class LoadRequest(NamedTuple):
     guard: Guard
     settings: Settings
     artifacts: Path | None  # the candidate's folder, None: build at the first call
+    stand_in: bool = False  # the model is only a stand-in without weights and code: the files are all there is
+    plain_outputs: bool = False  # output classes that are not imported become plain containers, not a refusal
 
 
 class Loaded(NamedTuple):
@@ -98,6 +100,10 @@ class BuildHalf(Protocol):
 
 
 class LoadHalf(Protocol):
-    """engines/NAME/load.py implements this as a module-level function."""
+    """engines/NAME/load.py implements this as a module-level function.
+
+    Two optional constants beside it tell what a bundle of this engine needs: `STANDALONE = True` when the files are
+    the whole model, `NEEDS_COMPILER = True` when a C++ compiler must be there at every start.
+    """
 
     def load(self, request: LoadRequest) -> Loaded: ...

@@ -26,8 +26,8 @@ _ENGINES = ("onnxruntime", "openvino")  # torch's own engines go by torch's vers
 _COMPILER_TIMEOUT_S = 10  # a compiler that takes longer to say its version cannot be used
 
 
-def machine_fingerprint() -> MachineFingerprint:
-    """The fingerprint of this machine and process."""
+def machine_fingerprint(*, compiler: bool = True) -> MachineFingerprint:
+    """The fingerprint of this machine and process; compiler=False: whoever asks needs none, so none is run."""
     gpu, driver = _gpu()
     return MachineFingerprint(
         torch=str(torch.__version__),
@@ -38,7 +38,7 @@ def machine_fingerprint() -> MachineFingerprint:
         cpu_isa=_cpu()[1],
         cores=usable_cores(),
         threads=torch.get_num_threads(),
-        compiler=_compiler(os.environ.get("CXX", "g++")),
+        compiler=_compiler(os.environ.get("CXX", "g++")) if compiler else None,
         engines=dict(_engines()),
         gpu=gpu,
         gpu_driver=driver,

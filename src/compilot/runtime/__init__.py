@@ -5,7 +5,8 @@ hot path), guards.py and matching.py (which calls), frozen.py (weights). Nothing
 """
 
 from compilot.runtime.apply import apply_process, compile  # noqa: A004  # the public name
+from compilot.runtime.bundles import load
 from compilot.runtime.fast import Fast, restore
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, Stats
 
-__all__ = ["CompilotWarning", "Fast", "StalePlanWarning", "Stats", "apply_process", "compile", "restore"]
+__all__ = ["CompilotWarning", "Fast", "StalePlanWarning", "Stats", "apply_process", "compile", "load", "restore"]

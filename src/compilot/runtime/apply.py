@@ -1,28 +1,32 @@
 """Apply a plan: the one door from a plan file to a fast model.
 
-In: the user's model and a Plan, a plan file or a run directory. Out: a Fast. A plan that does not fit this model or
-machine is explained and eager answers; a plan's process settings are compared and reported, and changed only by
-`apply_process`. Covered: plans with one entry. Not covered: bundles, several entries, background builds (later stages).
+In: the user's model and a Plan, a plan file, a run directory or a bundle. Out: a Fast. What does not fit this model or
+machine, or cannot be trusted, is explained and eager answers; a plan's process settings are compared and reported, and
+changed only by `apply_process`. Not covered: background builds.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
-from compilot.errors import InputError, PlanError, StalePlan, first_cause
+from compilot.artifacts.vouching import Trust
+from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Difference, Severity, differences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
-from compilot.runtime.fast import Fast, attach, attach_eager
-from compilot.runtime.notices import StalePlanWarning, warn
-from compilot.runtime.process import apply_settings, differing
+from compilot.runtime.bundles import Options, plan_in, start
+from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts
+from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
+from compilot.runtime.process import apply_settings, tell_differing
 
 PLAN_NAME = "plan.json"
 
@@ -36,6 +40,8 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     allow_stale: bool = False,
     folder: str | os.PathLike[str] | None = None,
     keep_model: bool = True,
+    trusted_keys: Sequence[str | os.PathLike[str]] = (),
+    require_signature: bool = False,
 ) -> Fast:
     """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
 
@@ -43,6 +49,10 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     fall back: a plan that does not fit raises, and a call that the plan does not take raises NoFallback.
     """
     strict = strict or not keep_model
+    if not isinstance(plan, Plan) and is_bundle(Path(plan)):
+        trust = Trust(trusted_keys, require_signature)
+        options = Options(trust, allow_stale=allow_stale, keep_model=keep_model, inplace=inplace)
+        return _from_bundle(model, Path(plan), options, strict)
     record, beside = _read(plan, None if folder is None else Path(folder))
     stale = _stale(record, model, strict=strict, allow_stale=allow_stale)
     if stale is not None:
@@ -51,17 +61,29 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
         raise InputError(f"keep_model=False cannot be used: this plan keeps the model eager ({record.because}).")
     if not record.entries:
         return attach_eager(model, inplace=inplace)
-    entry = record.entries[0]
-    _compare_process(entry.candidate.process)
+    tell_differing(record.entries[0].candidate.process)
+    parts = tuple(Part(entry.candidate, entry.guard, _artifacts(entry, beside)) for entry in record.entries)
     try:
-        where = _artifacts(entry, beside)
-        return attach(model, entry.candidate, entry.guard, where, inplace=inplace, keep_model=keep_model)
+        return attach_parts(model, parts, terms=Terms(keep_model=keep_model), inplace=inplace)
     except Exception as error:
         if strict:
             raise
         reason = f"the engine could not be loaded: {first_cause(error)}"
         warn(f"{reason}; eager answers instead.")
         return attach_eager(model, reason, inplace=inplace)
+
+
+def _from_bundle(model: nn.Module, path: Path, options: Options, strict: bool) -> Fast:
+    """The model as a bundle says; what is wrong with the bundle is said once, and eager answers."""
+    try:
+        return start(model, path, options)
+    except Exception as error:
+        if strict:
+            raise
+        said = str(error) if isinstance(error, CompilotError) else f"{path} could not be loaded: {first_cause(error)}"
+        category = StalePlanWarning if isinstance(error, StalePlan) else CompilotWarning
+        warn(f"{said} Eager answers instead.", category)
+        return attach_eager(model, f"bundle refused: {said}", inplace=options.inplace)
 
 
 def apply_process(plan: Plan | str | os.PathLike[str]) -> dict[str, tuple[Any, Any]]:
@@ -74,6 +96,8 @@ def _read(plan: Plan | str | os.PathLike[str], folder: Path | None) -> tuple[Pla
     if isinstance(plan, Plan):
         return plan, folder or home_of(plan)
     path = Path(plan)
+    if is_bundle(path):
+        return plan_in(path), None
     if path.is_dir():
         path = path / PLAN_NAME
         if not path.exists():
@@ -108,11 +132,3 @@ def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> 
 
 def _sentences(found: list[Difference]) -> str:
     return " ".join(one.sentence.rstrip(".") + "." for one in found)
-
-
-def _compare_process(settings: ProcessSettings) -> None:
-    found = differing(settings)
-    if found:
-        told = ", ".join(f"{name} = {wanted} (here {now})" for name, (now, wanted) in found.items())
-        text = f"the plan was measured with {told}; call compilot.apply_process(plan) to set that."
-        warn(text)

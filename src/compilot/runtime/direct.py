@@ -30,6 +30,11 @@ class Direct:
         self.call = codegen.compile_call(codegen.direct_source(), self._hot)
         tell_after_fork(self)
 
+    @property
+    def frozen_weights(self) -> bool:
+        """Eager reads the weights as they are."""
+        return False
+
     def prepare(self, call: Call) -> None:
         """Nothing to prepare."""
 

@@ -42,8 +42,8 @@ from compilot.runtime.variants import (
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
 MAX_FAILURES = 3  # engine failures until it is left alone
 WEIGHTS_CHANGED = "weights changed after freezing"
-DROPPED = "the eager model was dropped (keep_model=False)"
-KEEP_IT = "compile with keep_model=True"
+DROPPED = "there is no eager model behind it (it was dropped by keep_model=False, or never there)"
+KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 
 
 class Dispatcher:
@@ -54,7 +54,7 @@ class Dispatcher:
         loaded = load()
         if not keep_model:
             refuse_to_drop(loaded)
-        self._plain = plain if keep_model else skeleton(plain)
+        self._plain = plain if keep_model or not has_weights(plain) else skeleton(plain)
         self._load: Callable[[], Loaded] = load if keep_model else _nothing_to_load
         self._matcher = Matcher(guard)
         self._canonical = Canonical(plain.forward, guard)
@@ -64,6 +64,8 @@ class Dispatcher:
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._undone = itertools.count()  # counted by the hot path, then not served by the engine
         self._forked = False
+        self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
+        self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
         self._counter = itertools.count()
         self._start(loaded)
         self.call = self._write_hot_path(guard)
@@ -100,14 +102,20 @@ class Dispatcher:
         self._refuse_after_fork()
         call = self._canonical(args, kwargs)
         if call is None:
-            return self._eager("other arguments than the plan's example", Call(args, kwargs))
+            return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
             return self.call(None, *call.args, **call.kwargs)
-        reason = self._closed_now() or self._matcher.mode_mismatch(self._plain.training)
-        reason = reason or self._matcher.call_mismatch(call)
-        if reason is not None:
+        mismatch = self._matcher.mode_mismatch(self._plain.training) or self._matcher.call_mismatch(call)
+        if mismatch is not None:
+            return self._pass_on(self._closed_now() or mismatch, call)
+        closed = self._closed_now()
+        return self._serve(self._tidy(call)) if closed is None else self._eager(closed, call)
+
+    def _pass_on(self, reason: str, call: Call) -> Any:
+        """A call for another entry of the plan, where there is one."""
+        if self.otherwise is None:
             return self._eager(reason, call)
-        return self._serve(self._tidy(call))
+        return self.otherwise(None, *call.args, **call.kwargs)
 
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
@@ -252,7 +260,7 @@ class Dispatcher:
             said_before = f"the plan does not take this call ({reason}), and {DROPPED}"
             raise NoFallback(f"{said_before}: {advice(reason)}, or {KEEP_IT}.")
         answer = self._plain(*call.args, **call.kwargs)
-        self._fallbacks.count(reason, self._fast_calls(), said=said or self._closed is not None)
+        self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said or self._closed is not None)
         return answer
 
     @property
@@ -287,6 +295,16 @@ class Dispatcher:
             self._built_before += self._builds()
             self._start(loaded)
             self._hot["_call"] = self._run
+
+    @property
+    def frozen_weights(self) -> bool:
+        """Whether weight values are baked in."""
+        return self.loaded.frozen_weights
+
+    def takes(self, call: Call) -> bool:
+        """Whether this guard is for this call."""
+        wanted = self._canonical(call.args, call.kwargs)
+        return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def stats(self) -> Stats:
         """How the calls went so far."""

@@ -4,9 +4,9 @@ In: a model, a candidate, a guard. Out: an object of a subclass of the model's o
 attributes: `parameters()`, `state_dict()`, `train()`, `to()`, hooks, `generate()` and everything else act on the real
 model, and calls go through the generated hot path. The model itself is not changed. With `inplace=True` the model's
 class is exchanged for that subclass (same name) and nothing else; `restore(model)` puts the class back. Names that
-shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`. With `keep_model=False` it stands over a copy
-without weights (meta tensors), so that the real ones are freed when the user lets go of the model. Not covered: what
-happens inside a call (dispatch.py), plans and files (apply.py).
+shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`, `startup`. With `keep_model=False` it stands
+over a copy without weights (meta tensors), so that the real ones are freed when the user lets go of the model. Not
+covered: what happens inside a call (dispatch.py), plans and files (apply.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from torch import nn
 
@@ -23,6 +23,7 @@ from compilot.engines import registry
 from compilot.engines.protocol import LoadRequest
 from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
+from compilot.runtime.chain import Chain
 from compilot.runtime.clone import alias
 from compilot.runtime.direct import Direct
 from compilot.runtime.dispatch import Dispatcher
@@ -34,9 +35,30 @@ class Core(Protocol):
 
     call: Callable[..., Any]
 
+    @property
+    def frozen_weights(self) -> bool: ...
     def prepare(self, call: Call) -> None: ...
     def refresh(self) -> None: ...
     def stats(self) -> Stats: ...
+
+
+class Part(NamedTuple):
+    """One plan entry as the run plane applies it."""
+
+    candidate: Candidate
+    guard: Guard
+    artifacts: Path | None
+
+
+class Terms(NamedTuple):
+    """How a model is made fast, whatever the plan says."""
+
+    keep_model: bool = True  # False: no fallback, a typed error instead
+    stand_in: bool = False  # the model is a stand-in without weights and code
+    plain_outputs: bool = False  # output classes that are not imported become plain containers
+
+
+_USUAL = Terms()
 
 
 class Fast(nn.Module):
@@ -46,6 +68,7 @@ class Fast(nn.Module):
     _compilot_plain: ClassVar[nn.Module]
     _compilot_rebuild: ClassVar[tuple[Any, ...]]
     _compilot_frozen: ClassVar[bool] = False
+    _compilot_startup: ClassVar[dict[str, float]]
 
     def stats(self) -> Stats:
         """Calls, how many were fast, fallbacks by reason, compiles."""
@@ -63,6 +86,11 @@ class Fast(nn.Module):
     def frozen_weights(self) -> bool:
         """True when weight values are baked in: after an update of the model, call `refresh()`."""
         return type(self)._compilot_frozen
+
+    @property
+    def startup(self) -> dict[str, float]:
+        """Seconds of each step of the start, for models that came from a bundle."""
+        return type(self)._compilot_startup
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         make, plain, *rest = self._compilot_rebuild
@@ -85,21 +113,41 @@ def attach(
     inplace: bool = False,
 ) -> Fast:
     """The model run as the candidate says, for the calls the guard takes; eager for all others."""
-    _refuse_unknown(candidate)
-    if not keep_model and inplace:
+    part = Part(candidate, guard, artifacts)
+    return attach_parts(model, (part,), terms=Terms(keep_model=keep_model), inplace=inplace)
+
+
+def attach_parts(
+    model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _USUAL, inplace: bool = False
+) -> Fast:
+    """The model run as several plan entries say, each for the calls its guard takes; eager for all others."""
+    for part in parts:
+        _refuse_unknown(part.candidate)
+    if not terms.keep_model and inplace:
         raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
-    plain = alias(model, type(model)) if inplace else model
-    settings = candidate.settings
-    if settings == Settings(shapes=settings.shapes):
-        if not keep_model:
-            raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
+    real = tuple(part for part in parts if part.candidate.settings != Settings(shapes=part.candidate.settings.shapes))
+    if not real and not terms.keep_model:
+        raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
+    if not real:
         return attach_eager(model, inplace=inplace)
+    plain = alias(model, type(model)) if inplace else model
+    links = [_dispatcher(plain, part, terms) for part in real]
+    core: Core = links[0] if len(links) == 1 else Chain(links)
+    if not terms.keep_model:
+        return _put_on(links[0].plain, core, (_cannot_copy, links[0].plain), inplace)
+    return _put_on(model, core, (_reattach, plain, parts, terms), inplace)
+
+
+def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:
+    """What copies and pickles of a Fast are made with."""
+    return attach_parts(model, parts, terms=terms)
+
+
+def _dispatcher(plain: nn.Module, part: Part, terms: Terms) -> Dispatcher:
+    settings = part.candidate.settings
     half = registry.load_half(settings.engine)
-    request = LoadRequest(plain, guard, settings, artifacts)
-    core = Dispatcher(plain, guard, lambda: half.load(request), keep_model=keep_model)
-    if not keep_model:
-        return _put_on(core.plain, core, (_cannot_copy, core.plain), inplace)
-    return _put_on(model, core, (attach, plain, candidate, guard, artifacts), inplace)
+    request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
+    return Dispatcher(plain, part.guard, lambda: half.load(request), keep_model=terms.keep_model)
 
 
 def _cannot_copy(*_: Any) -> Fast:
@@ -145,7 +193,8 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "_compilot_core": core,
         "_compilot_plain": rebuild[1],
         "_compilot_rebuild": rebuild,
-        "_compilot_frozen": isinstance(core, Dispatcher) and core.loaded.frozen_weights,
+        "_compilot_startup": {},
+        "_compilot_frozen": core.frozen_weights,
     }
     metaclass: Any = type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))

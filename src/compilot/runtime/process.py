@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from compilot.records import ProcessSettings
+from compilot.runtime.notices import warn
 
 
 def differing(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
@@ -20,6 +21,14 @@ def differing(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
     if settings.flush_denormals is not None and settings.flush_denormals != flushes_denormals():
         found["flush_denormals"] = (flushes_denormals(), settings.flush_denormals)
     return found
+
+
+def tell_differing(settings: ProcessSettings) -> None:
+    """Warn once where this process is not as the plan was measured."""
+    found = differing(settings)
+    if found:
+        told = ", ".join(f"{name} = {wanted} (here {now})" for name, (now, wanted) in found.items())
+        warn(f"the plan was measured with {told}; call compilot.apply_process(plan) to set that.")
 
 
 def apply_settings(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:

@@ -14,7 +14,9 @@ from compilot.records import (
     Check,
     Diagnosis,
     Fingerprint,
+    Golden,
     Guard,
+    Parameter,
     Record,
     Reference,
     Shipment,
@@ -66,6 +68,15 @@ class Verify(Request, frozen=True, kw_only=True):
     tolerance: float | None = None  # of a lower precision; None: the strict limits
 
 
+class MakeGolden(Request, frozen=True, kw_only=True):
+    """Keep the example call and eager's answer to it in files of a folder, for a bundle."""
+
+    folder: str
+    inputs: str  # file names in the folder
+    outputs: str
+    weights: str = ""  # where the model's weights go; "": nowhere
+
+
 class Warm(Request, frozen=True, kw_only=True):
     """Call until steady, then calibrate the batch."""
 
@@ -87,7 +98,7 @@ class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
-AnyRequest = Open | Inspect | PrepareToolchain | Build | Verify | Warm | TimeBatch | TimeCalls | Quit
+AnyRequest = Open | Inspect | PrepareToolchain | Build | Verify | MakeGolden | Warm | TimeBatch | TimeCalls | Quit
 
 
 class Reply(Record, frozen=True, kw_only=True, tag=True):
@@ -142,6 +153,11 @@ class Verified(Reply, frozen=True, kw_only=True):
     check: Check
 
 
+class GoldenMade(Reply, frozen=True, kw_only=True):
+    golden: Golden
+    parameters: tuple[Parameter, ...] = ()
+
+
 class Warmed(Reply, frozen=True, kw_only=True):
     warm_up: WarmUp
     calls_per_batch: int
@@ -160,7 +176,19 @@ class CallsTimed(Reply, frozen=True, kw_only=True):
     peak_rss_bytes: int
 
 
-AnyReply = Done | Failed | Opened | Inspected | ToolchainReady | Built | Verified | Warmed | BatchTimed | CallsTimed
+AnyReply = (
+    Done
+    | Failed
+    | Opened
+    | Inspected
+    | ToolchainReady
+    | Built
+    | Verified
+    | GoldenMade
+    | Warmed
+    | BatchTimed
+    | CallsTimed
+)
 
 decode_request = msgspec.json.Decoder(AnyRequest).decode
 decode_reply = msgspec.json.Decoder(AnyReply).decode

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,13 +20,16 @@ import torch
 
 from compilot import diagnose
 from compilot._torch import toolchain, trace
+from compilot._tree import Call, map_call
 from compilot.engines import registry
+from compilot.engines.files import folder_record
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.errors import WorkerError
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
-from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, ModelFingerprint, State
+from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Golden, ModelFingerprint, State
+from compilot.runtime import golden, stand_in
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.runtime.process import apply_settings
@@ -39,8 +41,10 @@ from compilot.trials.protocol import (
     Built,
     CallsTimed,
     Failed,
+    GoldenMade,
     Inspect,
     Inspected,
+    MakeGolden,
     Open,
     Opened,
     PrepareToolchain,
@@ -195,6 +199,21 @@ class Steps:
         check = correctness.check(self.fn, self.workload, judged, folder, request.reference, request.tolerance)
         return Verified(id=request.id, check=_writable(check))
 
+    def makegolden(self, request: MakeGolden) -> GoldenMade:
+        """Answer the example call by eager and by the callable, and keep both ends of it."""
+        load, folder = self.workload, Path(request.folder)
+        with torch.set_grad_enabled(load.grad):
+            packed, eager = (fn(*call.args, **call.kwargs) for fn, call in self._fresh_calls())
+        golden.save(golden.input_tensors(load.call), folder / request.inputs)
+        golden.save(golden.output_tensors(eager), folder / request.outputs)
+        if request.weights:
+            golden.save(load.model.state_dict(), folder / request.weights)
+        made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
+        return GoldenMade(id=request.id, golden=made, parameters=stand_in.describe(load.model.forward))
+
+    def _fresh_calls(self) -> list[tuple[Callable[..., Any], Call]]:
+        return [(fn, _copied(self.workload.call)) for fn in (self.fn, self.workload.model)]
+
     def warm(self, request: Warm) -> Warmed:
         """Call until steady, then calibrate the batch."""
         steadied = sampling.warm_up(self.unit.call, self._compiles, request.for_s)
@@ -225,6 +244,11 @@ class Steps:
         return CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=audit.peak_rss_bytes())
 
 
+def _copied(call: Call) -> Call:
+    """The call with tensors of its own: a model may write into its inputs."""
+    return map_call(call, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
+
+
 def _writable(check: Check) -> Check:
     """JSON has no infinity: the largest number stands for it."""
     worst = tuple(
@@ -250,14 +274,5 @@ def _wait_for_compile_workers() -> None:
 
 def _cache_digest(workspace: Path) -> tuple[ArtifactFile, ...]:
     """The compile cache as one artifact: a digest over the sorted names, sizes and contents of its files."""
-    root = workspace / "inductor"
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.endswith(".lock"))
-    if not files:
-        return ()
-    digest, size = hashlib.sha256(), 0
-    for path in files:
-        data = path.read_bytes()
-        digest.update(f"{os.fspath(path.relative_to(root))}\0{len(data)}\0".encode())
-        digest.update(hashlib.sha256(data).digest())
-        size += len(data)
-    return (ArtifactFile(name="inductor/", sha256=digest.hexdigest(), size_bytes=size),)
+    found = folder_record(workspace / "inductor", "inductor/")
+    return (found,) if found.size_bytes else ()

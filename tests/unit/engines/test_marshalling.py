@@ -17,11 +17,11 @@ from compilot._tree import Call
 from compilot.engines import structure as structures
 from compilot.engines.classes import find_class, maker
 from compilot.engines.marshal import empty_code, make_call
-from compilot.engines.protocol import Infeasible, NotTaken
+from compilot.engines.protocol import Infeasible, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, Kind, Node, OutputTensor, Structure
 from compilot.errors import PlanError
-from compilot.records import Guard, Shapes
+from compilot.records import Guard, Settings, Shapes
 from compilot.runtime.guards import make_guard
 
 
@@ -43,6 +43,10 @@ def guard_of(*args: Any, **kwargs: Any) -> Guard:
     return make_guard(Model(), Call(args, kwargs), dynamic=(), shapes=Shapes.STATIC, grad=False)
 
 
+def request_for(guard: Guard, *, plain_outputs: bool = False) -> LoadRequest:
+    return LoadRequest(Model(), guard, Settings(engine="fake"), None, plain_outputs=plain_outputs)
+
+
 def structure_of(*paths: str, tree: Node = FIRST, shape: tuple[Any, ...] = (2,), dense: bool = True) -> Structure:
     inputs = tuple(InputTensor(path=path, dtype="torch.float32", shape=shape, dense=dense) for path in paths)
     outputs = (OutputTensor(dtype="torch.float32", shape=shape),)
@@ -50,7 +54,7 @@ def structure_of(*paths: str, tree: Node = FIRST, shape: tuple[Any, ...] = (2,),
 
 
 def doubling(guard: Guard, structure: Structure) -> Any:
-    return make_call(guard, structure, Model(), ["_o0 = _i0 * 2"], {})
+    return make_call(request_for(guard), structure, ["_o0 = _i0 * 2"], {})
 
 
 def test_picks_tensors_wherever_they_lie() -> None:
@@ -71,7 +75,7 @@ def test_a_strided_input_is_made_contiguous_and_handed_back_as_it_came() -> None
     tree = Node(kind=Kind.LIST, parts=(FIRST, Node(kind=Kind.INPUT, index=0)))
     structure = structure_of("args[0]", tree=tree, shape=(2, 3), dense=False)
     x = torch.arange(6.0).reshape(3, 2).t()
-    call = make_call(guard_of(x), structure, Model(), ["_o0 = _i0 if _i0.is_contiguous() else None"], {})
+    call = make_call(request_for(guard_of(x)), structure, ["_o0 = _i0 if _i0.is_contiguous() else None"], {})
     dense, given = call(x)
     assert torch.equal(dense, x)
     assert given is x
@@ -90,7 +94,7 @@ def test_output_sizes_follow_the_inputs() -> None:
     wide = msgspec.structs.replace(structure, outputs=(OutputTensor(dtype="torch.bfloat16", shape=("_n0*2 + 1", 3)),))
     namespace: dict[str, Any] = {}
     lines = [f"_o0 = {empty_code(wide, 0, namespace)}"]
-    made = make_call(guard_of(torch.ones(4)), wide, Model(), lines, namespace)(torch.ones(4))
+    made = make_call(request_for(guard_of(torch.ones(4))), wide, lines, namespace)(torch.ones(4))
     assert (made.shape, made.dtype) == ((9, 3), torch.bfloat16)
 
 
@@ -146,6 +150,17 @@ def test_a_class_is_found_under_another_module_name_and_never_imported() -> None
     with pytest.raises(Infeasible, match="import antigravity"):
         find_class(Node(kind=Kind.DATACLASS, type="antigravity:Flight", keys=("left",)), Model())
     assert "antigravity" not in sys.modules
+
+
+@pytest.mark.parametrize("kind", [Kind.DATACLASS, Kind.MAPPING, Kind.NAMED_TUPLE])
+def test_plain_outputs_stand_for_classes_that_are_not_imported(kind: Kind) -> None:
+    tree = Node(kind=kind, type="antigravity:Flight", keys=("logits",), parts=(FIRST,))
+    request = request_for(guard_of(torch.ones(2)), plain_outputs=True)
+    made = make_call(request, structure_of("args[0]", tree=tree), ["_o0 = _i0 * 2"], {})(torch.ones(2))
+    assert made.logits.tolist() == made[0].tolist() == [2, 2]
+    assert "antigravity" not in sys.modules
+    with pytest.raises(AttributeError, match="loss"):
+        made.loss  # noqa: B018
 
 
 def test_a_class_with_other_fields_is_not_taken() -> None:

@@ -17,6 +17,7 @@ from compilot.engines.marshal import names_of
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.errors import first_cause
 
+STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.pt2"
 
 

@@ -25,6 +25,7 @@ from compilot.engines.registry import DYNAMO
 from compilot.records import DimRange, Guard, Settings, Shapes
 from compilot.runtime.guards import ANY_SIZE
 
+NEEDS_COMPILER = True  # even with a kept cache directory, at every start
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")

@@ -23,6 +23,7 @@ from compilot.errors import first_cause
 from compilot.records import Settings
 from compilot.runtime.process import flushes_denormals
 
+STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
 

@@ -25,6 +25,7 @@ from compilot.errors import first_cause
 from compilot.records import Precision, Settings
 from compilot.runtime.process import flushes_denormals
 
+STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.xml"
 WEIGHTS_NAME = "model.bin"
 PRECISIONS = {Precision.AS_IS: "f32", Precision.BF16: "bf16", Precision.FP16: "f16"}

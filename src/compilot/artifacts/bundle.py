@@ -1,0 +1,135 @@
+"""Bundles: one file (or folder) with a plan, its engines' files, and a manifest that has the digest of each.
+
+In: a path of unknown origin. Out: a Bundle whose manifest is trusted, parsed and matches what is there; its files are
+checked against their digests while they are unpacked, or in place. The order is the point: who vouches for it comes
+first (trust.py), then the manifest's own digest, then parsing; no byte of any other file is used before its digest was
+right. Covered: FAULTS 1-4. Not covered: whether it fits this machine and model (runtime/bundles.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.artifacts.container import Container, is_safe, open_container, opened_member, read, refuse
+from compilot.artifacts.vouching import Trust, vouched_for
+from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
+
+MANIFEST = "manifest.json"
+DIGEST = "manifest.sha256"  # of the manifest's bytes: damage in it must not pass for content
+SIGNATURE = "signature.json"
+PLAN = "plan.json"
+WEIGHTS = "weights.safetensors"
+SUFFIX = ".cpbundle"
+
+_LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
+_BLOCK = 1 << 20
+
+
+class Bundle(NamedTuple):
+    """An open bundle that somebody vouches for."""
+
+    container: Container
+    manifest: Manifest
+    digest: str  # SHA-256 of the manifest: the bundle's identity
+    vouched: str  # who: "owned by this user", "signed by key 3f..."
+
+    @property
+    def path(self) -> Path:
+        return self.container.path
+
+
+@contextmanager
+def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
+    """Open a bundle: trust first, then the digest of the manifest, then its content."""
+    with open_container(path) as container:
+        raw = read(container, MANIFEST, _LARGEST)
+        signature = read(container, SIGNATURE, _LARGEST) if SIGNATURE in container.sizes else None
+        vouched = vouched_for(path, raw, signature, trust)
+        digest = hashlib.sha256(raw).hexdigest()
+        if read(container, DIGEST, 256).strip() != digest.encode():
+            refuse(path, f"{MANIFEST} does not match its digest")
+        manifest = _parsed(path, raw)
+        _check_listing(container, manifest)
+        yield Bundle(container, manifest, digest, vouched)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of a bundle, by its own digest only: to list and compare bundles, not to run them."""
+    with open_container(path) as container:
+        raw = read(container, MANIFEST, _LARGEST)
+        if read(container, DIGEST, 256).strip() != hashlib.sha256(raw).hexdigest().encode():
+            refuse(path, f"{MANIFEST} does not match its digest")
+        return _parsed(path, raw)
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a path is meant as a bundle: by its manifest if it is a folder, by its suffix or first bytes if a file."""
+    if path.is_dir():
+        return (path / MANIFEST).is_file()
+    if path.suffix == SUFFIX:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def _parsed(path: Path, raw: bytes) -> Manifest:
+    try:
+        schema = msgspec.json.decode(raw, type=_Schema).schema
+        if schema != BUNDLE_SCHEMA:
+            refuse(path, f"it has bundle schema {schema}, this compilot reads {BUNDLE_SCHEMA}")
+        return msgspec.json.decode(raw, type=Manifest)
+    except msgspec.DecodeError as problem:
+        refuse(path, f"{MANIFEST}: {problem}", problem)
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+def _check_listing(container: Container, manifest: Manifest) -> None:
+    """Exactly the files that the manifest names, with their sizes: nothing missing, nothing more."""
+    wanted = {file.name: file.size_bytes for file in manifest.files}
+    if len(wanted) != len(manifest.files):
+        refuse(container.path, f"{MANIFEST} names a file twice")
+    if unsafe := next((name for name in wanted if not is_safe(name)), None):
+        refuse(container.path, f"{MANIFEST} names {unsafe!r}, which may lead out of the bundle")
+    own = {MANIFEST, DIGEST, SIGNATURE}
+    there = {name: size for name, size in container.sizes.items() if name not in own}
+    for name in sorted(wanted.keys() | there.keys()):
+        if wanted.get(name) != there.get(name):
+            refuse(container.path, f"{name} {_mismatch(wanted.get(name), there.get(name))}")
+
+
+def _mismatch(wanted: int | None, there: int | None) -> str:
+    if there is None:
+        return "is missing"
+    return "is not in the manifest" if wanted is None else f"has {there} bytes instead of {wanted}"
+
+
+def checked_blocks(container: Container, file: ArtifactFile) -> Iterator[bytes]:
+    """A file's bytes in blocks; raises BundleError at the end if they are not what the manifest says."""
+    digest = hashlib.sha256()
+    with opened_member(container, file.name) as member:
+        while block := member.read(_BLOCK):
+            digest.update(block)
+            yield block
+    if digest.hexdigest() != file.sha256:
+        refuse(container.path, f"{file.name} does not match its digest")
+
+
+def check_files(container: Container, manifest: Manifest) -> int:
+    """Check every file's digest; returns the bytes that were read."""
+    total = 0
+    for file in manifest.files:
+        for block in checked_blocks(container, file):
+            total += len(block)
+    return total

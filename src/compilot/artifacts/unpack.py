@@ -1,0 +1,79 @@
+"""A bundle's files on disk, each checked on this very start.
+
+In: an open bundle. Out: a folder with its files. A folder bundle is checked and used in place. A zip is unpacked once
+per machine and user, into a private cache addressed by the manifest's digest: hashed while it is copied, a marker last,
+renamed into place. Later starts hash the unpacked files again, so damage on disk is found there too, and mended from
+the bundle. Nothing is synced to disk: what a crash leaves is found by its digest. Covered: many processes at once (one
+unpacks, the others wait, with a limit), kill -9 at any moment. Not covered: pruning (cache.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from compilot.artifacts import atomic
+from compilot.artifacts.bundle import Bundle, check_files, checked_blocks
+from compilot.artifacts.container import Folder
+from compilot.artifacts.locks import file_lock
+from compilot.artifacts.private import cache_home, private_directory
+from compilot.errors import BundleError, EnvironmentProblem
+
+READY = "ready"  # written last: without it the folder is not one
+USED = "used"  # touched at every start, for pruning by age
+LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must not hold up a start for ever
+
+
+def unpacked(bundle: Bundle) -> Path:
+    """The folder with the bundle's files, every digest checked."""
+    if isinstance(bundle.container, Folder):
+        check_files(bundle.container, bundle.manifest)
+        return bundle.path
+    try:
+        home = private_directory(cache_home() / "bundles")
+        return _from_cache(bundle, home / bundle.digest)
+    except OSError as problem:
+        where = problem.filename or "the cache"
+        raise EnvironmentProblem(
+            f"{bundle.path} cannot be unpacked: {where}: {problem.strerror}; set COMPILOT_CACHE to a folder with room."
+        ) from problem
+
+
+def _from_cache(bundle: Bundle, place: Path) -> Path:
+    if _is_good(bundle, place):
+        return place
+    with file_lock(place.with_name(place.name + ".lock"), wait_s=LOCK_WAIT_S):
+        if _is_good(bundle, place):
+            return place
+        atomic.remove(place)
+        atomic.sweep(place.parent)
+        with atomic.making_folder(place, durable=False) as partial:
+            _unpack(bundle, partial)
+    if not (place / READY).is_file():
+        raise EnvironmentProblem(f"{place} was removed while it was unpacked; start again.")
+    return place
+
+
+def _is_good(bundle: Bundle, place: Path) -> bool:
+    """Whether the cache has this bundle, whole; a damaged one is as good as none."""
+    if not (place / READY).is_file():
+        return False
+    try:
+        check_files(Folder(place), bundle.manifest)
+    except BundleError:
+        return False
+    with contextlib.suppress(OSError):
+        os.utime(place / USED)
+    return True
+
+
+def _unpack(bundle: Bundle, folder: Path) -> None:
+    for file in bundle.manifest.files:
+        path = folder / file.name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with path.open("xb") as copy:
+            for block in checked_blocks(bundle.container, file):
+                copy.write(block)
+    for marker in (USED, READY):
+        (folder / marker).touch()

@@ -1,0 +1,119 @@
+"""`compilot verify BUNDLE`: is it whole, who vouches for it, does it fit here, how fast does it start?
+
+In: a bundle. Out: one line per question; exit code 0 when it may be used here, 1 when not. Nothing of the bundle is
+run unless every answer before is yes. With --time a fresh process starts it, and each step's share is shown.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from compilot.cli import common
+
+LIMIT_S = 600.0  # a start that takes longer is not one
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="A bundle: a file or a folder.")],
+    time: Annotated[bool, typer.Option("--time", help="Start it in a fresh process and show what each step takes.")] = False,
+    key: Annotated[list[Path] | None, typer.Option(help="A public key to trust. Repeatable.")] = None,
+    require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Check a bundle: digests, trust, fit to this machine, and the time it takes to start."""
+    from compilot.errors import BundleError
+
+    with common.guarded(debug=debug, as_json=json):
+        if not bundle.exists():
+            raise BundleError(f"there is no bundle at {bundle}; check the path.")
+        try:
+            found = examine(bundle, key or [], require_signature)
+            if time and found["fits"]:
+                found["startup"] = start_up(bundle, key or [], require_signature) if found["standalone"] else None
+        except BundleError as refused:
+            found = {"bundle": str(bundle), "fits": False, "refused": str(refused)}
+        common.print_json(found) if json else show(found, timed=time)
+    if not found["fits"]:
+        raise typer.Exit(1)
+
+
+def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str, Any]:
+    """Everything there is to know without running any of it."""
+    from compilot.artifacts.bundle import check_files, open_bundle
+    from compilot.artifacts.vouching import Trust
+    from compilot.runtime.bundles import machine_differences
+
+    with open_bundle(bundle, Trust(keys, require_signature)) as opened:
+        checked = check_files(opened.container, opened.manifest)
+        manifest = opened.manifest
+        differing = machine_differences(manifest)
+        return {
+            "bundle": str(bundle),
+            "model": manifest.label,
+            "engine": manifest.engine,
+            "created": manifest.created,
+            "digest": opened.digest,
+            "vouched": opened.vouched,
+            "files": len(manifest.files),
+            "size_bytes": checked,
+            "weights": str(manifest.weights),
+            "standalone": manifest.weights == "baked",
+            "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
+            "fits": not any(d.severity == "unsafe" for d in differing),
+            "differences": [{"severity": str(d.severity), "sentence": d.sentence} for d in differing],
+            "sentences": list(manifest.sentences),
+        }
+
+
+def start_up(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str, float]:
+    """Seconds of each step in a fresh process."""
+    import msgspec
+
+    from compilot.errors import BundleError
+
+    command = [sys.executable, "-m", "compilot.runtime.startup", str(bundle)]
+    command += [word for key in keys for word in ("--keys", str(key))]
+    command += ["--require-signature"] if require_signature else []
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    if run.returncode != 0:
+        last = (run.stderr.strip().splitlines() or ["no word"])[-1]
+        raise BundleError(f"{bundle} did not start: {last}")
+    steps: dict[str, float] = msgspec.json.decode(run.stdout.splitlines()[-1])["steps"]
+    return steps
+
+
+def show(found: dict[str, Any], *, timed: bool) -> None:
+    """The findings, a line each."""
+    if "refused" in found:
+        return print(f"refused: {found['refused']}")
+    print(f"{found['bundle']}: {found['model']} on {found['engine']}, packed {found['created']}")
+    print(f"  whole    {found['files']} files, {common.size_text(found['size_bytes'])}, every digest right")
+    print(f"  trusted  {found['vouched']}")
+    print(f"  fits     {'yes' if found['fits'] else 'no'}")
+    for difference in found["differences"]:
+        print(f"           {difference['severity']}: {difference['sentence']}")
+    print(f"  needs    {_needs(found)}")
+    return _show_times(found["startup"]) if timed and found["fits"] else None
+
+
+def _needs(found: dict[str, Any]) -> str:
+    parts = [] if found["standalone"] else ["the model object"]
+    parts += ["a C++ compiler"] if found["needs_compiler"] else []
+    return " and ".join(parts) or "nothing but torch and its engine"
+
+
+def _show_times(steps: dict[str, float] | None) -> None:
+    if steps is None:
+        print("\nIt needs its model, so it cannot be started here; see `startup` of what compilot.compile returns.")
+        return
+    print("\n  start-up in a fresh process")
+    for name, seconds in steps.items():
+        print(f"    {name:<16} {seconds * 1000:8.1f} ms")
+    own = sum(seconds for name, seconds in steps.items() if name != "import torch")
+    print(f"    {'first answer':<16} {own * 1000:8.1f} ms after torch is imported")

@@ -1,0 +1,165 @@
+"""`pack`, the whole story in one function: run directories in, one bundle out.
+
+In: finished runs of one model on one machine. Out: a bundle with the plan, the files of its engines, a golden call per
+entry and a manifest, optionally signed. Each run gives one entry; several runs (other batch sizes, say) make one
+bundle. Covered: plans that keep eager; torch.compile plans as their ahead-of-time twin or with their cache directory.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from compilot._version import __version__
+from compilot.artifacts.bundle import PLAN, WEIGHTS
+from compilot.artifacts.planfile import save_plan
+from compilot.engines import registry
+from compilot.errors import InputError, RunDirError
+from compilot.identity.differences import differences
+from compilot.packing.golden import Names, make_golden
+from compilot.packing.runs import Run, entry_files, open_run
+from compilot.packing.twin import find_twin
+from compilot.packing.writing import publish, seal
+from compilot.progress import Observer
+from compilot.records import BUNDLE_SCHEMA, BundleEntry, Manifest, Parameter, Plan, PlanEntry, Weights
+from compilot.trials.limits import Limits
+
+
+class Options(NamedTuple):
+    """What the user may choose."""
+
+    folder: bool = False  # a folder instead of one file
+    carry_weights: bool = False  # the model's weights go along as safetensors
+    twin: bool = True  # look for a form that needs no compiler
+    key: Path | None = None  # private key to sign with
+
+
+class Packed(NamedTuple):
+    """What was made."""
+
+    path: Path
+    manifest: Manifest
+    size_bytes: int
+
+
+class _Part(NamedTuple):
+    entry: PlanEntry
+    packed: BundleEntry
+    parameters: tuple[Parameter, ...]
+    said: str
+
+
+def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observer) -> Packed:
+    """Collect the entries, make a golden call for each, and write the bundle."""
+    runs = [open_run(folder) for folder in folders]
+    _refuse_mixed(runs)
+    with tempfile.TemporaryDirectory(dir=_beside(out), prefix=".compilot-pack-") as name:
+        staged = Path(name)
+        parts: list[_Part] = []
+        for run in runs:
+            for entry in run.plan.entries:
+                parts.append(_stage(run, entry, staged, len(parts), options, observer))
+        plan = _plan(runs[0].plan, parts)
+        save_plan(plan, staged / PLAN)
+        observer.stage("writing the bundle")
+        manifest = seal(staged, _manifest(plan, parts, options), options.key)
+        publish(staged, out, as_folder=options.folder)
+    return Packed(out, manifest, sum(file.size_bytes for file in manifest.files))
+
+
+def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Options, observer: Observer) -> _Part:
+    """One entry's files copied, started from the copies, and its golden call made."""
+    said = ""
+    if options.twin and _needs_compiler(entry):
+        entry, said = _or_twin(run, entry, observer)
+    inner = f"artifacts/{number}"
+    place = staged / inner
+    source, files = entry_files(run, entry)
+    for file in files:
+        copy = place / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    place.mkdir(parents=True, exist_ok=True)
+    observer.stage(f"starting the packed {entry.candidate.label} and making its golden call")
+    (staged / "golden").mkdir(exist_ok=True)
+    weights = WEIGHTS if options.carry_weights and number == 0 else ""
+    names = Names(f"golden/{number}-inputs.safetensors", f"golden/{number}-outputs.safetensors", weights)
+
+    before = {p for p in place.rglob("*") if p.is_file()}
+    made = make_golden(run, entry.candidate, entry.guard, place, staged, names, Limits())
+    _drop_new(place, before, keep=_needs_compiler(entry))
+    entry = msgspec.structs.replace(entry, artifacts_dir=inner if files else "")
+    packed = BundleEntry(
+        folder=inner if files else "",
+        golden=made.golden,
+        needs_compiler=_needs_compiler(entry),
+        start_s=made.start_s,
+    )
+    if packed.needs_compiler:
+        said = f"{said}; needs g++, starts in about {made.start_s:.0f} s".removeprefix("; ")
+    return _Part(entry, packed, made.parameters, said)
+
+
+def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
+    twin = find_twin(run, entry, observer)
+    return (entry if twin.entry is None else twin.entry), twin.because
+
+
+def _drop_new(place: Path, before: set[Path], *, keep: bool) -> None:
+    """A compile cache that was moved may have been added to: that is what starts faster next time. Else: nothing new."""
+    for path in place.rglob("*"):
+        if path.is_file() and path not in before and (not keep or path.name.endswith(".lock")):
+            path.unlink()
+
+
+def _plan(first: Plan, parts: Sequence[_Part]) -> Plan:
+    return msgspec.structs.replace(first, entries=tuple(part.entry for part in parts))
+
+
+def _manifest(plan: Plan, parts: Sequence[_Part], options: Options) -> Manifest:
+    engines = [part.entry.candidate.settings.engine for part in parts]
+    standalone = bool(engines) and all(getattr(registry.load_half(e), "STANDALONE", False) for e in engines)
+    where = Weights.CARRIED if options.carry_weights else Weights.BAKED if standalone else Weights.MODEL
+    machine = plan.fingerprint.machine
+    return Manifest(
+        schema=BUNDLE_SCHEMA,
+        compilot=__version__,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        label=plan.workload.label,
+        engine=engines[0] if engines else "eager",
+        fingerprint=plan.fingerprint,
+        weights=where,
+        entries=tuple(part.packed for part in parts),
+        parameters=parts[0].parameters if parts else (),
+        sentences=tuple(text for part in parts for text in (part.entry.sentence, part.said) if text),
+        built={"torch": machine.torch, "python": machine.python, **machine.engines},
+    )
+
+
+def _needs_compiler(entry: PlanEntry) -> bool:
+    return bool(getattr(registry.load_half(entry.candidate.settings.engine), "NEEDS_COMPILER", False))
+
+
+def _refuse_mixed(runs: Sequence[Run]) -> None:
+    """One bundle is for one model on one machine; its entries must not take each other's calls."""
+    first = runs[0].plan
+    for run in runs[1:]:
+        if changed := differences(first.fingerprint, run.plan.fingerprint):
+            raise InputError(f"{run.folder} is about something else than {runs[0].folder}: {changed[0].sentence}")
+    guards = [entry.guard for run in runs for entry in run.plan.entries]
+    if any(guard in guards[:i] for i, guard in enumerate(guards)):
+        raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")
+
+
+def _beside(out: Path) -> Path:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise RunDirError(f"cannot make {out.parent}: {problem.strerror}; choose another -o.") from problem
+    return out.parent

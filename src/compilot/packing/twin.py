@@ -1,0 +1,132 @@
+"""The ahead-of-time twin of a torch.compile plan: the same compiler, started without one.
+
+In: a run whose winner is a torch.compile plan. Out: the AOTInductor candidate with the same settings, tried, checked
+and measured again beside the winner, if it is not shown slower; otherwise the reason. A torch.compile plan pays the
+compiler at every start, its twin milliseconds. Not covered: dynamo backends other than Inductor: they have no twin.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from compilot.artifacts import journal as journals
+from compilot.artifacts.journal import Journal
+from compilot.engines.eager.build import EAGER
+from compilot.packing.runs import Run
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Comparison,
+    Decision,
+    Measurement,
+    Outcome,
+    PlanEntry,
+    Race,
+    RaceLine,
+    RunHeader,
+    Settings,
+    State,
+    Trial,
+    TrialLine,
+    Verdict,
+)
+from compilot.trials.limits import Limits, default_memory_limit
+from compilot.trials.runner import ArmLost, LocalRunner, eager_must_work
+from compilot.verdict.compare import compare
+from compilot.verdict.plan import make_plan
+from compilot.verdict.words import interval
+
+PAIRS = 40
+PROCESSES = 3
+TRIAL_CAP_S = 900.0
+_SHARED = ("freezing", "max_autotune")  # options that mean the same to both
+
+
+class Twin(NamedTuple):
+    """What came of looking for a twin."""
+
+    entry: PlanEntry | None
+    because: str
+
+
+def find_twin(run: Run, entry: PlanEntry, observer: Observer) -> Twin:
+    """The twin of a plan entry, measured beside it."""
+    candidate = twin_of(entry.candidate)
+    if candidate is None:
+        return Twin(None, f"{entry.candidate.settings.engine} has no ahead-of-time form")
+    runner = LocalRunner(
+        run.shipment, run.folder, limits=Limits(memory_bytes=default_memory_limit()), observer=observer
+    )
+    try:
+        return _measure(run, entry, candidate, runner, observer)
+    except ArmLost as lost:
+        return Twin(None, f"the measurement was lost: {lost.reason}")
+    finally:
+        runner.close()
+
+
+def twin_of(winner: Candidate) -> Candidate | None:
+    """The AOTInductor candidate with a torch.compile candidate's settings."""
+    settings = winner.settings
+    if settings.engine != "inductor":
+        return None
+    options = {name: settings.options[name] for name in _SHARED if settings.options.get(name)}
+    if settings.mode in ("max-autotune", "max-autotune-no-cudagraphs"):
+        options["max_autotune"] = True
+    twin = Settings(engine="aoti", options=options, shapes=settings.shapes, memory_format=settings.memory_format)
+    words = " + ".join([*sorted(options), *(["channels_last"] if settings.memory_format == "channels_last" else [])])
+    return Candidate(
+        settings=twin,
+        label=f"aoti {words}".strip(),
+        rationale=f"the same code as {winner.label}, compiled ahead of time: starts in milliseconds",
+        process=winner.process,
+    )
+
+
+def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: LocalRunner, observer: Observer) -> Twin:
+    observer.stage(f"looking for a form that starts without a compiler: {candidate.label}")
+    runner.open_eager()
+    runner.prepare_toolchain()
+    eager = runner.trial(EAGER, {}, TRIAL_CAP_S)
+    eager_must_work(eager)
+    trial = _known(run, candidate) or runner.trial(candidate, {}, TRIAL_CAP_S)
+    observer.finished(trial, None)
+    if trial.state is not State.OK:
+        return Twin(None, f"{candidate.label}: {trial.state}, {trial.reason}")
+    race, warm = runner.confirm(
+        [entry.candidate, candidate], pairs=PAIRS, enough=lambda race: len(race.processes) >= PROCESSES
+    )
+    with Journal.open(run.folder / "journal.jsonl") as journal:
+        journal.append(TrialLine(trial=trial, at_s=0.0))
+        journal.append(RaceLine(race=race, at_s=0.0))
+    versus = compare(race, candidate.id, entry.candidate.id)
+    told = f"{candidate.label} against {entry.candidate.label}: {versus.ratio:.2f}x ({interval(versus)})"
+    if versus.outcome in (Outcome.SLOWER, Outcome.UNDECIDED):
+        return Twin(None, f"{told}, so the measured plan is packed as it is")
+    observer.note(f"{told}: not shown slower, so it is packed instead")
+    return Twin(_entry(run, trial, eager, race, versus, warm[candidate.id][0]), f"packed as its twin: {told}")
+
+
+def _known(run: Run, candidate: Candidate) -> Trial | None:
+    """The run may have tried it already; its files are there then."""
+    lines = journals.read(run.folder / "journal.jsonl")
+    found = [line.trial for line in lines if isinstance(line, TrialLine) and line.trial.candidate.id == candidate.id]
+    there = found and all((run.folder / "work" / candidate.id / file.name).exists() for file in found[-1].artifacts)
+    return found[-1] if there and found[-1].state is State.OK else None
+
+
+def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:
+    header = next(line for line in journals.read(run.folder / "journal.jsonl") if isinstance(line, RunHeader))
+    verdict = Verdict(decision=Decision.USE, chosen_id=trial.candidate.id, because="", comparisons=(versus,))
+    plan = make_plan(
+        verdict,
+        [eager, trial],
+        race,
+        header,
+        warm_starts={trial.candidate.id: warm},
+        plain_compile_id=None,
+        created=run.plan.created,
+        version=run.plan.compilot,
+        artifacts_dir=f"work/{trial.candidate.id}",
+    )
+    return plan.entries[0]

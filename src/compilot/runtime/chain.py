@@ -1,0 +1,51 @@
+"""Several plan entries behind one face: each call goes to the first entry whose guard takes it, else to eager.
+
+In: one Dispatcher per entry, in the plan's order. Out: what fast.py needs of a core. The first entry's hot path costs
+what it costs alone; a call of a later entry pays the failed guards before it. Not covered: how an entry answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from compilot._tree import Call
+from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.notices import Stats
+
+
+class Chain:
+    """Dispatchers in a row."""
+
+    def __init__(self, links: Sequence[Dispatcher]) -> None:
+        for number, (one, following) in enumerate(pairwise(links), 1):
+            one.otherwise = following.call
+            following.fast_before = lambda before=links[:number]: sum(link.stats().fast for link in before)
+        self._links = links
+        self.call = links[0].call
+
+    def prepare(self, call: Call) -> None:
+        """Build what this call needs now, in the entry that takes it."""
+        taking = next((link for link in self._links if link.takes(call)), self._links[0])
+        taking.prepare(call)
+
+    def refresh(self) -> None:
+        """Load every entry anew."""
+        for link in self._links:
+            link.refresh()
+
+    @property
+    def frozen_weights(self) -> bool:
+        """Whether weight values are baked in anywhere."""
+        return any(link.frozen_weights for link in self._links)
+
+    def stats(self) -> Stats:
+        """How the calls went, over all entries."""
+        parts = [link.stats() for link in self._links]
+        fallbacks: dict[str, int] = {}
+        for part in parts:
+            for reason, count in part.fallbacks.items():
+                fallbacks[reason] = fallbacks.get(reason, 0) + count
+        return Stats(
+            sum(part.calls for part in parts), sum(part.fast for part in parts), fallbacks, sum(p.compiles for p in parts)
+        )

@@ -1,0 +1,34 @@
+"""How long a bundle takes to start, step by step, in a process of its own.
+
+Run as `python -m compilot.runtime.startup BUNDLE [--keys FILE]... [--require-signature]`: prints one JSON object with
+the seconds of each step: import torch (which every user of torch pays), import compilot, open, verify, load, golden
+call, and one more call. Covered: bundles that are the whole model. Others need their model: time those where it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main(argv: list[str]) -> None:
+    """Start the bundle and print what each step took."""
+    began = time.perf_counter()
+    import torch
+
+    torch_s = time.perf_counter() - began
+    from compilot.artifacts.vouching import Trust
+    from compilot.runtime.bundles import Options, start
+
+    imported_s = time.perf_counter() - began - torch_s
+    keys = [argv[i + 1] for i, word in enumerate(argv) if word == "--keys"]
+    trust = Trust(keys, "--require-signature" in argv)
+    fast = start(None, Path(argv[0]), Options(trust, plain_outputs=True))
+    steps = {"import torch": torch_s, "import compilot": imported_s, **fast.startup}
+    print(json.dumps({"steps": steps, "fast": fast.stats().fast, "threads": torch.get_num_threads()}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
