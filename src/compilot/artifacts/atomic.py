@@ -64,17 +64,22 @@ def writing(path: Path, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def making_folder(path: Path) -> Iterator[Path]:
-    """A private folder to fill, which takes its place when the body ends well; one already there stays as it is."""
+def making_folder(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A private folder to fill, which takes its place when the body ends well; one already there stays as it is.
+
+    durable=False: whole for every process, but perhaps not after a power cut; for what is checked at each use anyway.
+    """
     partial = partial_name(path)
     partial.mkdir(mode=0o700)
     try:
         yield partial
-        _sync_tree(partial)
+        if durable:
+            _sync_tree(partial)
         _publish(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)  # gone already when it took its place
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sweep(folder: Path, older_than_s: float = LEFTOVER_AGE_S) -> list[Path]:

@@ -37,7 +37,8 @@ class Bundle(NamedTuple):
     container: Container
     manifest: Manifest
     digest: str  # SHA-256 of the manifest: the bundle's identity
-    vouched: str  # who: "owned by this user", "signed by key 3f..."
+    vouched: str  # who: "signed with trusted key 3f...", "not signed; nobody but this user and root can change it"
+    changeable: bool = False  # others may write to it: it is read once, into a private place, and not again
 
     @property
     def path(self) -> Path:
@@ -56,7 +57,7 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
             refuse(path, f"{MANIFEST} does not match its digest")
         manifest = _parsed(path, raw)
         _check_listing(container, manifest)
-        yield Bundle(container, manifest, digest, vouched)
+        yield Bundle(container, manifest, digest, vouched.why, bool(vouched.changeable))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -69,7 +70,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a path is meant as a bundle: by its manifest if it is a folder, by its suffix or first bytes if a file."""
+    """Whether a path is meant as a bundle: a folder by its manifest, a file by its suffix or first bytes."""
     if path.is_dir():
         return (path / MANIFEST).is_file()
     if path.suffix == SUFFIX:

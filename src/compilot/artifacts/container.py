@@ -135,7 +135,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sizes = {name: size for name, size in self._walk()}
+        self.sizes = dict(self._walk())
 
     def _walk(self) -> Iterator[tuple[str, int]]:
         for number, (parent, folders, files) in enumerate(os.walk(self.path)):

@@ -1,10 +1,11 @@
 """A bundle's files on disk, each checked on this very start.
 
-In: an open bundle. Out: a folder with its files. A folder bundle is checked and used in place. A zip is unpacked once
-per machine and user, into a private cache addressed by the manifest's digest: hashed while it is copied, a marker last,
-renamed into place. Later starts hash the unpacked files again, so damage on disk is found there too, and mended from
-the bundle. Nothing is synced to disk: what a crash leaves is found by its digest. Covered: many processes at once (one
-unpacks, the others wait, with a limit), kill -9 at any moment. Not covered: pruning (cache.py).
+In: an open bundle. Out: a folder with its files. A folder bundle that nobody else can change is checked and used in
+place. Everything else is unpacked once per machine and user, into a private cache addressed by the manifest's digest:
+hashed while it is copied, a marker last, renamed into place. Later starts hash the unpacked files again, so damage on
+disk is found there too, and mended from the bundle. Nothing is synced to disk: what a crash leaves is found by its
+digest. Covered: many processes at once (one unpacks, the others wait, with a limit), kill -9 at any moment. Not
+covered: pruning (cache.py).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must no
 
 def unpacked(bundle: Bundle) -> Path:
     """The folder with the bundle's files, every digest checked."""
-    if isinstance(bundle.container, Folder):
+    if isinstance(bundle.container, Folder) and not bundle.changeable:
         check_files(bundle.container, bundle.manifest)
         return bundle.path
     try:

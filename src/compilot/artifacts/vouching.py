@@ -11,14 +11,37 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from compilot.artifacts.signing import Signature
+from compilot.artifacts.trust import TrustDecision, decide_trust, trusted_keys
+from compilot.errors import UntrustedBundle
+
 
 class Trust(NamedTuple):
     """Whom the user trusts."""
 
-    keys: Sequence[str | os.PathLike[str]] = ()  # public key files, besides those in the folder of trusted keys
+    keys: Sequence[str | os.PathLike[str]] = ()  # public key files or folders, besides those trusted anyway
     require_signature: bool = False
 
 
-def vouched_for(path: Path, manifest: bytes, signature: bytes | None, trust: Trust) -> str:
-    """Who vouches for the bundle."""
-    return "nobody asked"
+def vouched_for(path: Path, manifest: bytes, signature: bytes | None, trust: Trust) -> TrustDecision:
+    """The decision for a bundle that may be loaded; UntrustedBundle for all others."""
+    keys = trusted_keys([Path(key) for key in trust.keys]) if signature is not None else ()
+    decision = decide_trust(
+        path,
+        manifest,
+        None if signature is None else _parsed(path, signature),
+        trusted=keys,
+        require_signature=trust.require_signature,
+    )
+    if not decision.ok:
+        raise UntrustedBundle(f"{path} is not loaded: {decision.why}.")
+    return decision
+
+
+def _parsed(path: Path, raw: bytes) -> Signature:
+    try:
+        return msgspec.json.decode(raw, type=Signature)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise UntrustedBundle(f"{path} is not loaded: its signature cannot be read ({problem}).") from problem

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def pack(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories of 'compilot tune'; several give several entries.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories of 'compilot tune'; several give several entries.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The bundle to write: model.cpbundle.")],
-    folder: Annotated[bool, typer.Option("--folder", help="A folder instead of one file; it is read in place.")] = False,
+    folder: Annotated[
+        bool, typer.Option("--folder", help="A folder instead of one file; it is read in place.")
+    ] = False,
     carry_weights: Annotated[
         bool, typer.Option("--carry-weights", help="Put the model's weights in as safetensors.")
     ] = False,

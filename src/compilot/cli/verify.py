@@ -20,7 +20,9 @@ LIMIT_S = 600.0  # a start that takes longer is not one
 
 def verify(
     bundle: Annotated[Path, typer.Argument(help="A bundle: a file or a folder.")],
-    time: Annotated[bool, typer.Option("--time", help="Start it in a fresh process and show what each step takes.")] = False,
+    time: Annotated[
+        bool, typer.Option("--time", help="Start it in a fresh process and show what each step takes.")
+    ] = False,
     key: Annotated[list[Path] | None, typer.Option(help="A public key to trust. Repeatable.")] = None,
     require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
@@ -77,7 +79,7 @@ def start_up(bundle: Path, keys: list[Path], require_signature: bool) -> dict[st
 
     from compilot.errors import BundleError
 
-    command = [sys.executable, "-m", "compilot.runtime.startup", str(bundle)]
+    command = [sys.executable, "-m", "compilot.cli.startup", str(bundle)]
     command += [word for key in keys for word in ("--keys", str(key))]
     command += ["--require-signature"] if require_signature else []
     run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -61,7 +61,7 @@ def find_class(node: Node, model: nn.Module, *, plain: bool = False) -> type:
 def _plain_tuple(name: str, node: Node) -> type:
     """A named tuple with the recorded fields; the name is only shown."""
     try:
-        return namedtuple("Output", node.keys)  # type: ignore[misc]  # noqa: PYI024  # the fields come from a file
+        return namedtuple("Output", node.keys)  # the fields come from a file
     except ValueError as error:
         raise Infeasible(f"the output class {name} has fields that no named tuple can have: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The golden call of a bundle, made in a worker from the very files that will be packed.
+"""What a worker makes for a bundle: the golden call, from the very files that will be packed, and the weights.
 
 In: a run, a plan entry, and the folder where the entry's files were put. Out: the golden record, and how long the
 entry took to start there. Loading the copies in a fresh process is the first proof that they can be moved.
@@ -6,15 +6,31 @@ entry took to start there. Loading the copies in a fresh process is the first pr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
 from compilot.packing.runs import Run
-from compilot.records import Candidate, Golden, Guard, Parameter
+from compilot.records import Candidate, Golden, Parameter, PlanEntry
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
-from compilot.trials.protocol import PROTOCOL, Build, Built, Failed, GoldenMade, MakeGolden, Open, Opened
+from compilot.trials.protocol import (
+    PROTOCOL,
+    Build,
+    Built,
+    Done,
+    Failed,
+    GoldenMade,
+    MakeGolden,
+    Open,
+    Opened,
+    SaveWeights,
+)
+
+LIMITS = Limits()
 
 
 class Made(NamedTuple):
@@ -25,45 +41,40 @@ class Made(NamedTuple):
     start_s: float
 
 
-class Names(NamedTuple):
-    """Files of the golden call, relative to the bundle."""
-
-    inputs: str
-    outputs: str
-    weights: str = ""
-
-
-def make_golden(
-    run: Run, candidate: Candidate, guard: Guard, place: Path, bundle: Path, names: Names, limits: Limits
-) -> Made:
+def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
     """Start the entry from its copied files, answer the example call, and keep the call and eager's answer."""
-    child = Child(candidate.id, log=run.folder / "logs" / "pack.log", env=worker_env(place))
-    try:
-        fields = {"shipment": run.shipment, "candidate": candidate, "workspace": str(place)}
-        _must(child.ask(Open, Opened, limit_s=limits.open_s, doing="opening", protocol=PROTOCOL, **fields))
-        built = _must(child.ask(Build, Built, limit_s=limits.build_s, doing="loading the packed files", reuse=True))
-        if built.guard != guard or built.fallbacks:
+    names = {end: f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs")}
+    (staged / "golden").mkdir(exist_ok=True)
+    with _worker(run, entry.candidate, place) as child:
+        built = _ask(child, Build, Built, LIMITS.build_s, "loading the packed files", reuse=True)
+        if built.guard != entry.guard or built.fallbacks:
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
-        wanted = {"inputs": names.inputs, "outputs": names.outputs, "weights": names.weights}
-        made = _must(
-            child.ask(
-                MakeGolden,
-                GoldenMade,
-                limit_s=limits.check_s,
-                doing="answering the golden call",
-                folder=str(bundle),
-                **wanted,
-            )
-        )
-        return Made(made.golden, made.parameters, built.cold_s)
+        made = _ask(child, MakeGolden, GoldenMade, LIMITS.check_s, "the golden call", folder=str(staged), **names)
+    return Made(made.golden, made.parameters, built.cold_s)
+
+
+def save_weights(run: Run, place: Path, path: Path) -> None:
+    """The weights of the run's model as safetensors."""
+    with _worker(run, EAGER, place) as child:
+        _ask(child, SaveWeights, Done, LIMITS.check_s, "writing the weights", path=str(path))
+
+
+@contextmanager
+def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
+    child = Child(candidate.id, log=run.folder / "logs" / "pack.log", env=worker_env(place))
+    fields = {"protocol": PROTOCOL, "shipment": run.shipment, "candidate": candidate, "workspace": str(place)}
+    try:
+        _ask(child, Open, Opened, LIMITS.open_s, "opening", **fields)
+        yield child
     except Dead as dead:
         raise EnvironmentProblem(f"the packed files cannot be started: {dead.reason}.") from dead
     finally:
         child.quit()
 
 
-def _must(reply: Any) -> Any:
+def _ask(child: Child, kind: type[Any], expect: type[Any], limit_s: float, doing: str, **fields: Any) -> Any:
+    reply = child.ask(kind, expect, limit_s=limit_s, doing=doing, **fields)
     if isinstance(reply, Failed):
         raise EnvironmentProblem(f"the packed files cannot be started: {reply.reason}.")
     return reply

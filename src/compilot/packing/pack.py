@@ -22,13 +22,12 @@ from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.errors import InputError, RunDirError
 from compilot.identity.differences import differences
-from compilot.packing.golden import Names, make_golden
+from compilot.packing.golden import make_golden, save_weights
 from compilot.packing.runs import Run, entry_files, open_run
 from compilot.packing.twin import find_twin
 from compilot.packing.writing import publish, seal
 from compilot.progress import Observer
 from compilot.records import BUNDLE_SCHEMA, BundleEntry, Manifest, Parameter, Plan, PlanEntry, Weights
-from compilot.trials.limits import Limits
 
 
 class Options(NamedTuple):
@@ -65,6 +64,9 @@ def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observe
         for run in runs:
             for entry in run.plan.entries:
                 parts.append(_stage(run, entry, staged, len(parts), options, observer))
+        if options.carry_weights:
+            observer.stage("writing the weights")
+            save_weights(runs[0], staged, staged / WEIGHTS)
         plan = _plan(runs[0].plan, parts)
         save_plan(plan, staged / PLAN)
         observer.stage("writing the bundle")
@@ -87,12 +89,8 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
         shutil.copyfile(file, copy)
     place.mkdir(parents=True, exist_ok=True)
     observer.stage(f"starting the packed {entry.candidate.label} and making its golden call")
-    (staged / "golden").mkdir(exist_ok=True)
-    weights = WEIGHTS if options.carry_weights and number == 0 else ""
-    names = Names(f"golden/{number}-inputs.safetensors", f"golden/{number}-outputs.safetensors", weights)
-
     before = {p for p in place.rglob("*") if p.is_file()}
-    made = make_golden(run, entry.candidate, entry.guard, place, staged, names, Limits())
+    made = make_golden(run, entry, place, staged, number)
     _drop_new(place, before, keep=_needs_compiler(entry))
     entry = msgspec.structs.replace(entry, artifacts_dir=inner if files else "")
     packed = BundleEntry(
@@ -112,7 +110,7 @@ def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry,
 
 
 def _drop_new(place: Path, before: set[Path], *, keep: bool) -> None:
-    """A compile cache that was moved may have been added to: that is what starts faster next time. Else: nothing new."""
+    """Only what was measured is packed; but what a moved compile cache was added makes it start faster."""
     for path in place.rglob("*"):
         if path.is_file() and path not in before and (not keep or path.name.endswith(".lock")):
             path.unlink()

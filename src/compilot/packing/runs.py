@@ -52,7 +52,9 @@ def is_cache_file(path: Path) -> bool:
 def _refuse_changed(folder: Path, file: ArtifactFile) -> None:
     path = folder / file.name
     there = path.exists()
-    now = (folder_record(path, file.name) if file.name.endswith("/") else file_record(path, file.name)) if there else None
+    now = (
+        (folder_record(path, file.name) if file.name.endswith("/") else file_record(path, file.name)) if there else None
+    )
     if now is None or now.sha256 != file.sha256:
         what = "is missing" if now is None else "is not the file that was measured"
         raise RunDirError(f"{path} {what}; run 'compilot tune' again, then pack.")

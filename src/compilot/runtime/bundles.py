@@ -20,8 +20,8 @@ from torch import nn
 from compilot._tree import Call
 from compilot.artifacts.bundle import PLAN, WEIGHTS, Bundle, open_bundle
 from compilot.artifacts.planfile import load_plan
-from compilot.artifacts.vouching import Trust
 from compilot.artifacts.unpack import unpacked
+from compilot.artifacts.vouching import Trust
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible
 from compilot.errors import BundleError, NoFallback, StaleBundle, first_cause
@@ -202,5 +202,3 @@ def _answer(fast: Fast, call: Call, path: Path) -> object:
         reason = next(iter(fast.stats().fallbacks))
         raise BundleError(f"{path} does not answer its golden call by its engine: {reason}.")
     return answer
-
-

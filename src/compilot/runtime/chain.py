@@ -6,7 +6,7 @@ what it costs alone; a call of a later entry pays the failed guards before it. N
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from compilot._tree import Call
@@ -20,7 +20,7 @@ class Chain:
     def __init__(self, links: Sequence[Dispatcher]) -> None:
         for number, (one, following) in enumerate(pairwise(links), 1):
             one.otherwise = following.call
-            following.fast_before = lambda before=links[:number]: sum(link.stats().fast for link in before)
+            following.fast_before = _fast_calls_of(links[:number])
         self._links = links
         self.call = links[0].call
 
@@ -47,5 +47,12 @@ class Chain:
             for reason, count in part.fallbacks.items():
                 fallbacks[reason] = fallbacks.get(reason, 0) + count
         return Stats(
-            sum(part.calls for part in parts), sum(part.fast for part in parts), fallbacks, sum(p.compiles for p in parts)
+            sum(part.calls for part in parts),
+            sum(part.fast for part in parts),
+            fallbacks,
+            sum(p.compiles for p in parts),
         )
+
+
+def _fast_calls_of(links: Sequence[Dispatcher]) -> Callable[[], int]:
+    return lambda: sum(link.stats().fast for link in links)

@@ -117,9 +117,7 @@ def attach(
     return attach_parts(model, (part,), terms=Terms(keep_model=keep_model), inplace=inplace)
 
 
-def attach_parts(
-    model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _USUAL, inplace: bool = False
-) -> Fast:
+def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _USUAL, inplace: bool = False) -> Fast:
     """The model run as several plan entries say, each for the calls its guard takes; eager for all others."""
     for part in parts:
         _refuse_unknown(part.candidate)

@@ -21,7 +21,12 @@ from compilot.records import DimRange, Golden, GoldenOutput, Guard
 from compilot.runtime.paths import parse
 
 ROOM = 4.0  # times the error seen at packing: another CPU rounds differently
-FLOORS = {torch.float64: 1e-9, torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}  # of the answer's own RMS
+FLOORS = {
+    torch.float64: 1e-9,
+    torch.float32: 1e-5,
+    torch.float16: 2e-3,
+    torch.bfloat16: 2e-2,
+}  # of the answer's own RMS
 _CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -79,14 +84,14 @@ def _value(path: str, text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         pass
-    if text.startswith("torch.") and isinstance(found := getattr(torch, text.removeprefix("torch."), None), torch.dtype):
+    if text.startswith("torch.") and isinstance(
+        found := getattr(torch, text.removeprefix("torch."), None), torch.dtype
+    ):
         return found
     raise InputError(f"input {path} has the value {text}, which a bundle cannot hold; pass numbers, texts or tensors.")
 
 
-def _container(
-    path: str, kind: str, keys: tuple[str, ...] | None, length: int | None, nodes: Mapping[str, Any]
-) -> Any:
+def _container(path: str, kind: str, keys: tuple[str, ...] | None, length: int | None, nodes: Mapping[str, Any]) -> Any:
     if kind == "dict":
         return {ast.literal_eval(key): nodes[f"{path}[{key}]"] for key in keys or ()}
     return _CONTAINERS[kind](nodes[f"{path}[{i}]"] for i in range(length or 0))

@@ -74,7 +74,12 @@ class MakeGolden(Request, frozen=True, kw_only=True):
     folder: str
     inputs: str  # file names in the folder
     outputs: str
-    weights: str = ""  # where the model's weights go; "": nowhere
+
+
+class SaveWeights(Request, frozen=True, kw_only=True):
+    """Write the model's weights as safetensors."""
+
+    path: str
 
 
 class Warm(Request, frozen=True, kw_only=True):
@@ -98,7 +103,9 @@ class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
-AnyRequest = Open | Inspect | PrepareToolchain | Build | Verify | MakeGolden | Warm | TimeBatch | TimeCalls | Quit
+AnyRequest = (
+    Open | Inspect | PrepareToolchain | Build | Verify | MakeGolden | SaveWeights | Warm | TimeBatch | TimeCalls | Quit
+)
 
 
 class Reply(Record, frozen=True, kw_only=True, tag=True):

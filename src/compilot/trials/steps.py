@@ -48,6 +48,7 @@ from compilot.trials.protocol import (
     Open,
     Opened,
     PrepareToolchain,
+    SaveWeights,
     TimeBatch,
     TimeCalls,
     ToolchainReady,
@@ -206,10 +207,12 @@ class Steps:
             packed, eager = (fn(*call.args, **call.kwargs) for fn, call in self._fresh_calls())
         golden.save(golden.input_tensors(load.call), folder / request.inputs)
         golden.save(golden.output_tensors(eager), folder / request.outputs)
-        if request.weights:
-            golden.save(load.model.state_dict(), folder / request.weights)
         made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
         return GoldenMade(id=request.id, golden=made, parameters=stand_in.describe(load.model.forward))
+
+    def saveweights(self, request: SaveWeights) -> None:
+        """Write the model's weights."""
+        golden.save(self.workload.model.state_dict(), Path(request.path))
 
     def _fresh_calls(self) -> list[tuple[Callable[..., Any], Call]]:
         return [(fn, _copied(self.workload.call)) for fn in (self.fn, self.workload.model)]

@@ -1,6 +1,6 @@
 """How long a bundle takes to start, step by step, in a process of its own.
 
-Run as `python -m compilot.runtime.startup BUNDLE [--keys FILE]... [--require-signature]`: prints one JSON object with
+Run as `python -m compilot.cli.startup BUNDLE [--keys FILE]... [--require-signature]`: prints one JSON object with
 the seconds of each step: import torch (which every user of torch pays), import compilot, open, verify, load, golden
 call, and one more call. Covered: bundles that are the whole model. Others need their model: time those where it is.
 """

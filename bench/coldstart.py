@@ -1,0 +1,211 @@
+"""How long until the first answer? Fresh processes, from "torch imported, model built" to the answer.
+
+    python bench/coldstart.py [--models resnet18,bert,vit,mlp] [--times 5] [--out bench/results/coldstart]
+
+Arms: eager; torch.compile with an empty cache; with the cache directory kept; with the mega-cache
+(torch.compiler.save/load_cache_artifacts) into an empty directory; compilot bundles of AOTInductor, ONNX Runtime and
+OpenVINO, from an empty bundle cache (unpacked and checked on the way) and from a filled one. Every answer is compared
+with eager's. Bundles are started with a PATH that holds no compiler. Results go to OUT/coldstart.jsonl as they come; an
+arm that has enough of them is not run again. Nothing else should run meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MODELS = HERE / "coldstart_models.py"
+ENGINES = ("aoti", "onnxruntime", "openvino")
+COMPILED = ("compile-cold", "compile-kept-cache", "mega-cache")
+
+
+def main() -> None:
+    options = parse()
+    options.out.mkdir(parents=True, exist_ok=True)
+    journal = options.out / "coldstart.jsonl"
+    for model in options.models.split(","):
+        prepare(model, options.out)
+        for arm in arms():
+            done = [row for row in rows(journal) if (row["model"], row["arm"]) == (model, arm)]
+            for _ in range(len(done), options.times):
+                row = {"model": model, "arm": arm, **start(model, arm, options.out)}
+                with journal.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(f"{model} {arm}: {row['seconds']:.3f} s {row.get('steps', '')}", flush=True)
+    show(rows(journal))
+
+
+def arms() -> list[str]:
+    bundles = [f"bundle-{engine}{state}" for engine in ENGINES for state in ("", "-unpacked")]
+    return ["eager", *bundles, *COMPILED]
+
+
+def rows(journal: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
+def prepare(model: str, out: Path) -> None:
+    """Bundles of each engine, eager's answer, a kept cache directory and the mega-cache, made once."""
+    for engine in ENGINES:
+        bundle = out / f"{model}-{engine}.cpbundle"
+        if not bundle.exists():
+            print(f"packing {model} for {engine}", flush=True)
+            child("pack", model, out, engine)
+    if not (out / f"{model}.mega").exists():
+        print(f"filling torch's caches for {model}", flush=True)
+        child("fill", model, out, "", cache=out / f"{model}-kept")
+
+
+def start(model: str, arm: str, out: Path) -> dict[str, Any]:
+    """One fresh process."""
+    with tempfile.TemporaryDirectory() as empty:
+        if arm.startswith("bundle-"):
+            engine = arm.split("-")[1]
+            cache = out / "unpacked" if arm.endswith("-unpacked") else Path(empty)
+            return child("bundle", model, out, engine, bundles=cache, path="/nonexistent")
+        kept = arm == "compile-kept-cache"
+        return child(arm, model, out, "", cache=out / f"{model}-kept" if kept else Path(empty))
+
+
+def child(
+    what: str,
+    model: str,
+    out: Path,
+    engine: str,
+    *,
+    cache: Path | None = None,
+    bundles: Path | None = None,
+    path: str = "",
+) -> dict[str, Any]:
+    env = dict(os.environ)
+    if cache is not None:
+        env["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())
+    if bundles is not None:
+        env["COMPILOT_CACHE"] = str(bundles.absolute())
+    env["PATH"] = path or env["PATH"]
+    command = [sys.executable, __file__, "--child", what, model, str(out.absolute()), engine]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise SystemExit(f"{what} {model} {engine} failed:\n{run.stderr[-3000:]}")
+    answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return answer
+
+
+# ------------------------------------------------------------------------------------------------ in the fresh process
+
+
+def in_child(what: str, model: str, out: Path, engine: str) -> dict[str, Any]:
+    import torch
+
+    sys.path.insert(0, str(HERE))
+    import coldstart_models
+
+    made = getattr(coldstart_models, model)()
+    if what == "pack":
+        return pack(model, out, engine, made)
+    net, args, kwargs = made
+    torch.set_grad_enabled(False)
+    if what == "fill":
+        return fill(net, args, kwargs, out / f"{model}.mega")
+    began = time.perf_counter()
+    answer, steps = first_answer(what, net, args, kwargs, out, model, engine)
+    seconds = time.perf_counter() - began
+    right = net(*args, **kwargs)
+    a, b = (first_tensor(value) for value in (answer, right))
+    assert torch.allclose(a, b, rtol=1e-3, atol=1e-3), f"wrong answer: {(a - b).abs().max()}"
+    return {"seconds": seconds, "steps": steps}
+
+
+def first_answer(what: str, net: Any, args: Any, kwargs: Any, out: Path, model: str, engine: str) -> Any:
+    import torch
+
+    if what == "eager":
+        return net(*args, **kwargs), {}
+    if what == "bundle":
+        import compilot
+
+        fast = compilot.load(out / f"{model}-{engine}.cpbundle")
+        return fast(*args, **kwargs), fast.startup
+    if what == "mega-cache":
+        loaded = torch.compiler.load_cache_artifacts((out / f"{model}.mega").read_bytes())
+        assert loaded is not None
+    return torch.compile(net)(*args, **kwargs), {}
+
+
+def first_tensor(answer: Any) -> Any:
+    return (
+        answer
+        if hasattr(answer, "abs")
+        else next(v for v in (answer if isinstance(answer, tuple) else answer.values()))
+    )
+
+
+def fill(net: Any, args: Any, kwargs: Any, mega: Path) -> dict[str, Any]:
+    import torch
+
+    torch.compile(net)(*args, **kwargs)
+    saved = torch.compiler.save_cache_artifacts()
+    assert saved is not None
+    mega.write_bytes(saved[0])
+    return {}
+
+
+def pack(model: str, out: Path, engine: str, made: Any) -> dict[str, Any]:
+    sys.path.insert(0, str(HERE.parent / "tests" / "data"))
+    from making_runs import make_run
+
+    from compilot.packing import Options
+    from compilot.packing import pack as pack_runs
+    from compilot.progress import Observer
+
+    options = {"freezing": True} if engine == "aoti" else {}
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder) / "run", engine, f"{MODELS.absolute()}:{model}", made, options)
+        packed = pack_runs([run], out / f"{model}-{engine}.cpbundle", Options(), Observer())
+    return {"size_bytes": packed.size_bytes}
+
+
+# ------------------------------------------------------------------------------------------------ the table
+
+
+def show(found: list[dict[str, Any]]) -> None:
+    print(
+        "\n| model | arm | median s | min - max | against eager | against the mega-cache |\n|---|---|---|---|---|---|"
+    )
+    for model in dict.fromkeys(row["model"] for row in found):
+        median = {arm: statistics.median(times) for arm in arms() if (times := seconds_of(found, model, arm))}
+        for arm, value in median.items():
+            times = seconds_of(found, model, arm)
+            eager, mega = value / median["eager"], median.get("mega-cache", float("nan")) / value
+            print(
+                f"| {model} | {arm} | {value:.3f} | {min(times):.3f} - {max(times):.3f} | {eager:.2f}x | {mega:.0f}x |"
+            )
+
+
+def seconds_of(found: list[dict[str, Any]], model: str, arm: str) -> list[float]:
+    return [row["seconds"] for row in found if (row["model"], row["arm"]) == (model, arm)]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="resnet18,bert,vit,mlp")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "coldstart")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        what, model, out, engine = sys.argv[2:6]
+        print(json.dumps(in_child(what, model, Path(out), engine)))
+    else:
+        main()

@@ -1,0 +1,28 @@
+"""A serving process: starts a bundle without a model and prints what happened as JSON.
+
+Run as `python start_bundle.py BUNDLE`.
+"""
+
+import json
+import sys
+
+import torch
+
+import compilot
+
+sys.path.insert(0, __file__.rpartition("/")[0])
+import bundling
+
+try:
+    fast = compilot.load(sys.argv[1])
+    x, extra = bundling.batch(1), {"bias": torch.ones(32)}
+    with torch.no_grad():
+        answer = fast(x, extra=extra)
+        again = fast(extra=extra, x=x)
+        right = bundling.model()(x, extra=extra)
+    error = max(float((a - right["logits"]).abs().max()) for a in (answer["logits"], again["logits"]))
+    told = {"error": error, "keys": list(answer), "fast": fast.stats().fast, "startup": fast.startup}
+except compilot.CompilotError as refused:
+    told = {"refused": type(refused).__name__, "why": str(refused)}
+heavy = [name for name in ("torch._inductor", "torch._dynamo", "onnx", "torch.onnx") if name in sys.modules]
+print(json.dumps({**told, "heavy": heavy}))

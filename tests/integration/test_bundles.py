@@ -1,0 +1,281 @@
+"""Bundles with real engines and real processes: pack, move, start elsewhere; refuse what does not fit.
+
+The run directories are made by hand from one real build each, so that no search and no timing is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+import compilot
+from compilot.artifacts.bundle import MANIFEST
+from compilot.errors import BundleError, NoFallback, StaleBundle
+from compilot.packing import Options, pack
+from compilot.packing.writing import publish, seal
+from compilot.progress import Observer
+from compilot.records import Manifest
+from compilot.runtime import golden
+from compilot.runtime.notices import CompilotWarning, StalePlanWarning
+
+DATA = Path(__file__).parent.parent / "data"
+sys.path.insert(0, str(DATA))
+import bundling  # noqa: E402
+from making_runs import make_run  # noqa: E402
+
+EXTRA = {"extra": {"bias": torch.ones(32)}}
+Packer = Callable[..., Path]
+
+
+def tiny_run(folder: Path, engine: str | None, factory: str = "one") -> Path:
+    return make_run(folder, engine, f"{DATA / 'bundling.py'}:{factory}", getattr(bundling, factory)())
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Packer:
+    """A function from an engine to a bundle of it, packed once."""
+    home = tmp_path_factory.mktemp("bundles")
+
+    def bundle(engine: str | None, factory: str = "one", **options: Any) -> Path:
+        name = "-".join([engine or "eager", factory, *options])
+        path = home / f"{name}.cpbundle"
+        if not path.exists():
+            run = home / f"run-{engine}-{factory}"
+            if not run.exists():
+                tiny_run(run, engine, factory)
+            pack([run], path, Options(**options), Observer())
+        return path
+
+    return bundle
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def right(size: int = 1) -> torch.Tensor:
+    with torch.no_grad():
+        answer: torch.Tensor = bundling.model()(bundling.batch(size), **EXTRA)["logits"]
+    return answer
+
+
+def ask(fast: Any, size: int = 1) -> torch.Tensor:
+    with torch.no_grad():
+        answer: torch.Tensor = fast(bundling.batch(size), **EXTRA)["logits"]
+    return answer
+
+
+def serve(bundle: Path, **env: str) -> subprocess.Popen[str]:
+    """A fresh process that starts the bundle."""
+    command = [sys.executable, str(DATA / "start_bundle.py"), str(bundle)]
+    return subprocess.Popen(
+        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return answer
+
+
+def reseal(bundle: Path, folder: Path, change: Callable[[Path, Manifest], Manifest]) -> Path:
+    """The bundle with something changed and every digest right again, as an attacker would leave it."""
+    shutil.unpack_archive(bundle, folder, "zip")
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
+    seal(folder, change(folder, manifest), None)
+    out = folder.with_suffix(".cpbundle")
+    publish(folder, out, as_folder=False)
+    return out
+
+
+# ------------------------------------------------------------------------------------------------- start elsewhere
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", pytest.param("aoti", marks=pytest.mark.compiles)])
+def test_a_moved_bundle_starts_without_model_compiler_inductor_or_home(
+    packed: Packer, engine: str, tmp_path: Path
+) -> None:
+    moved = tmp_path / "elsewhere" / "model.cpbundle"
+    moved.parent.mkdir()
+    shutil.copy(packed(engine), moved)
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    answer = told(serve(moved, PATH="/nonexistent", HOME=str(home), COMPILOT_CACHE="", XDG_CACHE_HOME="/proc/nowhere"))
+    assert answer.get("error", 1.0) < 1e-4, answer
+    assert answer["keys"] == ["logits", "hidden", "none"]
+    assert answer["fast"] == 3  # the golden call and two more
+    assert answer["heavy"] == []
+    assert list(answer["startup"]) == ["open", "verify", "load", "golden call"]
+
+
+def test_ten_processes_at_once_from_a_cold_cache_all_answer(packed: Packer, own_cache: Path) -> None:
+    bundle = packed("onnxruntime")
+    answers = [told(process) for process in [serve(bundle) for _ in range(10)]]
+    assert all(answer.get("error", 1.0) < 1e-4 for answer in answers), answers
+    entries = [p for p in (own_cache / "bundles").iterdir() if p.is_dir()]
+    assert len(entries) == 1
+
+
+def test_a_folder_bundle_is_used_in_place(packed: Packer, own_cache: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    shutil.unpack_archive(packed("onnxruntime"), folder, "zip")
+    torch.testing.assert_close(ask(compilot.load(folder)), right(), rtol=1e-4, atol=1e-5)
+    assert not own_cache.exists()
+
+
+# ------------------------------------------------------------------------------------------------- with the model
+
+
+def test_with_the_model_eager_answers_what_the_bundle_does_not_take(packed: Packer) -> None:
+    fast = compilot.compile(bundling.model(), packed("onnxruntime"), strict=True)
+    torch.testing.assert_close(ask(fast), right(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ask(fast, 3), right(3))  # AOTInductor's own loader would read past the end here
+    stats = fast.stats()
+    assert (stats.fast, sum(stats.fallbacks.values())) == (2, 1)
+
+
+def test_without_a_model_what_the_bundle_does_not_take_is_a_typed_error(packed: Packer) -> None:
+    fast = compilot.load(packed("onnxruntime"))
+    with pytest.raises(NoFallback, match="shape"):
+        ask(fast, 3)
+    torch.testing.assert_close(ask(fast), right(), rtol=1e-4, atol=1e-5)
+
+
+def test_two_runs_make_one_bundle_with_two_entries(packed: Packer, tmp_path: Path) -> None:
+    runs = [tiny_run(tmp_path / name, "onnxruntime", name) for name in ("one", "four")]
+    pack(runs, tmp_path / "both.cpbundle", Options(), Observer())
+    fast = compilot.compile(bundling.model(), tmp_path / "both.cpbundle", strict=True)
+    for size in (1, 4, 1, 4):
+        torch.testing.assert_close(ask(fast, size), right(size), rtol=1e-4, atol=1e-5)
+    assert fast.stats().fallbacks == {}
+    assert fast.stats().fast == 6  # two golden calls among them
+    torch.testing.assert_close(ask(fast, 2), right(2))
+    assert sum(fast.stats().fallbacks.values()) == 1
+    with pytest.raises(compilot.InputError, match="same calls"):
+        pack([runs[0], runs[0]], tmp_path / "twice.cpbundle", Options(), Observer())
+
+
+def test_several_bundles_live_in_one_process(packed: Packer) -> None:
+    first, second = compilot.load(packed("onnxruntime")), compilot.load(packed("openvino"))
+    for _ in range(3):
+        torch.testing.assert_close(ask(first), ask(second), rtol=1e-4, atol=1e-5)
+
+
+def test_a_plan_that_keeps_eager_packs_too(packed: Packer) -> None:
+    fast = compilot.compile(bundling.model(), packed(None), strict=True)
+    torch.testing.assert_close(ask(fast), right())
+    with pytest.raises(NoFallback, match="keeps the model as it is"):
+        compilot.load(packed(None))
+
+
+def test_carried_weights_go_into_the_model(packed: Packer) -> None:
+    bundle = packed(None, carry_weights=True)
+    torch.manual_seed(1)
+    stranger = bundling.Tiny().eval()
+    fast = compilot.compile(stranger, bundle, strict=True)
+    torch.testing.assert_close(ask(fast), right())
+
+
+# ------------------------------------------------------------------------------------------------- refusals
+
+
+def test_other_weights_are_stale_and_eager_answers(packed: Packer) -> None:
+    changed = bundling.model()
+    with torch.no_grad():
+        changed.outer.bias.add_(1.0)
+        expected = changed(bundling.batch(1), **EXTRA)["logits"]
+    with pytest.raises(StaleBundle, match="weights"):
+        compilot.compile(changed, packed("onnxruntime"), strict=True)
+    with pytest.warns(StalePlanWarning, match="weights.*Eager answers"):
+        fast = compilot.compile(changed, packed("onnxruntime"))
+    torch.testing.assert_close(ask(fast), expected)
+
+
+def test_other_code_is_stale_with_what_changed(packed: Packer) -> None:
+    class Tiny(bundling.Tiny):
+        def forward(self, x: torch.Tensor, extra: Any = None) -> Any:
+            return super().forward(x, extra)
+
+    torch.manual_seed(7)
+    with pytest.raises(StaleBundle, match="source code") as caught:
+        compilot.compile(Tiny().eval(), packed("onnxruntime"), strict=True)
+    assert any("source code" in text for text in caught.value.differences)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("cpu_isa", ("avx2", "avx512f", "avx512_vnni"), "avx512_vnni"),
+        ("torch", "2.12.1", "torch: the plan was made with 2.12.1"),
+        ("python", "3.10.4", "Python"),
+        ("engines", {"onnxruntime": "1.2.3"}, "onnxruntime"),
+    ],
+)
+def test_an_unsafe_difference_refuses_and_names_itself(
+    packed: Packer, tmp_path: Path, field: str, value: Any, why: str
+) -> None:
+    other = reseal(packed("onnxruntime"), tmp_path / "other", lambda _, manifest: with_machine(manifest, field, value))
+    with pytest.raises(StaleBundle, match=why):
+        compilot.load(other)
+    with pytest.warns(StalePlanWarning, match="Eager answers"):
+        fast = compilot.compile(bundling.model(), other)
+    torch.testing.assert_close(ask(fast), right())
+
+
+@pytest.mark.parametrize(("field", "value"), [("threads", 64), ("cores", 64), ("cpu_model", "another")])
+def test_an_unproven_difference_is_warned_about(packed: Packer, tmp_path: Path, field: str, value: Any) -> None:
+    other = reseal(packed("onnxruntime"), tmp_path / "other", lambda _, manifest: with_machine(manifest, field, value))
+    with pytest.warns(CompilotWarning, match="speed is unproven"):
+        fast = compilot.load(other)
+    torch.testing.assert_close(ask(fast), right(), rtol=1e-4, atol=1e-5)
+
+
+def with_machine(manifest: Manifest, field: str, value: Any) -> Manifest:
+    machine = msgspec.structs.replace(manifest.fingerprint.machine, **{field: value})
+    return msgspec.structs.replace(manifest, fingerprint=msgspec.structs.replace(manifest.fingerprint, machine=machine))
+
+
+def test_a_wrong_golden_answer_is_never_served(packed: Packer, tmp_path: Path) -> None:
+    def spoil(folder: Path, manifest: Manifest) -> Manifest:
+        path = folder / "golden/0-outputs.safetensors"
+        golden.save({name: tensor + 1.0 for name, tensor in golden.read(path).items()}, path)
+        return manifest
+
+    wrong = reseal(packed("onnxruntime"), tmp_path / "wrong", spoil)
+    with pytest.raises(BundleError, match=r"golden call: output\['logits'\] has an RMSE"):
+        compilot.load(wrong)
+    with pytest.warns(CompilotWarning, match="golden call"):
+        fast = compilot.compile(bundling.model(), wrong)
+    torch.testing.assert_close(ask(fast), right())
+
+
+def test_a_damaged_bundle_serves_eager(packed: Packer, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.cpbundle"
+    damaged.write_bytes(packed("onnxruntime").read_bytes()[:-2000])
+    with pytest.warns(CompilotWarning, match=r"damaged\.cpbundle is not a usable bundle"):
+        fast = compilot.compile(bundling.model(), damaged)
+    torch.testing.assert_close(ask(fast), right())
+
+
+def test_files_that_changed_since_the_run_are_not_packed(packed: Packer, tmp_path: Path) -> None:
+    packed("onnxruntime")
+    run = tiny_run(tmp_path / "run", "onnxruntime")
+    model = next(run.glob("work/*/model.onnx"))
+    model.write_bytes(model.read_bytes() + b"\0")
+    with pytest.raises(compilot.UserError, match="not the file that was measured"):
+        pack([run], tmp_path / "x.cpbundle", Options(), Observer())
+    assert not (tmp_path / "x.cpbundle").exists()

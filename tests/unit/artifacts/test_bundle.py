@@ -1,0 +1,277 @@
+"""Bundles as files: what is refused before anything of it is used. No engine, no torch worker."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilot.artifacts import unpack
+from compilot.artifacts.bundle import DIGEST, MANIFEST, Bundle, check_files, is_bundle, open_bundle, read_manifest
+from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.vouching import Trust
+from compilot.errors import BundleError, EnvironmentProblem
+from compilot.packing.writing import publish, seal
+from compilot.records import BUNDLE_SCHEMA, Fingerprint, Manifest, Plan, Weights
+
+TRUST = Trust()
+
+
+@pytest.fixture
+def staged(tmp_path: Path, small_run: object) -> Path:
+    folder = tmp_path / "staged"
+    (folder / "artifacts/0").mkdir(parents=True)
+    (folder / "artifacts/0/model.bin").write_bytes(random.Random(0).randbytes(70_000))
+    (folder / "artifacts/0/structure.json").write_text("{}")
+    save_plan(plan_of(small_run), folder / "plan.json")
+    seal(folder, manifest_of(plan_of(small_run).fingerprint), None)
+    return folder
+
+
+def plan_of(small_run: object) -> Plan:
+    plan: Plan = small_run.plan  # type: ignore[attr-defined]
+    return plan
+
+
+def manifest_of(fingerprint: Fingerprint, schema: int = BUNDLE_SCHEMA) -> Manifest:
+    return Manifest(
+        schema=schema,
+        compilot="0.1",
+        created="2026-01-01T00:00:00+00:00",
+        label="Net",
+        engine="fake",
+        fingerprint=fingerprint,
+        weights=Weights.BAKED,
+    )
+
+
+@pytest.fixture
+def bundle(staged: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "net.cpbundle"
+    publish(staged, path, as_folder=False)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def use(path: Path) -> dict[str, bytes]:
+    """What a process would get to see of a bundle."""
+    with open_bundle(path, TRUST) as opened:
+        folder = unpack.unpacked(opened)
+        return {file.name: (folder / file.name).read_bytes() for file in opened.manifest.files}
+
+
+def test_what_goes_in_comes_out_of_a_file_and_of_a_folder(staged: Path, bundle: Path, tmp_path: Path) -> None:
+    publish(staged, tmp_path / "net", as_folder=True)
+    assert is_bundle(bundle)
+    assert is_bundle(tmp_path / "net")
+    assert not is_bundle(staged / "plan.json")
+    from_file = use(bundle)
+    assert from_file == use(tmp_path / "net")
+    assert from_file["artifacts/0/model.bin"] == (staged / "artifacts/0/model.bin").read_bytes()
+    assert read_manifest(bundle).label == "Net"
+
+
+def test_the_same_content_gives_the_same_bytes(staged: Path, bundle: Path, tmp_path: Path) -> None:
+    publish(staged, tmp_path / "again.cpbundle", as_folder=False)
+    assert (tmp_path / "again.cpbundle").read_bytes() == bundle.read_bytes()
+
+
+def test_a_bundle_cut_off_anywhere_is_refused_by_name(bundle: Path) -> None:
+    whole = bundle.read_bytes()
+    for length in [0, 1, 4, 30, len(whole) - 1, *random.Random(1).sample(range(len(whole)), 40)]:
+        bundle.write_bytes(whole[:length])
+        with pytest.raises(BundleError, match=r"net\.cpbundle"):
+            use(bundle)
+
+
+def test_a_flipped_bit_is_refused_or_lies_where_nothing_is_read(bundle: Path) -> None:
+    whole, right, refused = bundle.read_bytes(), use(bundle), 0
+    draw = random.Random(2)
+    for _ in range(150):
+        at, bit = draw.randrange(len(whole)), 1 << draw.randrange(8)
+        bundle.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+        shutil.rmtree(os.environ["COMPILOT_CACHE"])
+        try:
+            assert use(bundle) == right
+        except BundleError:
+            refused += 1
+    assert refused > 100  # most of the file is content
+
+
+@pytest.mark.parametrize("name", ["../out", "/etc/out", "a/../../out", "a\\..\\out", "./x", "a//b"])
+def test_a_name_that_leads_out_is_refused_whole(bundle: Path, name: str) -> None:
+    with zipfile.ZipFile(bundle, "a") as archive:
+        archive.writestr(name, b"x")
+    with pytest.raises(BundleError):
+        use(bundle)
+
+
+def test_links_duplicates_compressed_and_unknown_members_are_refused(bundle: Path, tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("artifacts/0/link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    squeezed = zipfile.ZipInfo("artifacts/0/squeezed")
+    squeezed.compress_type = zipfile.ZIP_DEFLATED
+    for added, why in [
+        (link, "link"),
+        (squeezed, "compressed"),
+        (zipfile.ZipInfo("plan.json"), "twice"),
+        (zipfile.ZipInfo("more.so"), "not in the manifest"),
+    ]:
+        spoiled = tmp_path / "spoiled.cpbundle"
+        shutil.copy(bundle, spoiled)
+        with zipfile.ZipFile(spoiled, "a") as archive, pytest.warns() if why == "twice" else _quiet():
+            archive.writestr(added, b"/etc/passwd" * 9)
+        with pytest.raises(BundleError, match=why):
+            use(spoiled)
+
+
+class _quiet:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_a_folder_with_a_link_or_a_changed_file_is_refused(staged: Path, tmp_path: Path) -> None:
+    for spoil in [
+        lambda folder: (folder / "link").symlink_to("/etc"),
+        lambda folder: (folder / "artifacts/0/model.bin").write_bytes(b"other"),
+        lambda folder: (folder / "artifacts/0/model.bin").unlink(),
+        lambda folder: (folder / "more").write_text("x"),
+    ]:
+        folder = tmp_path / "folder"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(staged, folder)
+        spoil(folder)
+        with pytest.raises(BundleError):
+            use(folder)
+
+
+def test_damage_that_keeps_the_size_is_seen_by_the_digest(staged: Path) -> None:
+    model = staged / "artifacts/0/model.bin"
+    model.write_bytes(bytes(model.stat().st_size))
+    with pytest.raises(BundleError, match=r"model\.bin does not match its digest"):
+        use(staged)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda raw: raw.replace(b'"schema": 1', b'"schema": 99'),
+        lambda raw: raw.replace(b'"label"', b'"lable"'),
+        lambda raw: b"[" * 100_000,
+        lambda raw: raw.replace(b"plan.json", b"../pl.json"),
+    ],
+)
+def test_a_manifest_that_is_none_is_refused(staged: Path, spoil: Callable[[bytes], bytes]) -> None:
+    import hashlib
+
+    raw = spoil((staged / MANIFEST).read_bytes())
+    (staged / MANIFEST).write_bytes(raw)
+    (staged / DIGEST).write_text(hashlib.sha256(raw).hexdigest())
+    with pytest.raises(BundleError):
+        use(staged)
+
+
+def test_a_manifest_without_its_own_digest_is_refused(staged: Path) -> None:
+    raw = (staged / MANIFEST).read_bytes()
+    (staged / MANIFEST).write_bytes(raw.replace(b"Net", b"Not"))
+    with pytest.raises(BundleError, match="does not match its digest"):
+        use(staged)
+
+
+def test_damage_in_the_cache_is_found_and_mended_from_the_bundle(bundle: Path) -> None:
+    right = use(bundle)
+    with open_bundle(bundle, TRUST) as opened:
+        place = unpack.unpacked(opened)
+    (place / "artifacts/0/model.bin").write_bytes(b"rotten")
+    assert use(bundle) == right
+
+
+def test_the_cache_is_private_and_says_when_it_was_used(bundle: Path, own_cache: Path) -> None:
+    use(bundle)
+    assert stat.S_IMODE((own_cache / "bundles").stat().st_mode) == 0o700
+    (entry,) = [p for p in (own_cache / "bundles").iterdir() if p.is_dir()]
+    os.utime(entry / unpack.USED, (0, 0))
+    use(bundle)
+    assert (entry / unpack.USED).stat().st_mtime > 0
+
+
+def test_many_threads_unpack_once_and_agree(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacks: list[int] = []
+    real = unpack._unpack
+
+    def counted(opened: Bundle, folder: Path) -> None:
+        unpacks.append(1)
+        real(opened, folder)
+
+    monkeypatch.setattr(unpack, "_unpack", counted)
+    answers: list[dict[str, bytes]] = []
+    threads = [threading.Thread(target=lambda: answers.append(use(bundle))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 8
+    assert all(answer == answers[0] for answer in answers)
+    assert sum(unpacks) == 1
+
+
+def test_a_process_killed_while_unpacking_leaves_nothing_that_counts(bundle: Path) -> None:
+    right = use(bundle)
+    shutil.rmtree(os.environ["COMPILOT_CACHE"])
+    code = f"""
+import os, signal
+from pathlib import Path
+from compilot.artifacts import bundle, unpack
+from compilot.artifacts.vouching import Trust
+real, seen = bundle.checked_blocks, []
+def dying(container, file):
+    for block in real(container, file):
+        seen.append(file)
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield block
+unpack.checked_blocks = dying
+with bundle.open_bundle(Path({str(bundle)!r}), Trust()) as opened:
+    unpack.unpacked(opened)
+"""
+    run = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert run.returncode == -9, run.stderr
+    home = Path(os.environ["COMPILOT_CACHE"]) / "bundles"
+    assert [p for p in home.iterdir() if p.name.endswith(".partial")]
+    assert use(bundle) == right
+    assert not [p for p in home.iterdir() if p.name.endswith(".partial")]
+
+
+def test_a_full_disk_is_one_clear_sentence(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(opened: Bundle, folder: Path) -> None:
+        raise OSError(28, "No space left on device", str(folder / "model.bin"))
+
+    monkeypatch.setattr(unpack, "_unpack", full)
+    with pytest.raises(EnvironmentProblem, match="No space left on device; set COMPILOT_CACHE"):
+        use(bundle)
+
+
+def test_a_missing_bundle_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="check the path"):
+        use(tmp_path / "none.cpbundle")
+
+
+def test_checking_reads_every_byte(bundle: Path) -> None:
+    with open_bundle(bundle, TRUST) as opened:
+        assert check_files(opened.container, opened.manifest) == sum(f.size_bytes for f in opened.manifest.files)
+    assert msgspec.json.decode(msgspec.json.encode(opened.manifest), type=Manifest) == opened.manifest
