@@ -15,6 +15,7 @@ from compilot.errors import InputError, RunDirError
 from compilot.records import Objective
 
 NAMES = {
+    "BundleError",
     "Candidate",
     "CompilotError",
     "EnvironmentProblem",
@@ -23,6 +24,7 @@ NAMES = {
     "PlanError",
     "ProcessSettings",
     "Settings",
+    "StaleBundle",
     "StalePlan",
     "TargetError",
     "UserError",
@@ -30,6 +32,7 @@ NAMES = {
     "__version__",
     "apply_process",
     "compile",
+    "load",
     "load_plan",
     "save_plan",
     "tune",
