@@ -22,7 +22,7 @@ CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 def compile_module(
     model: nn.Module,
     *,
-    backend: str,
+    backend: str | Callable[..., Any],
     options: Mapping[str, Any],
     dynamic: bool | None,
     recompile_limit: int,

@@ -207,6 +207,7 @@ class Roofline(Record, frozen=True, kw_only=True):
     dtype: str = "float32"  # of the matmul behind the peak
     flops: float | None = None  # per call
     bytes: float | None = None  # per call, every operator's reads and writes
+    least_bytes: float | None = None  # per call, every weight, input and output moved once
     points: tuple[RooflinePoint, ...] = ()
 
 

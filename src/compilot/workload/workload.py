@@ -26,7 +26,11 @@ InputFunction = Callable[[int], Any]
 
 
 class Workload:
-    """A model, its example calls and how it is run. `inputs` may be a function of a seed that returns a call."""
+    """A model, its example calls and how it is run. `inputs` may be a function of a seed that returns a call.
+
+    `loader`: a DataLoader (or any iterable of batches, or a function that returns one) that feeds the model in real
+    life; the doctor then says how much of a step is spent waiting for data.
+    """
 
     def __init__(
         self,
@@ -40,10 +44,12 @@ class Workload:
         seed: int = 0,
         grad: bool = False,
         label: str | None = None,
+        loader: Any = None,
     ) -> None:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
         self.label = label or type(model).__name__
+        self.loader = _check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
         self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
         self.payload_sha256: str | None = None  # set by ship
         self._inputs = _check_inputs(inputs)
@@ -186,6 +192,12 @@ def _check_inputs(inputs: Any) -> InputFunction | None:
     if inputs is not None and not callable(inputs):
         raise InputError("inputs must be a function of a seed; pass fixed inputs as args or examples.")
     return inputs  # type: ignore[no-any-return]
+
+
+def _check_loader(loader: Any) -> Any:
+    if loader is not None and not callable(loader) and not hasattr(loader, "__iter__"):
+        raise InputError("loader must be a DataLoader, another iterable of batches, or a function that returns one.")
+    return loader
 
 
 def _check_binds(forward: Callable[..., Any], call: Call, which: str) -> None:

@@ -1,0 +1,131 @@
+"""One eager call, operator by operator: time, floating-point operations, bytes. Checked on torch 2.13.0.
+
+In: a function to run inside the context. Out: one `Op` per operator that reached a kernel, in order. torch.profiler
+gives times too, but neither dtypes nor storages, so bytes could not be told; the mode sees the tensors themselves.
+Bytes are what the operator must read and write if nothing is in a cache; views move none; look-ups read what they
+return, not the whole table. The time holds the dispatch of one operator, measured apart by `dispatch_cost_s`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+_LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_embedding_bag", "slice"})
+_VIEWS = frozenset({"_unsafe_view", "detach", "alias", "_reshape_alias", "lift_fresh"})
+_DISPATCH_SAMPLES = 200
+
+
+class Op(NamedTuple):
+    """One operator call."""
+
+    name: str  # "aten.addmm"
+    wall_s: float
+    flops: float
+    reads: tuple[tuple[int, int], ...]  # (storage address, bytes)
+    written: int  # bytes
+
+    @property
+    def bytes(self) -> int:
+        """Read and written."""
+        return sum(size for _, size in self.reads) + self.written
+
+
+class OpWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the operators that run meanwhile in this thread."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ops: list[Op] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and note what it did."""
+        kwargs = kwargs or {}
+        begin = time.perf_counter()
+        out = func(*args, **kwargs)
+        wall_s = time.perf_counter() - begin
+        self.ops.append(_op(func, args, kwargs, out, wall_s))
+        return out
+
+
+def watch(call: Callable[[], Any]) -> tuple[list[Op], Any]:
+    """The operators of one call, and its answer."""
+    with OpWatch() as watching:
+        answer = call()
+    return watching.ops, answer
+
+
+def dispatch_cost_s() -> float:
+    """What the watched dispatch of one operator costs when there is nothing to compute."""
+    one = torch.ones(1)
+    with torch.no_grad(), OpWatch() as watching:
+        for _ in range(_DISPATCH_SAMPLES):
+            torch.add(one, one)
+    return float(statistics.median(op.wall_s for op in watching.ops))
+
+
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        yield from tensors_in(list(value.values()))
+
+
+def storage_address(tensor: torch.Tensor) -> int:
+    """Where the tensor's memory lies; 0 where it has none of its own."""
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):
+        return 0
+
+
+def _op(func: Any, args: Any, kwargs: Any, out: Any, wall_s: float) -> Op:
+    name = str(func._overloadpacket)
+    short = name.rpartition(".")[2]
+    if func.is_view or short in _VIEWS:
+        return Op(name, wall_s, 0.0, (), 0)
+    written = sum(map(_size, tensors_in(out)))
+    inputs = list(tensors_in([args, kwargs]))
+    if short in _LOOKUPS:
+        reads = [(storage_address(tensor), min(_size(tensor), written)) for tensor in inputs]
+    else:
+        reads = [(storage_address(tensor), _size(tensor)) for tensor in inputs]
+    return Op(name, wall_s, _flops(func, args, kwargs, out), tuple(reads), written)
+
+
+def _size(tensor: torch.Tensor) -> int:
+    """Bytes that must move; an expanded dimension is read once."""
+    try:
+        strides = tensor.stride()
+    except RuntimeError:  # sparse and other layouts
+        return tensor.numel() * tensor.element_size()
+    count = 1
+    for size, stride in zip(tensor.shape, strides, strict=True):
+        count *= size if stride or size == 0 else 1
+    return count * tensor.element_size()
+
+
+def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> float:
+    formula = flop_registry.get(func._overloadpacket)
+    if formula is None:  # an elementwise operator or a reduction: one for each element is near enough
+        sizes = [tensor.numel() for tensor in tensors_in([args, kwargs, out])]
+        return float(max(sizes, default=0)) if _computes(func) else 0.0
+    try:
+        return float(formula(*args, **kwargs, out_val=out))
+    except Exception:  # a formula that does not know this form of the call
+        return 0.0
+
+
+def _computes(func: Any) -> bool:
+    name = str(func._overloadpacket).rpartition(".")[2]
+    return not name.startswith(("empty", "copy", "clone", "_to_copy", "zeros", "ones", "full", "cat", "embedding"))

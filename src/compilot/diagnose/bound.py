@@ -1,0 +1,172 @@
+"""What bounds the work (P11): Python and dispatch, memory traffic, or compute.
+
+In: a workload, one call, the machine's peaks. Out: `Bound` (shares, operators, submodules, advice) and the `Work` of
+one call for the roofline. An operator is bound by compute when its operations at peak speed take longer than its bytes
+at full bandwidth, else by memory; one that costs no more than its own dispatch is overhead, as is all time outside of
+operators. Runs the model eagerly, several times. Not covered: GPUs, where operators run behind the caller's back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+import torch
+
+from compilot._torch.opwatch import Op, dispatch_cost_s, storage_address, tensors_in, watch
+from compilot.diagnose.machine_peaks import Peaks
+from compilot.diagnose.report_records import Bound, OperatorTime
+from compilot.diagnose.roofline import Work
+from compilot.diagnose.submodules import submodule_times
+
+if TYPE_CHECKING:
+    from compilot._tree import Call
+    from compilot.workload import Workload
+
+TINY_CALL_S = 50e-6  # below this, guards and dispatch of a compiled call eat what fusion could gain
+REPEATS = 5  # the quickest counts: noise only adds
+LONGEST_S = 20.0  # no more repeats after this
+SHOWN = 15  # operators and submodules kept in the report
+
+OVERHEAD, MEMORY, COMPUTE = "overhead", "memory", "compute"
+
+
+class Looked(NamedTuple):
+    """One look at eager."""
+
+    bound: Bound
+    work: Work
+    eager_s: float
+
+
+def look(workload: Workload, call: Call, peaks: Peaks) -> Looked:
+    """Run the model eagerly and say what limits it."""
+    model = workload.model
+
+    def run() -> Any:
+        with torch.set_grad_enabled(workload.grad):
+            return model(*call.args, **call.kwargs)
+
+    eager_s = _quickest(run)
+    ops, answer = _quickest_ops(run)
+    bound = judge(ops, eager_s, dispatch_cost_s(), peaks)
+    times = submodule_times(model, run)[:SHOWN]
+    bound = msgspec.structs.replace(bound, submodules=times)
+    return Looked(bound, work_of(ops, _outside(workload, call), answer), eager_s)
+
+
+def judge(ops: Sequence[Op], eager_s: float, dispatch_s: float, peaks: Peaks) -> Bound:
+    """Shares of one call and what they mean; pure."""
+    rows = _rows(ops, dispatch_s, peaks)
+    memory_s, compute_s = (sum(row.wall_s for row in rows if row.limited_by == kind) for kind in (MEMORY, COMPUTE))
+    whole_s = max(eager_s, memory_s + compute_s)
+    shares = {OVERHEAD: 1 - (memory_s + compute_s) / whole_s, MEMORY: memory_s / whole_s, COMPUTE: compute_s / whole_s}
+    limited_by = max(shares, key=lambda kind: shares[kind])
+    return Bound(
+        limited_by=limited_by,
+        because=_because(limited_by, shares[limited_by], len(ops), eager_s),
+        overhead_share=shares[OVERHEAD],
+        memory_share=shares[MEMORY],
+        compute_share=shares[COMPUTE],
+        advice=advice(limited_by, eager_s),
+        operators=tuple(sorted(rows, key=lambda row: -row.wall_s)[:SHOWN]),
+    )
+
+
+def advice(limited_by: str, eager_s: float) -> str:
+    """What helps, in plain words."""
+    if limited_by == OVERHEAD and eager_s < TINY_CALL_S:
+        return "tiny work: leave it eager, or batch several calls into one"
+    return {
+        OVERHEAD: "Python and dispatch cost more than the work: compiling helps (fewer, larger kernels), and so do "
+        "larger batches; an ahead-of-time engine takes Python out altogether",
+        MEMORY: "memory-bound: fusion (any compiler) and lower precision help, because both move fewer bytes; faster "
+        "matrix kernels do not",
+        COMPUTE: "compute-bound: the matrix kernels decide; constant weights with autotuning, another engine or lower "
+        "precision help, fusion alone gains little",
+    }[limited_by]
+
+
+def work_of(ops: Sequence[Op], outside: set[int], answer: Any) -> Work:
+    """Operations and bytes of one call; outside: storages that were there before it (weights and inputs)."""
+    read: dict[int, int] = defaultdict(int)
+    for op in ops:
+        for address, size in op.reads:
+            if address in outside:
+                read[address] = max(read[address], size)
+    written = sum(tensor.numel() * tensor.element_size() for tensor in tensors_in(answer))
+    return Work(
+        flops=sum(op.flops for op in ops),
+        bytes=float(sum(op.bytes for op in ops)),
+        least_bytes=float(sum(read.values()) + written),
+    )
+
+
+def _because(limited_by: str, share: float, count: int, eager_s: float) -> str:
+    words = {
+        OVERHEAD: f"Python and the dispatch of {count} operators take {share:.0%} of a call of {_time(eager_s)}",
+        MEMORY: f"operators that wait for memory take {share:.0%} of a call of {_time(eager_s)}",
+        COMPUTE: f"operators that compute at their limit take {share:.0%} of a call of {_time(eager_s)}",
+    }
+    return words[limited_by]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} microseconds"
+
+
+def _rows(ops: Sequence[Op], dispatch_s: float, peaks: Peaks) -> list[OperatorTime]:
+    groups: dict[tuple[str, str], list[Op]] = defaultdict(list)
+    for op in ops:
+        groups[op.name, _limit(op, dispatch_s, peaks)].append(op)
+    return [
+        OperatorTime(
+            name=name,
+            calls=len(group),
+            wall_s=sum(max(0.0, op.wall_s - dispatch_s) for op in group),
+            flops=sum(op.flops for op in group),
+            bytes=float(sum(op.bytes for op in group)),
+            limited_by=limit,
+        )
+        for (name, limit), group in groups.items()
+    ]
+
+
+def _limit(op: Op, dispatch_s: float, peaks: Peaks) -> str:
+    if op.wall_s < 2 * dispatch_s or not (op.flops or op.bytes):
+        return OVERHEAD
+    return COMPUTE if op.flops / peaks.flops_per_s >= op.bytes / peaks.bandwidth_bytes_per_s else MEMORY
+
+
+def _quickest(run: Callable[[], Any]) -> float:
+    """Seconds of the quickest of a few calls, after one that does not count."""
+    run()
+    samples: list[float] = []
+    while len(samples) < REPEATS and sum(samples) < LONGEST_S:
+        begin = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - begin)
+    return min(samples)
+
+
+def _quickest_ops(run: Callable[[], Any]) -> tuple[list[Op], Any]:
+    """Each operator's quickest time over a few calls; one call's where they differ in their operators."""
+    begin = time.perf_counter()
+    ops, answer = watch(run)
+    for _ in range(REPEATS - 1):
+        if time.perf_counter() - begin > LONGEST_S:
+            break
+        again, _ = watch(run)
+        if [op.name for op in again] == [op.name for op in ops]:
+            ops = [a if a.wall_s <= b.wall_s else b for a, b in zip(ops, again, strict=True)]
+    return ops, answer
+
+
+def _outside(workload: Workload, call: Call) -> set[int]:
+    """Storages of weights, buffers and inputs."""
+    model = workload.model
+    known = [*model.parameters(), *model.buffers(), *tensors_in([list(call.args), dict(call.kwargs)])]
+    return {address for address in map(storage_address, known) if address}

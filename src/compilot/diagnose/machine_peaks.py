@@ -1,0 +1,100 @@
+"""What this machine can do at best: floating-point operations per second and memory bandwidth.
+
+In: a dtype. Out: `Peaks`, measured once per machine, thread count and dtype, then kept in compilot's cache folder.
+The peak is a big matrix product, the bandwidth a copy of 1 GiB (reads and writes counted), both the best of several:
+whatever else the machine does can only make them look lower. Not covered: GPUs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import psutil
+import torch
+
+from compilot.artifacts.atomic import write_bytes
+from compilot.artifacts.private import cache_home
+from compilot.identity.machine import machine_fingerprint
+from compilot.records import Record, encode
+
+COPY_BYTES = 2**30  # last-level caches of servers hold hundreds of MiB; a smaller copy would measure the cache
+REPEATS = 5
+LONG_ENOUGH_S = 0.05  # a product that takes less is dominated by waking the threads
+SMALLEST, LARGEST = 1024, 8192  # rows of the matrices
+
+
+class Peaks(Record, frozen=True, kw_only=True):
+    """The two roofs of a machine."""
+
+    flops_per_s: float
+    bandwidth_bytes_per_s: float
+    dtype: str
+    threads: int
+    copy_bytes: int = COPY_BYTES  # less where memory is short; the bandwidth may then be a cache's
+
+
+def machine_peaks(dtype: torch.dtype = torch.float32, folder: Path | None = None) -> Peaks:
+    """The peaks from the cache folder, or measured now and kept there."""
+    path = (folder or cache_home() / "peaks") / f"{_key(dtype)}.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Peaks)
+    except (OSError, msgspec.DecodeError):
+        peaks = measure_peaks(dtype)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, encode(peaks))
+        return peaks
+
+
+def measure_peaks(dtype: torch.dtype = torch.float32) -> Peaks:
+    """Measure both roofs now; takes a few seconds and up to 2 GiB."""
+    copied, bandwidth = measure_bandwidth()
+    return Peaks(
+        flops_per_s=measure_flops(dtype),
+        bandwidth_bytes_per_s=bandwidth,
+        dtype=str(dtype).removeprefix("torch."),
+        threads=torch.get_num_threads(),
+        copy_bytes=copied,
+    )
+
+
+def measure_flops(dtype: torch.dtype, repeats: int = REPEATS) -> float:
+    """Operations per second of a matrix product that is large enough to keep every core busy."""
+    size = SMALLEST
+    while True:
+        a, b = (torch.rand(size, size).to(dtype) for _ in range(2))
+        out = torch.empty(size, size, dtype=dtype)
+        with torch.no_grad():
+            best_s = best_of(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), repeats)  # type: ignore[misc]
+        if best_s >= LONG_ENOUGH_S or size >= LARGEST:
+            return 2 * size**3 / best_s
+        size *= 2
+
+
+def measure_bandwidth(repeats: int = REPEATS) -> tuple[int, float]:
+    """Size of the copy, and bytes per second read and written by it."""
+    size = min(COPY_BYTES, psutil.virtual_memory().available // 4)  # two buffers, and room for others
+    source = torch.ones(size // 4, dtype=torch.float32)
+    target = torch.zeros_like(source)
+    return size, 2 * size / best_of(lambda: target.copy_(source), repeats)
+
+
+def best_of(work: Callable[[], object], repeats: int) -> float:
+    """The shortest of several runs after one that does not count."""
+    work()
+    samples = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        work()
+        samples.append(time.perf_counter() - begin)
+    return min(samples)
+
+
+def _key(dtype: torch.dtype) -> str:
+    """Of what decides the peaks; compilers and engines do not."""
+    machine = machine_fingerprint()
+    parts = (machine.torch, machine.platform, machine.cpu_model, machine.cpu_isa, machine.cores, machine.threads, dtype)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,137 @@
+"""What bounds the work: shares, operators, submodules, and the roof above them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from compilot._torch.opwatch import Op, watch
+from compilot.diagnose import machine_peaks as peaks_module
+from compilot.diagnose.bound import judge, look, work_of
+from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
+from compilot.diagnose.roofline import Work, roof_s, roofline
+from compilot.diagnose.submodules import submodule_times
+from compilot.workload import Workload
+
+PEAKS = Peaks(flops_per_s=100e9, bandwidth_bytes_per_s=20e9, dtype="float32", threads=2)
+
+
+def _op(name: str, wall_s: float, flops: float = 0.0, moved: int = 0) -> Op:
+    return Op(name, wall_s, flops, ((1, moved),), 0)
+
+
+def test_a_model_of_tiny_operators_is_bound_by_overhead() -> None:
+    ops = [_op("aten.add", 3e-6, flops=10, moved=120)] * 10
+    bound = judge(ops, eager_s=40e-6, dispatch_s=2e-6, peaks=PEAKS)
+    assert bound.limited_by == "overhead"
+    assert bound.overhead_share == 1.0
+    assert bound.advice.startswith("tiny work: leave it eager")
+
+
+def test_large_copies_are_bound_by_memory_and_products_by_compute() -> None:
+    add = _op("aten.add", 10e-3, flops=25e6, moved=200_000_000)
+    mm = _op("aten.mm", 2e-3, flops=180e6, moved=1_000_000)
+    bound = judge([add, mm], eager_s=13e-3, dispatch_s=2e-6, peaks=PEAKS)
+    assert bound.limited_by == "memory"
+    assert {row.name: row.limited_by for row in bound.operators} == {"aten.add": "memory", "aten.mm": "compute"}
+    assert bound.memory_share + bound.compute_share + bound.overhead_share == pytest.approx(1.0)
+    assert bound.overhead_share == pytest.approx(1 / 13, rel=0.02)
+    assert "lower precision" in bound.advice
+
+
+def test_operators_are_counted_with_their_flops_and_bytes() -> None:
+    a, b = torch.randn(8, 16), torch.randn(16, 4)
+    table = torch.randn(1000, 16)
+
+    def call() -> torch.Tensor:
+        return torch.nn.functional.embedding(torch.tensor([1, 2]), table) @ b.view(16, 4) + (a @ b)[:2]
+
+    ops, answer = watch(call)
+    by_name = {op.name: op for op in ops}
+    assert by_name["aten.mm"].flops in (2 * 8 * 16 * 4, 2 * 2 * 16 * 4)
+    assert by_name["aten.embedding"].bytes < 1000  # two rows of the table, not the table
+    assert by_name["aten.view"].bytes == 0
+    outside = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}
+    work = work_of(ops, outside, answer)
+    assert work.least_bytes == 4 * (8 * 16 + 16 * 4 + 2 * 4)
+    assert work.bytes > work.least_bytes
+
+
+def test_time_in_a_child_is_not_its_parents_own() -> None:
+    model = nn.Sequential(nn.Linear(256, 256), nn.Sequential(nn.Linear(256, 256), nn.ReLU()))
+    x = torch.randn(64, 256)
+    times = {one.path: one for one in submodule_times(model, lambda: model(x))}
+    assert set(times) == {"", "0", "1", "1.0", "1.1"}
+    assert times[""].wall_s >= times["0"].wall_s + times["1"].wall_s
+    assert times["1"].own_s == pytest.approx(times["1"].wall_s - times["1.0"].wall_s - times["1.1"].wall_s)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_look_at_a_real_model_adds_up() -> None:
+    workload = Workload(nn.Sequential(nn.Linear(512, 512), nn.ReLU()), (torch.randn(64, 512),))
+    seen = look(workload, workload.call, PEAKS)
+    assert seen.work.flops == pytest.approx(2 * 64 * 512 * 512, rel=0.01)
+    assert seen.bound.overhead_share + seen.bound.memory_share + seen.bound.compute_share == pytest.approx(1.0)
+    assert seen.bound.operators[0].name == "aten.addmm"
+    assert {one.path for one in seen.bound.submodules} == {"", "0", "1"}
+
+
+def test_the_roof_is_the_higher_of_compute_and_memory_time() -> None:
+    assert roof_s(Work(100e9, 1e9, 1e6), 100e9, 20e9) == 1.0
+    assert roof_s(Work(1e6, 9e9, 2e9), 100e9, 20e9) == 0.1
+    roof = roofline(Work(50e9, 9e9, 2e9), 100e9, 20e9, 1.0, None, "float32")
+    (eager,) = roof.points
+    assert (eager.label, eager.roof_share, eager.flops_per_s) == ("eager", 0.5, 50e9)
+
+
+def test_a_plan_stands_beside_eager_with_its_proven_ratio(small_run: object) -> None:
+    plan = small_run.plan  # type: ignore[attr-defined]
+    entry = plan.entries[0]
+    proven = msgspec.structs.replace(entry.evidence.versus_compile, ratio=2.0)
+    evidence = msgspec.structs.replace(entry.evidence, versus_eager=proven, p50_s=0.01)
+    plan = msgspec.structs.replace(plan, entries=(msgspec.structs.replace(entry, evidence=evidence),))
+    roof = roofline(Work(50e9, 9e9, 2e9), 100e9, 20e9, 1.0, plan, "float32")
+    assert [(point.label, point.call_s, point.roof_share) for point in roof.points] == [
+        ("eager", 1.0, 0.5),
+        ("inductor freezing", 0.5, 1.0),
+    ]
+
+
+def test_peaks_are_measured_once_per_machine_and_thread_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[torch.dtype] = []
+
+    def fake(dtype: torch.dtype) -> Peaks:
+        measured.append(dtype)
+        return msgspec.structs.replace(PEAKS, dtype=str(dtype))
+
+    monkeypatch.setattr(peaks_module, "measure_peaks", fake)
+    first = machine_peaks(folder=tmp_path)
+    assert machine_peaks(folder=tmp_path) == first
+    assert len(measured) == 1
+    machine_peaks(torch.bfloat16, folder=tmp_path)
+    (tmp_path / "damaged").mkdir()
+    for file in tmp_path.glob("*.json"):
+        file.write_bytes(b"{")
+    assert machine_peaks(folder=tmp_path) == first  # a damaged file is measured anew
+    assert len(measured) == 3
+
+
+def test_the_roof_agrees_with_a_plain_measurement() -> None:
+    """A big product and a copy of 1 GiB beside ours; noise only lowers, so both sides keep their best."""
+    size = 2048
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    source = torch.ones(2**28)
+    target = torch.zeros_like(source)
+    ours = plain = (0.0, 0.0)
+    for _ in range(4):
+        peaks = measure_peaks()
+        ours = (max(ours[0], peaks.flops_per_s), max(ours[1], peaks.bandwidth_bytes_per_s))
+        product_s, copy_s = best_of(lambda: a @ b, 2), best_of(lambda: target.copy_(source), 2)
+        plain = (max(plain[0], 2 * size**3 / product_s), max(plain[1], 2**31 / copy_s))
+        if all(abs(x / y - 1) < 0.2 for x, y in zip(ours, plain, strict=True)):
+            return
+    assert ours == pytest.approx(plain, rel=0.2)
