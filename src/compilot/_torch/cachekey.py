@@ -6,19 +6,21 @@ so one changed value is a miss; only values that differ from torch's defaults ar
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
 
 def changed_config() -> dict[str, str]:
-    """Configuration values of the compiler that are not torch's defaults; empty before it was imported."""
+    """Configuration values of the compiler that are not torch's defaults."""
+    from torch._functorch import config as functorch
+    from torch._inductor import config as inductor
+
+    modules: tuple[Any, ...] = (inductor, functorch)
     found: dict[str, str] = {}
-    for name in ("torch._inductor.config", "torch._functorch.config"):
-        module = sys.modules.get(name)
-        if module is not None:
-            found |= _assignments(module.codegen_config(), name)
+    for module in modules:
+        found |= _assignments(module.codegen_config(), module.__name__)
     return found
 
 

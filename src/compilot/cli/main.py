@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, env, keys, pack, tune, verify
+from compilot.cli import bench, env, keys, pack, tune, verify, whycold
 
 app = typer.Typer(
     name="compilot",
@@ -24,6 +24,7 @@ app.command("bench")(bench.bench)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
 app.command("env")(env.env)
+app.command("why-cold")(whycold.why_cold)
 app.add_typer(keys.app, name="keys")
 
 

@@ -85,9 +85,10 @@ def _decode(path: Path) -> KeyComponents:
     try:
         return msgspec.json.decode(path.read_bytes(), type=KeyComponents)
     except OSError as problem:
-        raise InputError(f"cannot read {path}: {problem.strerror}; give a run directory, plan.json or key.json.") from None
+        why = f"cannot read {path}: {problem.strerror}"
     except msgspec.DecodeError as problem:
-        raise InputError(f"{path} is not a key file ({problem}); give a run directory, plan.json or key.json.") from None
+        why = f"{path} is not a key file ({problem})"
+    raise InputError(f"{why}; give a run directory, plan.json or key.json.")
 
 
 def lines(causes: tuple[Cause, ...], which: str) -> list[str]:

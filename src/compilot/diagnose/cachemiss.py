@@ -37,8 +37,8 @@ class Cause(Record, frozen=True, kw_only=True):
 
 
 UNKNOWN = (
-    "nothing that was recorded differs; what remains is code outside of the model's classes (a helper function, a global "
-    "value) or a cache that another program emptied in between"
+    "nothing that was recorded differs; what remains is code outside of the model's classes (a helper function, a "
+    "global value) or a cache that another program emptied in between"
 )
 _MACHINE = (
     ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts anew"),
@@ -90,7 +90,7 @@ def _text(value: Any) -> str:
 
 
 def _cache(before: KeyComponents, after: KeyComponents) -> Iterator[Cause]:
-    if after.cached_files is None or after.cached_files > 0:
+    if after.cached_files != 0 or before.cached_files == 0:
         return
     if before.cache_dir and before.cache_dir != after.cache_dir:
         advice = "set TORCHINDUCTOR_CACHE_DIR to the old folder, or copy its files along"
@@ -150,7 +150,9 @@ def _inputs(old: Guard | None, new: Guard | None) -> Iterator[Cause]:
     yield from _changed_entries("input", "value of", values[0], values[1], advice)
     for field, words in (("grad_enabled", "grad mode"), ("autocast", "autocast"), ("training", "train mode")):
         if getattr(old, field) != getattr(new, field):
-            yield _cause(words, words, getattr(old, field), getattr(new, field), f"call the model with the same {words}")
+            yield _cause(
+                words, words, getattr(old, field), getattr(new, field), f"call the model with the same {words}"
+            )
 
 
 def _settings(old: Settings | None, new: Settings | None) -> Iterator[Cause]:

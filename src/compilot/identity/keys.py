@@ -7,6 +7,7 @@ Both planes use it. Values that may hold secrets are kept as digests. Not covere
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -21,6 +22,7 @@ from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
 from compilot.artifacts.atomic import write_bytes
 from compilot.artifacts.private import cache_home
+from compilot.errors import CompilotError
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Guard, MachineFingerprint, ModelFingerprint, Plan, Record, Settings, encode
 
@@ -45,7 +47,7 @@ class KeyComponents(Record, frozen=True, kw_only=True):
     state: dict[str, str] = {}  # default dtype, matmul precision, ...
     environment: dict[str, str] = {}
     cache_dir: str = ""
-    cached_files: int | None = None  # compiled files there before the start; None: not looked at
+    cached_files: int | None = None  # compiled files in it: after a build, before a start; None: not looked at
     complete: bool = True  # False: made from a plan alone, what is missing was not recorded
 
 
@@ -55,7 +57,6 @@ def key_components(
     guard: Guard | None = None,
     model: ModelFingerprint | None = None,
     cache_dir: Path | None = None,
-    cached_files: int | None = None,
 ) -> KeyComponents:
     """The components of a start in this process, now."""
     folder = cache_dir or _default_cache_dir()
@@ -70,7 +71,7 @@ def key_components(
         state=dict(global_state()),
         environment=relevant_environment(os.environ),
         cache_dir=str(folder),
-        cached_files=count_compiled(folder) if cached_files is None else cached_files,
+        cached_files=count_compiled(folder),
     )
 
 
@@ -102,6 +103,13 @@ def save_components(components: KeyComponents, path: Path) -> None:
     """Write the file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, msgspec.json.format(encode(components), indent=2) + b"\n")
+
+
+def note_start(settings: Settings, guard: Guard, model: ModelFingerprint, artifacts: Path) -> None:
+    """Note a start in a user's process; a note that cannot be written is left out, the start is what matters."""
+    with contextlib.suppress(OSError, CompilotError):
+        components = key_components(settings=settings, guard=guard, model=model, cache_dir=artifacts / "inductor")
+        save_components(components, start_file(artifacts))
 
 
 def start_file(artifacts: Path) -> Path:

@@ -18,8 +18,10 @@ from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.vouching import Trust
+from compilot.engines.registry import DYNAMO
 from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Difference, Severity, differences
+from compilot.identity.keys import note_start
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
@@ -63,6 +65,7 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
         return attach_eager(model, inplace=inplace)
     tell_differing(record.entries[0].candidate.process)
     parts = tuple(Part(entry.candidate, entry.guard, _artifacts(entry, beside)) for entry in record.entries)
+    _note_start(record.entries[0], model, beside)
     try:
         return attach_parts(model, parts, terms=Terms(keep_model=keep_model), inplace=inplace)
     except Exception as error:
@@ -111,6 +114,13 @@ def _artifacts(entry: PlanEntry, folder: Path | None) -> Path | None:
         return None
     found = folder / entry.artifacts_dir
     return found if found.is_dir() else None
+
+
+def _note_start(entry: PlanEntry, model: nn.Module, folder: Path | None) -> None:
+    """Engines that compile on use can start cold; `compilot why-cold` compares what is noted here."""
+    settings = entry.candidate.settings
+    if folder is not None and settings.engine.startswith(("inductor", DYNAMO)):
+        note_start(settings, entry.guard, model_fingerprint(model), folder / entry.artifacts_dir)
 
 
 def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:

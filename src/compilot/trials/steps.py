@@ -25,6 +25,7 @@ from compilot.engines import registry
 from compilot.engines.files import folder_record
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.errors import WorkerError
+from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
@@ -131,6 +132,8 @@ class Steps:
         except Infeasible as cause:
             return Failed(id=request.id, state=State.INFEASIBLE, reason=str(cause))
         cold_s = time.perf_counter() - begin
+        if not request.reuse and same_as is None:
+            self._note_key(guard)
         _wait_for_compile_workers()
         return Built(
             id=request.id,
@@ -145,6 +148,15 @@ class Steps:
             frozen_weights=same_as is None and bool(getattr(self.fn, "frozen_weights", False)),
             fallbacks=() if same_as else self._fallbacks(),
         )
+
+    def _note_key(self, guard: Any) -> None:
+        """What this build depends on, for those who ask later why a start was cold."""
+        settings = self.candidate.settings
+        if not settings.engine.startswith(("inductor", registry.DYNAMO)):
+            return
+        folder = self.workspace / "inductor"
+        found = key_components(settings=settings, guard=guard, model=self.model_fingerprint, cache_dir=folder)
+        save_components(found, self.workspace / KEY_FILE)
 
     def _guard(self) -> Any:
         settings = self.candidate.settings

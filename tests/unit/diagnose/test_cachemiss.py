@@ -1,0 +1,293 @@
+"""Why was this start cold? Ten causes really brought about, ten right answers; and the command around them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from compilot._tree import Call
+from compilot.cli.main import app
+from compilot.diagnose.cachemiss import Cause, Weight, why_cold
+from compilot.identity.keys import (
+    KeyComponents,
+    key_components,
+    note_start,
+    plan_components,
+    relevant_environment,
+    save_components,
+)
+from compilot.identity.model import model_fingerprint
+from compilot.records import Settings, Shapes
+from compilot.runtime.guards import make_guard
+from compilot.workload.target import load_target
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(x).relu()
+
+def net():
+    return Net(), (torch.zeros(2, 4),)
+"""
+
+
+class Desk:
+    """One model file and one cache folder; `start` says what a start there and then depends on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.cache = folder / "net.py", folder / "cache"
+        self.file.write_text(SOURCE)
+        self.cache.mkdir()
+        (self.cache / "kernel.so").touch()
+        self.x: torch.Tensor = torch.zeros(2, 4)
+        self.settings = Settings(engine="inductor")
+
+    def start(self) -> KeyComponents:
+        model: nn.Module = load_target(f"{self.file}:net").model
+        call = Call((self.x,), {})
+        guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=torch.is_grad_enabled())
+        fingerprint = model_fingerprint(model)
+        return key_components(settings=self.settings, guard=guard, model=fingerprint, cache_dir=self.cache)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@contextlib.contextmanager
+def threads(desk: Desk) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    yield
+    torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def config(desk: Desk) -> Iterator[None]:
+    from torch._inductor import config
+
+    with config.patch({"cpp.simdlen": 256}):
+        yield
+
+
+@contextlib.contextmanager
+def default_dtype(desk: Desk) -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def compiler(desk: Desk) -> Iterator[None]:
+    """The same compiler under another path."""
+    link = desk.file.parent / "g++"
+    link.symlink_to(shutil.which("g++") or "/usr/bin/g++")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", str(link))
+        yield
+
+
+@contextlib.contextmanager
+def variable(desk: Desk) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE", "4096")
+        yield
+
+
+@contextlib.contextmanager
+def disabled(desk: Desk) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "1")
+        yield
+
+
+@contextlib.contextmanager
+def code(desk: Desk) -> Iterator[None]:
+    desk.file.write_text(SOURCE.replace("relu()", "relu() * 2"))
+    yield
+
+
+@contextlib.contextmanager
+def parameters(desk: Desk) -> Iterator[None]:
+    desk.file.write_text(SOURCE.replace("Net(), (", "Net().to(torch.bfloat16), ("))
+    yield
+
+
+@contextlib.contextmanager
+def shape(desk: Desk) -> Iterator[None]:
+    desk.x = torch.zeros(8, 4)
+    yield
+
+
+@contextlib.contextmanager
+def dtype(desk: Desk) -> Iterator[None]:
+    desk.x = torch.zeros(2, 4, dtype=torch.bfloat16)
+    yield
+
+
+@contextlib.contextmanager
+def stride(desk: Desk) -> Iterator[None]:
+    desk.x = torch.zeros(4, 2).t()
+    yield
+
+
+@contextlib.contextmanager
+def grad_mode(desk: Desk) -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+@contextlib.contextmanager
+def emptied(desk: Desk) -> Iterator[None]:
+    (desk.cache / "kernel.so").unlink()
+    yield
+
+
+@contextlib.contextmanager
+def moved(desk: Desk) -> Iterator[None]:
+    desk.cache = desk.cache.parent / "elsewhere"
+    yield
+
+
+@contextlib.contextmanager
+def option(desk: Desk) -> Iterator[None]:
+    desk.settings = Settings(engine="inductor", options={"freezing": True})
+    yield
+
+
+CAUSES = {
+    threads: "threads",
+    config: "config cpp.simdlen",
+    default_dtype: "state default dtype",
+    compiler: "compiler path",
+    variable: "environment TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE",
+    disabled: "caches",
+    code: "code",
+    parameters: "parameters",
+    shape: "input args[0]",
+    dtype: "input args[0]",
+    stride: "input args[0]",
+    grad_mode: "grad mode",
+    emptied: "cache files",
+    moved: "cache directory",
+    option: "option freezing",
+}
+
+
+def test_an_equal_start_has_no_cause(desk: Desk) -> None:
+    assert why_cold(desk.start(), desk.start()) == ()
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
+def test_an_induced_cause_is_the_first_answer(cause: object, desk: Desk) -> None:
+    before = desk.start()
+    with cause(desk):  # type: ignore[operator]
+        after = desk.start()
+    found = why_cold(before, after)
+    assert found[0].component == CAUSES[cause]  # type: ignore[index]
+    assert found[0].sentence.endswith(f"{found[0].old} -> {found[0].new}")
+    assert found[0].old != found[0].new
+    assert found[0].advice
+
+
+# What cannot be brought about on one machine is changed in the record.
+MACHINES = {
+    "torch": ("2.12.1", "torch: 2.12.1 -> "),
+    "python": ("3.10.1", "Python: 3.10.1 -> "),
+    "compiler": ("g++ 9.4.0", "C++ compiler: g++ 9.4.0 -> "),
+    "cpu_isa": (("avx2", "amx_tile"), "CPU instructions: gone or new: "),
+}
+
+
+@pytest.mark.parametrize("field", MACHINES)
+def test_another_machine_is_named(field: str, desk: Desk) -> None:
+    now = desk.start()
+    value, said = MACHINES[field]
+    other = msgspec.structs.replace(now, machine=msgspec.structs.replace(now.machine, **{field: value}))
+    (cause,) = why_cold(other, now)
+    assert cause.component == field
+    assert cause.sentence.startswith(said)
+
+
+def test_several_causes_come_the_most_decisive_first(desk: Desk) -> None:
+    before = desk.start()
+    with variable(desk), threads(desk), emptied(desk):
+        found = why_cold(before, desk.start())
+    assert [cause.component for cause in found][:2] == ["cache files", "threads"]
+    assert [cause.weight for cause in found] == sorted(cause.weight for cause in found)
+    assert found[-1].weight is Weight.LIKELY
+
+
+def test_secrets_are_not_written_down() -> None:
+    found = relevant_environment({"TORCHINDUCTOR_REDIS_URL": "redis://me:pw@host", "HOME": "/root", "CXX": "g++"})
+    assert set(found) == {"TORCHINDUCTOR_REDIS_URL", "CXX"}
+    assert "pw" not in found["TORCHINDUCTOR_REDIS_URL"]
+
+
+def _ask(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["why-cold", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_compares_two_key_files(desk: Desk, tmp_path: Path) -> None:
+    save_components(desk.start(), tmp_path / "a.json")
+    with threads(desk):
+        save_components(desk.start(), tmp_path / "b.json")
+    count = torch.get_num_threads()
+    assert f"1. number of torch threads: {count} -> {count + 1}" in _ask(tmp_path / "a.json", tmp_path / "b.json")
+    document = msgspec.json.decode(_ask(tmp_path / "a.json", tmp_path / "b.json", "--json"))
+    assert [cause["component"] for cause in document["causes"]] == ["threads"]
+    assert "nothing that was recorded differs" in _ask(tmp_path / "a.json", tmp_path / "a.json")
+
+
+def test_the_command_compares_a_run_with_its_last_start(
+    desk: Desk, run_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
+    built = desk.start()
+    assert built.model is not None
+    assert built.guard is not None
+    save_components(built, run_dir / "key.json")  # the plan's artifacts lie in the run's own folder
+    (run_dir / "inductor").mkdir()
+    note_start(Settings(engine="inductor"), built.guard, built.model, run_dir)
+    said = _ask(run_dir)
+    assert "Compared with its last start on this machine" in said
+    assert "1. the cache directory moved, and nothing compiled is in the new one" in said
+
+
+def test_a_plan_alone_is_compared_with_this_machine(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
+    said = _ask(run_dir / "plan.json")
+    assert "Compared with this machine now" in said
+    assert "CPU: Some CPU -> " in said
+
+
+def test_what_a_plan_does_not_hold_is_not_called_a_difference(small_run: object, desk: Desk) -> None:
+    causes: tuple[Cause, ...] = why_cold(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
+    assert not any(cause.component.startswith(("config", "environment", "state")) for cause in causes)
+
+
+def test_a_file_that_is_no_key_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text("[]")
+    result = CliRunner().invoke(app, ["why-cold", str(tmp_path / "x.json")])
+    assert result.exit_code == 2
+    assert "is not a key file" in result.output
