@@ -61,16 +61,17 @@ _MODEL = (
 
 def why_cold(before: KeyComponents, after: KeyComponents) -> tuple[Cause, ...]:
     """Everything that may have made `after` cold, the most decisive first."""
+    recorded = before.complete and after.complete
     found = [
         *_cache(before, after),
         *_standing(after),
         *_machine(before.machine, after.machine),
+        *_settings(before.settings, after.settings),
+        *(_compiler_path(before, after) if recorded else ()),
+        *(_tables(before, after) if recorded else ()),  # before the model: another default dtype changes its weights
         *_model(before.model, after.model),
         *_inputs(before.guard, after.guard),
-        *_settings(before.settings, after.settings),
     ]
-    if before.complete and after.complete:
-        found += [*_compiler_path(before, after), *_tables(before, after)]
     return tuple(sorted(found, key=lambda cause: cause.weight))
 
 

@@ -1,0 +1,106 @@
+"""The doctor's report as one HTML page that needs nothing else: no network, no scripts, no fonts.
+
+In: a `DoctorReport`. Out: the page as text, well under 2 MB. Findings ranked with cost and fix, module tree, compile
+time, what bounds the work, roofline, input pipeline, recompiles. Everything from the report is escaped; the page itself
+forbids the browser to load anything. Covered: reports with parts missing. Not covered: the terminal (terminal.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from compilot.artifacts.atomic import write_bytes
+from compilot.diagnose.report_records import DoctorReport, StageTime
+from compilot.report import figures
+from compilot.report.icicle import icicle, stage_class
+from compilot.report.moduletree import module_tree
+from compilot.report.rooflinesvg import roofline_svg
+
+SUBMODULES = 12  # rows of compile time by submodule
+
+
+class StageRow(NamedTuple):
+    """One line of the stage table."""
+
+    name: str
+    wall_s: float
+    share: float
+    kind: str  # CSS class
+
+
+def doctor_page(report: DoctorReport) -> str:
+    """The page."""
+    return _template().render(
+        report=report,
+        stages=stage_rows(report.stages),
+        submodules=submodule_rows(report.stages)[:SUBMODULES],
+        icicle=Markup(_icicle(report)),
+        roofline=Markup(roofline_svg(report.roofline) if report.roofline else ""),
+        tree=module_tree(report.modules),
+        shares=_shares(report),
+        worst_s=max((finding.cost_s or 0.0 for finding in report.findings), default=0.0),
+        machine=msgspec.to_builtins(report.fingerprint.machine) if report.fingerprint else None,
+    )
+
+
+def write_page(report: DoctorReport, path: Path) -> None:
+    """Write the page; a reader sees the old file or the new one, whole."""
+    write_bytes(path, doctor_page(report).encode())
+
+
+def stage_rows(stages: tuple[StageTime, ...]) -> list[StageRow]:
+    """The stages of the whole model, in the order of their life."""
+    whole = [stage for stage in stages if not stage.submodule]
+    total = sum(stage.wall_s for stage in whole) or 1.0
+    return [StageRow(stage.name, stage.wall_s, stage.wall_s / total, stage_class(stage.name)) for stage in whole]
+
+
+def submodule_rows(stages: tuple[StageTime, ...]) -> list[tuple[str, float]]:
+    """Compile time by submodule, the longest first."""
+    sums: dict[str, float] = defaultdict(float)
+    for stage in stages:
+        if stage.submodule:
+            sums[stage.submodule] += stage.wall_s
+    return sorted(sums.items(), key=lambda pair: -pair[1])
+
+
+def _icicle(report: DoctorReport) -> str:
+    made = report.compile_time
+    return icicle(made.spans, made.total_s) if made else ""
+
+
+def _shares(report: DoctorReport) -> list[tuple[str, str, float]]:
+    """(CSS class, words, share) of the bar of what bounds the work."""
+    bound = report.bound
+    if bound is None:
+        return []
+    return [
+        ("overhead", "Python and dispatch", bound.overhead_share),
+        ("memory", "waiting for memory", bound.memory_share),
+        ("compute", "computing", bound.compute_share),
+    ]
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("compilot.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "seconds": figures.time_text,
+        "rate": figures.rate_text,
+        "share": figures.share_text,
+        "sentence": figures.sentence,
+    }
+    return environment.get_template("doctor.html.j2")

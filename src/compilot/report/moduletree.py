@@ -1,0 +1,78 @@
+"""The module tree as nested nodes, with graphs and breaks marked. Pure.
+
+In: the report's flat list of submodules. Out: `Branch` objects for the page; a branch with a break somewhere in it is
+open, runs of like siblings without breaks are folded into one line ("11 more BertLayer"), so that large models stay
+readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from compilot.diagnose.report_records import ModuleNode
+
+ALIKE = 3  # from this many like siblings in a row, the rest is folded
+MOST = 2000  # submodules drawn; the rest is counted
+
+
+class Branch(NamedTuple):
+    """One submodule on the page."""
+
+    name: str
+    class_name: str
+    graphs: tuple[int, ...]
+    breaks: int  # of its own
+    children: tuple[Branch, ...]
+    folded: int = 0  # stands for this many like siblings
+    open: bool = False
+
+
+def module_tree(nodes: Sequence[ModuleNode]) -> Branch | None:
+    """The root with everything below it; None without modules."""
+    children: dict[str, list[ModuleNode]] = {}
+    root = next((node for node in nodes if not node.path), None)
+    for node in nodes[:MOST]:
+        if node.path:
+            children.setdefault(node.path.rpartition(".")[0], []).append(node)
+    return _branch(root, children) if root is not None else None
+
+
+def _branch(node: ModuleNode, children: dict[str, list[ModuleNode]]) -> Branch:
+    below = tuple(_folded([_branch(child, children) for child in children.get(node.path, ())]))
+    inside = bool(node.breaks) or any(branch.open or branch.breaks for branch in below)
+    return Branch(
+        name=node.path.rpartition(".")[2] or "model",
+        class_name=node.class_name,
+        graphs=node.graphs,
+        breaks=len(node.breaks),
+        children=below,
+        open=inside or not node.path,
+    )
+
+
+def _folded(branches: list[Branch]) -> Iterator[Branch]:
+    place = 0
+    while place < len(branches):
+        run = _run(branches[place:])
+        yield branches[place]
+        if run >= ALIKE:
+            yield branches[place]._replace(name="…", folded=run - 1, children=())
+            place += run
+        else:
+            place += 1
+
+
+def _run(branches: list[Branch]) -> int:
+    """How many of the first ones are alike and without breaks."""
+    first = _shape(branches[0])
+    count = 0
+    for branch in branches:
+        if _shape(branch) != first or branch.open or branch.breaks:
+            break
+        count += 1
+    return count
+
+
+def _shape(branch: Branch) -> tuple[object, ...]:
+    return branch.class_name, branch.graphs, tuple(_shape(child) for child in branch.children)

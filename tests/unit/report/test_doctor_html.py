@@ -1,0 +1,176 @@
+"""The doctor's page: complete, safe against what a model's source may contain, and readable by a real browser."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from doctor_fakes import NASTY, full_report
+
+from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, ModuleNode, Roofline, Span
+from compilot.report.doctor_html import doctor_page, stage_rows, write_page
+from compilot.report.figures import rate_text, share_text, time_text
+from compilot.report.icicle import icicle, stage_class
+from compilot.report.moduletree import module_tree
+from compilot.report.rooflinesvg import roofline_svg
+
+SECTIONS = ("findings", "breaks", "modules", "compile-time", "bound", "roofline", "input-pipeline", "notes")
+LIMIT_BYTES = 2 * 2**20
+
+
+def test_every_part_of_the_report_is_on_the_page() -> None:
+    page = doctor_page(full_report())
+    for section in SECTIONS:
+        assert f'<section id="{section}">' in page
+    report = full_report()
+    for finding in report.findings:
+        assert (
+            html.escape(finding.explanation, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in page
+        )
+        assert finding.kind in page
+    assert page.index("data-loading") < page.index("graph-break") < page.index("memory-bound")
+    assert "about 9.60 s" in page
+    assert "encoder.layer.0.attention.self.query" in page
+
+
+def test_a_report_with_nothing_in_it_has_a_page_too() -> None:
+    page = doctor_page(DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net"))
+    assert "Nothing to mend was found" in page
+    assert 'id="roofline"' not in page
+
+
+def test_what_the_source_contains_stays_text() -> None:
+    page = doctor_page(full_report())
+    assert NASTY not in page
+    assert "<script" not in page
+    assert "<img" not in page
+
+
+def test_the_page_asks_for_nothing_from_outside() -> None:
+    page = doctor_page(full_report())
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_a_large_model_stays_small_on_the_page() -> None:
+    parts = [ModuleNode(path="", class_name="Big"), ModuleNode(path="layers", class_name="ModuleList")]
+    for i in range(200):
+        parts.append(ModuleNode(path=f"layers.{i}", class_name="Layer", graphs=(0,)))
+        parts += [ModuleNode(path=f"layers.{i}.{j}", class_name=f"Part{i % 2}") for j in range(20)]
+    spans = tuple(Span(name="x" * 40, stage="other", start_s=i / 1e3, wall_s=1e-3, depth=1) for i in range(20_000))
+    report = full_report()
+    report = DoctorReport(
+        **{name: getattr(report, name) for name in report.__struct_fields__ if name not in ("modules", "compile_time")},
+        modules=tuple(parts),
+        compile_time=type(report.compile_time)(total_s=20.0, spans=spans),
+    )
+    assert len(doctor_page(report).encode()) < LIMIT_BYTES
+
+
+def test_like_siblings_are_folded_and_breaks_keep_their_branch_open() -> None:
+    tree = module_tree(full_report().modules)
+    assert tree is not None
+    assert tree.open
+    encoder, router, _ = tree.children
+    assert not encoder.open
+    (layers,) = encoder.children
+    assert [(branch.name, branch.folded) for branch in layers.children] == [("0", 0), ("…", 7)]
+    assert router.breaks == 2
+
+
+def test_the_icicle_has_a_box_for_each_phase_that_can_be_seen() -> None:
+    report = full_report()
+    assert report.compile_time is not None
+    picture = icicle(report.compile_time.spans, 12.3)
+    assert picture.count("<rect") == 1 + len(report.compile_time.spans)
+    assert stage_class("C++ compile") == "stage-c-compile"
+    assert "async compile.wait: 4.60 s" in picture
+    tiny = Span(name="tiny", stage="other", start_s=0, wall_s=1e-6, depth=0)
+    assert "tiny" not in icicle([tiny], 12.3)
+    assert icicle([], 12.3) == ""
+
+
+def test_the_roofline_shows_both_ways_to_run() -> None:
+    roof = full_report().roofline
+    assert roof is not None
+    picture = roofline_svg(roof)
+    assert "eager: 12.3 ms, 29 % of the roof" in picture
+    assert "inductor freezing: 6.10 ms, 58 % of the roof" in picture
+    assert roofline_svg(Roofline(peak_flops_per_s=1e9, bandwidth_bytes_per_s=1e9)) == ""
+
+
+def test_stage_shares_add_up_to_one() -> None:
+    assert sum(row.share for row in stage_rows(full_report().stages)) == pytest.approx(1.0)
+
+
+def test_every_stage_has_a_colour() -> None:
+    page = doctor_page(full_report())
+    for row in stage_rows(full_report().stages):
+        assert f".{row.kind} {{" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (time_text(3.4), "3.40 s"),
+        (time_text(0.0123), "12.3 ms"),
+        (time_text(9e-6), "9.00 µs"),
+        (time_text(None), "n/a"),
+        (rate_text(1.48e11, "FLOP/s"), "148 GFLOP/s"),
+        (share_text(0.004), "< 1 %"),
+        (share_text(0.7), "70 %"),
+    ],
+)
+def test_figures_have_a_unit_and_few_digits(text: str, said: str) -> None:
+    assert text == said
+
+
+def _browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None and not os.environ.get("CI"):
+        pytest.skip("no Chromium here; install Debian's package `chromium` to see the page in a real browser")
+    assert found is not None, "CI must have Chromium: .ci/run installs it"
+    return found
+
+
+def _open(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """The page in a headless browser that cannot reach any network."""
+    command = [
+        _browser(),
+        "--headless",
+        "--no-sandbox",  # root in a container has no user namespace for it
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--enable-logging=stderr",
+        f"--user-data-dir={page.parent / 'profile'}",
+        *options,
+        page.as_uri(),
+    ]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+
+
+def test_a_real_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:
+    page = tmp_path / "doctor.html"
+    write_page(full_report(), page)
+    assert page.stat().st_size < LIMIT_BYTES
+    picture = tmp_path / "page.png"
+    shown = _open(page, "--dump-dom", f"--screenshot={picture}", "--window-size=1100,1600")
+    assert "CONSOLE" not in shown.stderr, shown.stderr
+    for words in ("data loading is 70 % of the step", "models/router.py:41", "What bounds it", "inductor freezing"):
+        assert words in shown.stdout
+    assert shown.stdout.count("<svg") == 2
+
+
+def test_the_browser_test_would_see_an_error(tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text(doctor_page(full_report()).replace("</main>", '<img src="http://example.invalid/x.png"></main>'))
+    assert "CONSOLE" in _open(page, "--dump-dom").stderr
