@@ -22,7 +22,6 @@ from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
 from compilot.artifacts.atomic import write_bytes
 from compilot.artifacts.private import cache_home
-from compilot.errors import CompilotError
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Guard, MachineFingerprint, ModelFingerprint, Plan, Record, Settings, encode
 
@@ -107,7 +106,7 @@ def save_components(components: KeyComponents, path: Path) -> None:
 
 def note_start(settings: Settings, guard: Guard, model: ModelFingerprint, artifacts: Path) -> None:
     """Note a start in a user's process; a note that cannot be written is left out, the start is what matters."""
-    with contextlib.suppress(OSError, CompilotError):
+    with contextlib.suppress(Exception):
         components = key_components(settings=settings, guard=guard, model=model, cache_dir=artifacts / "inductor")
         save_components(components, start_file(artifacts))
 
