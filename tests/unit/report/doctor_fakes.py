@@ -42,7 +42,7 @@ _TIMELINE = (
     ("Scheduler.__init__", 4.3, 4.75),
     ("Scheduler.codegen", 4.8, 6.3),
     ("async_compile.wait", 6.5, 11.1),
-    ("build_guards", 11.6, 11.85),
+    ("build_guards", 11.65, 11.85),
 )
 
 
