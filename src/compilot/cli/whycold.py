@@ -1,7 +1,7 @@
 """`compilot why-cold A [B]`: why did this start compile although it had before?
 
-In: two starts, each as a run directory, a plan file or a key file. With one: its build against its last start on this
-machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do about it.
+In: two starts, each as a run directory, a plan file, a bundle or a key file. With one: its build against its last start
+on this machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def why_cold(
-    before: Annotated[Path, typer.Argument(help="What was built: a run directory, plan.json or key.json.")],
+    before: Annotated[Path, typer.Argument(help="What was built: a run directory, plan.json, bundle or key.json.")],
     after: Annotated[
         Path | None, typer.Argument(help="The cold start. Default: the last one on this machine, or this machine now.")
     ] = None,
@@ -42,10 +42,14 @@ def why_cold(
 
 
 def read(path: Path) -> KeyComponents:
-    """The components behind a run directory, a plan or a key file; what a plan's own file lacks is left open."""
+    """The components behind a run directory, a plan, a bundle or a key file; a plan alone leaves some open."""
+    from compilot.artifacts.bundle import is_bundle
     from compilot.artifacts.planfile import load_plan
     from compilot.identity.keys import KEY_FILE, plan_components
+    from compilot.runtime.bundles import plan_in
 
+    if is_bundle(path):
+        return plan_components(plan_in(path))
     plan_path = path / "plan.json" if path.is_dir() else path
     if path.is_dir() and not plan_path.exists():
         return _decode(path / KEY_FILE)
@@ -58,6 +62,8 @@ def read(path: Path) -> KeyComponents:
 
 def latest(path: Path) -> tuple[KeyComponents, str]:
     """The last noted start of the plan's artifacts, else this machine now."""
+    import msgspec
+
     from compilot.identity.keys import key_components, start_file
 
     plan_path = path / "plan.json" if path.is_dir() else path
@@ -66,7 +72,11 @@ def latest(path: Path) -> tuple[KeyComponents, str]:
         if noted.exists():
             return _decode(noted), "its last start on this machine"
         return key_components(cache_dir=_artifacts(plan_path) / "inductor"), "this machine now"
-    return key_components(cache_dir=Path(read(path).cache_dir)), "this machine now"
+    cache_dir = read(path).cache_dir
+    now = key_components(cache_dir=Path(cache_dir) if cache_dir else None)
+    if not cache_dir:  # a bundle brings its compiled code along; the usual folder says nothing about it
+        now = msgspec.structs.replace(now, cached_files=None)
+    return now, "this machine now"
 
 
 def _artifacts(plan_path: Path) -> Path:
