@@ -65,6 +65,18 @@ def test_a_second_race_can_acquit(journal: Journal) -> None:
     assert table.row(journal, "mlp").verdict == "met (second race)"
 
 
+def test_of_two_that_the_screening_cannot_tell_apart_the_harder_one_counts(journal: Journal) -> None:
+    arms = {"eager": 4.0, "compile": 3.0, "onnxruntime": 1.0, "openvino": 1.0}
+    journal.append(Built(model="mlp", arm="onnxruntime", ok=True))
+    journal.append(raced(SCREENING, 1, **arms, compilot=1.0))
+    row = table.row(journal, "mlp")
+    assert set(table.rivals(row.over_eager, row.built)) == {"onnxruntime", "openvino"}
+    for process in range(3):
+        journal.append(raced(JUDGED, process, **{**arms, "onnxruntime": 0.8}, compilot=1.0))
+    assert table.row(journal, "mlp").best == "onnxruntime"
+    assert table.below(table.row(journal, "mlp").plan_best)
+
+
 def test_an_arm_that_failed_is_never_the_best(journal: Journal) -> None:
     journal.append(Built(model="mlp", arm="openvino", ok=False, reason="output 0 differs from eager's"))
     row = table.row(journal, "mlp")
