@@ -159,6 +159,7 @@ def report(journal: Journal, models: list[str], out: Path) -> None:
         if group := [r for r in rows if r.model in members]:
             parts.append(f"- {table.group_line(name, group)}")
     parts += [f"- failed: {text}" for text in table.failures(rows)]
+    parts += [f"- doubt: {text}" for text in table.doubts(rows)]
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text("\n".join(parts) + "\n")
     (out / "table.csv").write_text(table.as_csv(rows))

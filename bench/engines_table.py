@@ -146,6 +146,15 @@ def failures(rows: Sequence[Row]) -> list[str]:
     return [f"{r.model}, {b.arm}: {b.reason}" for r in rows for b in r.built.values() if not b.ok]
 
 
+def doubts(rows: Sequence[Row]) -> list[str]:
+    """What made a judged race less than it seems: a busy machine, few processes, arms that were not idle in time."""
+    found = []
+    for r in rows:
+        told = [text for one in (r.plan_best, r.again) if one for text in one.doubts if not text.startswith("no A/A")]
+        found += [f"{r.model}: {text}" for text in dict.fromkeys(told)]
+    return found
+
+
 def as_csv(rows: Sequence[Row]) -> str:
     """The same with every figure in a column of its own."""
     out = io.StringIO()

@@ -7,6 +7,7 @@ import io
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import engines_table as table
@@ -103,6 +104,13 @@ def test_rows_become_markdown_and_csv(journal: Journal) -> None:
     first = next(csv.DictReader(io.StringIO(table.as_csv(rows))))
     assert float(first["plan_best_ratio"]) == pytest.approx(1.0, abs=0.01)
     assert first["aoti_failure"] == "no compiler"
+
+
+def test_a_busy_machine_is_told(journal: Journal) -> None:
+    judge(journal, JUDGED, plan_ms=1.0)
+    assert table.doubts([table.row(journal, "mlp")]) == []
+    journal.append(msgspec.structs.replace(journal.raced("mlp", JUDGED)[0], load="other processes used 97% of a core"))
+    assert table.doubts([table.row(journal, "mlp")]) == ["mlp: other processes used 97% of a core"]
 
 
 def test_geometric_means_say_what_is_missing(journal: Journal) -> None:
