@@ -14,12 +14,14 @@ from typing import Protocol
 
 import msgspec
 
+from compilot.engines.eager.build import EAGER
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
 
 # Engines in the order of their usual build time: a short budget should already have seen the quick ones.
 CHEAP_FIRST = ("eager", "cudagraphs", "onnxruntime", "openvino", "inductor", "aoti", "tensorrt")
 BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
-FOLLOW_UP_AFTER = 4  # candidates tried before process settings are varied on the best one
+FOLLOW_UP_AFTER = 4  # candidates tried before the best one is varied
+QUICK_TRIAL_S = 10.0  # variations of a candidate that takes no longer come next, others when everything was tried
 WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
 
 
@@ -55,13 +57,13 @@ class OrderedSearch:
         self._refine = refine
         self._known = {candidate.id for candidate in self._queue}
         self._told: list[Trial] = []
-        self._followed = False
+        self._followed: set[str] = set()  # ids of candidates that were varied, "" for eager itself
+        self._varied: set[str] = set()  # ids of their variations
 
     def ask(self, slots: int) -> list[Candidate]:
         """The next candidates in order; variations of the best so far once a few are known."""
-        if not self._followed and (len(self._told) >= FOLLOW_UP_AFTER or not self._queue):
-            self._followed = True
-            self._queue += [c for c in self._variations() if c.id not in self._known]
+        if len(self._told) >= FOLLOW_UP_AFTER or not self._queue:
+            self._follow_up(self._best())
         batch, self._queue = self._queue[:slots], self._queue[slots:]
         return batch
 
@@ -74,19 +76,31 @@ class OrderedSearch:
         self._queue = [c for c in self._queue if c.id not in set(tried)]
         self._known |= set(tried)
 
-    def _variations(self) -> list[Candidate]:
+    def _follow_up(self, best: Trial | None) -> None:
+        """Once early on the best so far, if that is quick, and once on the best of all."""
+        quick = best is not None and best.wall_s <= QUICK_TRIAL_S and not self._followed
+        key = best.candidate.id if best is not None else ""
+        if key in self._followed or (self._queue and not quick):
+            return
+        self._followed.add(key)
+        found = [c for c in self._variations(best.candidate if best else None) if c.id not in self._known]
+        self._varied |= {c.id for c in found}
+        self._known |= self._varied
+        self._queue = found + self._queue
+
+    def _variations(self, best: Candidate | None) -> list[Candidate]:
         """Threads matter most, then the engine's own options; denormals last, and only where there are any."""
-        best = self._best()
-        if best is None:
-            return []
+        if best is None:  # nothing was faster; denormals may be what slows eager down
+            return denormal_variations(EAGER, self._diagnosis)
         found = [*thread_variations(best, self._diagnosis), *self._refine(best, self._diagnosis)]
         return [*found, *denormal_variations(best, self._diagnosis)]
 
-    def _best(self) -> Candidate | None:
-        scored = [(screening_ratio(t), t.candidate) for t in self._told if t.state is State.OK]
-        plain = [(ratio, c) for ratio, c in scored if c.process == ProcessSettings()]
-        worth = [(ratio, c) for ratio, c in plain if ratio is not None and ratio >= WORTH_FOLLOWING]
-        return max(worth, key=lambda pair: pair[0])[1] if worth else None
+    def _best(self) -> Trial | None:
+        """The fastest that is no variation itself; None: nothing was worth following."""
+        able = [t for t in self._told if t.state is State.OK and t.candidate.id not in self._varied]
+        plain = [t for t in able if t.candidate.process == ProcessSettings()]
+        worth = [t for t in plain if (screening_ratio(t) or 0.0) >= WORTH_FOLLOWING]
+        return max(worth, key=lambda t: screening_ratio(t) or 0.0, default=None)
 
 
 def interleave(offers: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:

@@ -90,7 +90,9 @@ def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, st
 
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     shipment = ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic)
-    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer)
+    allowed = [e.evidence.tolerance for _, plan in request.plans for e in plan.entries if e.evidence.tolerance]
+    tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
+    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer, tolerance=tolerance)
     try:
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:

@@ -140,6 +140,39 @@ def test_session_options_are_searched_on_the_best_candidate_after_its_threads():
         assert registry.build_half("onnxruntime").validate(candidate.settings) is None
 
 
+def told(search: OrderedSearch, candidate: Candidate, ratio: float, wall_s: float) -> None:
+    pairs = ((ratio, 1.0),) * 8
+    search.tell(Trial(candidate=candidate, state=State.OK, reason="", screening=pairs, wall_s=wall_s))
+
+
+@pytest.mark.parametrize(("wall_s", "early"), [(4.0, True), (30.0, False)])
+def test_variations_of_a_quick_candidate_come_next_and_of_a_slow_one_at_the_end(wall_s: float, early: bool):
+    options = [Candidate(settings=Settings(engine="x", mode=str(i)), label=str(i), rationale="") for i in range(6)]
+    search = OrderedSearch({"x": options}, AVX2)
+    for i in range(4):
+        told(search, search.ask(1)[0], 2.0 if i == 1 else 1.1, wall_s)
+    labels = [c.label for c in search.ask(9)]
+    assert labels == (["1, 1 thread", "4", "5"] if early else ["4", "5"])
+    assert early or [c.label for c in search.ask(9)] == ["1, 1 thread"]
+
+
+def test_the_best_of_all_is_varied_too_when_it_came_after_the_early_one():
+    options = [Candidate(settings=Settings(engine="x", mode=str(i)), label=str(i), rationale="") for i in range(6)]
+    search, tried = OrderedSearch({"x": options}, AVX2), []
+    while jobs := search.ask(1):
+        tried += [job.label for job in jobs]
+        told(search, jobs[0], {"1": 2.0, "5": 3.0}.get(jobs[0].label, 1.1), 1.0)
+    assert tried == ["0", "1", "2", "3", "1, 1 thread", "4", "5", "5, 1 thread"]
+
+
+def test_where_nothing_is_faster_eager_itself_is_tried_with_denormals_as_zero():
+    search = OrderedSearch({}, msgspec.structs.replace(AVX2, denormals=True))
+    (only,) = search.ask(9)
+    assert only.label == "eager, denormals as zero"
+    assert not only.is_eager
+    assert search.ask(9) == OrderedSearch({}, AVX2).ask(9) == []
+
+
 def test_denormals_come_last_and_only_where_the_model_meets_them():
     best = offered(AVX2, engines=("eager", "inductor"))["inductor"]
     assert not [c for c in followed_up(best, AVX2) if c.process.flush_denormals]

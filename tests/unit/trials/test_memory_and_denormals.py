@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from compilot.diagnose.denormals import count, meets_denormals
-from compilot.records import Measurement, ProcessSettings, Settings
+from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
 from compilot.runtime.process import apply_settings, flushes_denormals
+from compilot.stages import Options, best_under_the_rule
 from compilot.trials.limits import Limits
 from compilot.trials.runner import _too_large
 from compilot.workload import Workload
@@ -24,6 +25,19 @@ def test_a_candidate_above_the_limit_is_refused_with_its_figures():
     assert _too_large(measured, 700 * MIB) == "peak memory 812 MiB (640 MiB steady) is above the limit of 700 MiB"
     assert _too_large(measured, 900 * MIB) == ""
     assert _too_large(measured, None) == ""
+
+
+def test_the_memory_objective_races_the_smallest_whatever_its_build_took():
+    def tried(name: str, peak: int, steady: int) -> Trial:
+        measured = Measurement(cold_s=1.0, cold_cache=True, peak_rss_bytes=peak * MIB, steady_rss_bytes=steady * MIB)
+        candidate = Candidate(settings=Settings(engine=name), label=name, rationale="")
+        return Trial(candidate=candidate, state=State.OK, reason="", measurement=measured)
+
+    trials = [tried("a", 500, 450), tried("b", 900, 300), tried("c", 700, 400)]
+    best = best_under_the_rule(Options(objective=Objective.MEMORY), trials)
+    assert best is not None
+    assert best.candidate.label == "b"
+    assert best_under_the_rule(Options(), trials) is None
 
 
 def test_eager_is_limited_by_the_machine_and_not_by_the_user():
