@@ -48,7 +48,7 @@ def _plain(name: str, diagnosis: Diagnosis) -> list[Candidate]:
 def lower_offer(name: str, diagnosis: Diagnosis, precision: Precision) -> Lower:
     """What an engine has in a lower precision; engines need not know of any."""
     offer = None if name.startswith(registry.DYNAMO) else getattr(registry.build_half(name), "offer_precision", None)
-    found: Lower = Lower(why=f"{name} offers no lower precision") if offer is None else offer(diagnosis, precision)
+    found: Lower = Lower() if offer is None else offer(diagnosis, precision)
     return found
 
 
@@ -75,7 +75,7 @@ def why_nobody(engines: Sequence[str], diagnosis: Diagnosis, precision: Precisio
     offers = [lower_offer(name, diagnosis, precision) for name in usable_engines(engines)]
     if any(offer.candidates for offer in offers):
         return ""
-    return "; ".join(dict.fromkeys(offer.why for offer in offers if offer.why)) or "there is no engine"
+    return "; ".join(dict.fromkeys(offer.why for offer in offers if offer.why)) or "none of them offers it"
 
 
 def backend_candidate(name: str, diagnosis: Diagnosis) -> Candidate:

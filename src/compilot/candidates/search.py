@@ -135,7 +135,7 @@ def denormal_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate
     """The best candidate with denormal numbers taken as zero, where the model meets any."""
     if not diagnosis.denormals:
         return []
-    why = "the model meets numbers too small to be normal, which CPUs compute many times more slowly"
+    why = "the model meets numbers too small to be normal, which many CPUs compute far more slowly"
     process = msgspec.structs.replace(best.process, flush_denormals=True)
     return [msgspec.structs.replace(best, label=f"{best.label}, denormals as zero", rationale=why, process=process)]
 

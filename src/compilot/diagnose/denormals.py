@@ -1,7 +1,7 @@
 """Does the model meet denormal numbers? In: a workload. Out: yes or no.
 
-A denormal is a number below the smallest normal one (1.2e-38 in float32); most CPUs compute with it in microcode, many
-times more slowly. Looked at: weights, inputs and the outputs of every submodule in one eager call. Not covered: numbers
+A denormal is a number below the smallest normal one (1.2e-38 in float32); many CPUs compute with it in microcode, far
+more slowly. Looked at: weights, inputs and the outputs of every submodule in one eager call. Not covered: numbers
 that live only inside a submodule.
 """
 
