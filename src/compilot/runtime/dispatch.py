@@ -22,7 +22,6 @@ from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
 from compilot.runtime.canonical import Canonical
-from compilot.runtime.clone import skeleton
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.frozen import WeightWatch
@@ -49,13 +48,16 @@ KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 class Dispatcher:
     """One engine's callable behind one guard, with eager behind it."""
 
-    def __init__(self, plain: nn.Module, guard: Guard, load: Callable[[], Loaded], *, keep_model: bool = True) -> None:
-        self._keep_model = keep_model
+    def __init__(
+        self, plain: nn.Module, guard: Guard, load: Callable[[], Loaded], *, remains: nn.Module | None = None
+    ) -> None:
+        """remains: what is kept of the model where the model itself is let go; None: all of it."""
+        self._keep_model = remains is None
         loaded = load()
-        if not keep_model:
+        if not self._keep_model:
             refuse_to_drop(loaded)
-        self._plain = plain if keep_model or not has_weights(plain) else skeleton(plain)
-        self._load: Callable[[], Loaded] = load if keep_model else _nothing_to_load
+        self._plain = plain if remains is None else remains
+        self._load: Callable[[], Loaded] = load if remains is None else _nothing_to_load
         self._matcher = Matcher(guard)
         self._canonical = Canonical(plain.forward, guard)
         self._fallbacks = Fallbacks()
@@ -262,11 +264,6 @@ class Dispatcher:
         answer = self._plain(*call.args, **call.kwargs)
         self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said or self._closed is not None)
         return answer
-
-    @property
-    def plain(self) -> nn.Module:
-        """The model itself, or what is left of it when it was dropped."""
-        return self._plain
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------
 

@@ -24,9 +24,9 @@ from compilot.engines.protocol import LoadRequest
 from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
-from compilot.runtime.clone import alias
+from compilot.runtime.clone import alias, skeleton
 from compilot.runtime.direct import Direct
-from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.dispatch import Dispatcher, has_weights
 from compilot.runtime.notices import Stats
 
 
@@ -129,10 +129,11 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
     if not real:
         return attach_eager(model, inplace=inplace)
     plain = alias(model, type(model)) if inplace else model
-    links = [_dispatcher(plain, part, terms) for part in real]
+    bones = None if terms.keep_model else _remains(plain)
+    links = [_dispatcher(plain, part, terms, bones) for part in real]
     core: Core = links[0] if len(links) == 1 else Chain(links)
-    if not terms.keep_model:
-        return _put_on(links[0].plain, core, (_cannot_copy, links[0].plain), inplace)
+    if bones is not None:
+        return _put_on(bones, core, (_cannot_copy, bones), inplace)
     return _put_on(model, core, (_reattach, plain, parts, terms), inplace)
 
 
@@ -141,11 +142,16 @@ def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:
     return attach_parts(model, parts, terms=terms)
 
 
-def _dispatcher(plain: nn.Module, part: Part, terms: Terms) -> Dispatcher:
+def _dispatcher(plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None) -> Dispatcher:
     settings = part.candidate.settings
     half = registry.load_half(settings.engine)
     request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
-    return Dispatcher(plain, part.guard, lambda: half.load(request), keep_model=terms.keep_model)
+    return Dispatcher(plain, part.guard, lambda: half.load(request), remains=bones)
+
+
+def _remains(plain: nn.Module) -> nn.Module:
+    """The model without its weights, one for all entries of a plan; a stand-in that has none stays as it is."""
+    return skeleton(plain) if has_weights(plain) else plain
 
 
 def _cannot_copy(*_: Any) -> Fast:
