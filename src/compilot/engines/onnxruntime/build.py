@@ -67,7 +67,7 @@ def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
     if has_dot_product(diagnosis):
         return Lower((_candidate(precision.value, why, shapes, precision),))
     first = _candidate(precision.value, f"{why}; 7 bits, or sums would saturate", shapes, precision, weights="7-bit")
-    label, why = f"{precision} unsigned", "all 8 bits without saturation: half the error, slower products"
+    label, why = f"{precision} unsigned", "all 8 bits without saturation: less error, somewhat slower"
     return Lower((first, _candidate(label, why, shapes, precision, weights="unsigned")))
 
 
