@@ -10,7 +10,9 @@ CompilotError                 every error below; str() is one sentence with the 
 │   ├── BundleError           a bundle that is damaged or no bundle: names the file
 │   │   └── UntrustedBundle   a bundle that nobody vouches for
 │   ├── KeyProblem            a key file that cannot be read, written or trusted
-│   └── SignatureRefused      a signature that no trusted key made, or that does not fit the data
+│   ├── SignatureRefused      a signature that no trusted key made, or that does not fit the data
+│   └── StoreError            a store that cannot be used, or a damaged object in it
+│       └── NoneFits          a store without a bundle for this machine: names what is missing
 ├── EnvironmentProblem        exit code 2: no disk, no torch, eager itself fails
 │   └── WorkerError           a worker of ours could not start or broke the protocol
 ├── StalePlan                 the plan was made for another model, machine or version: names each difference
@@ -65,6 +67,14 @@ class KeyProblem(UserError):
 
 class SignatureRefused(UserError):
     """A signature that no trusted key made, or that does not fit the data."""
+
+
+class StoreError(UserError):
+    """A store that cannot be used, or a damaged object in it."""
+
+
+class NoneFits(StoreError):
+    """A store that has no bundle for this machine."""
 
 
 class EnvironmentProblem(CompilotError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, env, keys, pack, tune, verify, whycold
+from compilot.cli import bench, env, keys, pack, store, tune, verify, whycold
 
 app = typer.Typer(
     name="compilot",
@@ -25,6 +25,9 @@ app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
 app.command("env")(env.env)
 app.command("why-cold")(whycold.why_cold)
+app.command("push")(store.push)
+app.command("pull")(store.pull)
+app.add_typer(store.app, name="store")
 app.add_typer(keys.app, name="keys")
 
 

@@ -22,7 +22,15 @@ print("loaded:", sorted({"torch", "numpy", "cloudpickle"} & set(sys.modules)))
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["tune", "--help"], ["bench", "--help"], ["env", "--help"], ["why-cold", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["tune", "--help"],
+        ["bench", "--help"],
+        ["env", "--help"],
+        ["why-cold", "--help"],
+        ["pull", "--help"],
+    ],
 )
 def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:
     shown = subprocess.run([sys.executable, "-c", COUNT, *arguments], capture_output=True, text=True, check=True).stdout

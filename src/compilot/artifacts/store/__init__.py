@@ -1,0 +1,141 @@
+"""Stores: bundles in a place that many machines can reach.
+
+In: a bundle and a URL, or a URL and a machine. Out: `push` puts a bundle there once and for good; `pull` gets the one
+that fits this machine best, or says why none does. Whoever can write to a store decides what is pulled from it, unless
+bundles are signed: a signed one is only taken with a trusted key.
+Covered: concurrent pushes, damaged objects and entries, interrupted transfers. Not covered: who may write (the server).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from compilot.artifacts.store.describe import check_pulled, describe
+from compilot.artifacts.store.fetching import Download, download, has_digest
+from compilot.artifacts.store.fit import Fit, none_fits, rank
+from compilot.artifacts.store.layout import INDEX, SUFFIX, StoreEntry, is_index_name, make_entry, parse_entry
+from compilot.artifacts.store.remote import Remote
+from compilot.artifacts.vouching import Trust
+from compilot.errors import InputError, NoneFits, StoreError
+from compilot.records import MachineFingerprint, ModelFingerprint, encode
+
+
+class Listing(NamedTuple):
+    """What is in a store."""
+
+    entries: tuple[StoreEntry, ...]  # newest first
+    problems: tuple[str, ...]  # index files that are none
+
+
+class Pushed(NamedTuple):
+    """What a push did."""
+
+    entry: StoreEntry
+    was_there: bool  # the same bytes were pushed before
+
+
+class Pulled(NamedTuple):
+    """What a pull did."""
+
+    path: Path
+    fit: Fit
+    signed_by: str | None  # id of the trusted key
+    transfer: Download | None  # None: the file was there already
+
+
+def push(bundle: Path, url: str) -> Pushed:
+    """Put a bundle into a store; the object first, then the entry that makes it known."""
+    description = describe(bundle)
+    with bundle.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    entry = make_entry(description, sha256, bundle.stat().st_size)
+    remote = Remote(url)
+    remote.must_be_writable()
+    was_there = _put_once(remote, entry, bundle)
+    if remote.size(entry.index_name) is None:
+        remote.put_bytes(entry.index_name, encode(entry))
+    return Pushed(entry, was_there)
+
+
+def pull(
+    url: str,
+    out: Path,
+    machine: MachineFingerprint,
+    wanted: str | ModelFingerprint | None = None,
+    trust: Trust | None = None,
+) -> Pulled:
+    """Get the bundle that fits this machine best; a file that is it already is left alone."""
+    remote = Remote(url)
+    best = choose(listing(remote), machine, wanted, remote.url)
+    path = out / f"{best.entry.label}{SUFFIX}" if out.is_dir() else out
+    signers: list[str | None] = []
+
+    def accept(file: Path) -> None:
+        signers.append(check_pulled(file, best.entry, trust or Trust()))
+
+    if has_digest(path, best.entry.sha256):
+        accept(path)
+        return Pulled(path, best, signers[0], None)
+    done = download(remote, best.entry, path, accept)
+    return Pulled(path, best, signers[0], done)
+
+
+def listing(remote: Remote) -> Listing:
+    """Every bundle that a store knows of."""
+    names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
+    parsed = [parse_entry(name, data) for name, data in remote.read(names).items()]
+    entries = sorted((one for one in parsed if isinstance(one, StoreEntry)), key=lambda entry: entry.created)
+    return Listing(tuple(reversed(entries)), tuple(one for one in parsed if isinstance(one, str)))
+
+
+def choose(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> Fit:
+    """The best fit among the bundles for one model; raises NoneFits with what each of them needs."""
+    model = wanted if isinstance(wanted, ModelFingerprint) else None
+    entries = _of_model(found, wanted, url)
+    fits = rank(entries, machine, model)
+    if not fits[0].ok:
+        raise NoneFits(f"{none_fits(fits)}; tune and pack it on a machine like this one, then push.")
+    return fits[0]
+
+
+def _of_model(found: Listing, wanted: str | ModelFingerprint | None, url: str) -> list[StoreEntry]:
+    if not found.entries:
+        damaged = f" ({len(found.problems)} damaged index entries)" if found.problems else ""
+        raise StoreError(f"{url} holds no bundles{damaged}; put one there with 'compilot push'.")
+    entries = [entry for entry in found.entries if _is_wanted(entry, wanted)]
+    if not entries:
+        raise NoneFits(f"none fits: {url} has no bundle of that model; it has {_models(found.entries)}.")
+    if len({entry.model_id for entry in entries}) > 1:
+        raise InputError(f"{url} has bundles of several models; say which with --model: {_models(entries)}.")
+    return entries
+
+
+def _is_wanted(entry: StoreEntry, wanted: str | ModelFingerprint | None) -> bool:
+    """By class name for a fingerprint: which difference it is, the fit says better than silence."""
+    if isinstance(wanted, ModelFingerprint):
+        return entry.fingerprint.model.class_name == wanted.class_name
+    return wanted is None or entry.label == wanted or (len(wanted) >= 4 and entry.model_id.startswith(wanted))
+
+
+def _models(entries: Iterable[StoreEntry]) -> str:
+    return ", ".join(sorted({f"{entry.label} ({entry.model_id})" for entry in entries}))
+
+
+def _put_once(remote: Remote, entry: StoreEntry, bundle: Path) -> bool:
+    """Upload the object unless it is there; one with a wrong size is damaged and is not covered up."""
+    size = remote.size(entry.object_name)
+    if size is None:
+        remote.put(entry.object_name, bundle)
+        size = remote.size(entry.object_name)
+        if size != entry.size_bytes:
+            raise StoreError(f"the upload to {remote.url} arrived with {size} of {entry.size_bytes} bytes; push again.")
+        return False
+    if size != entry.size_bytes:
+        raise StoreError(
+            f"{entry.object_name} in {remote.url} is damaged: {size} bytes instead of {entry.size_bytes}; remove it "
+            "with 'compilot store gc', then push again."
+        )
+    return True

@@ -1,0 +1,44 @@
+"""What a bundle file says about itself, and whether its signature may be believed.
+
+In: a bundle of unknown origin. Out: a Description for the store's index, or a refusal. It is not unpacked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compilot.artifacts.bundle import MANIFEST, SIGNATURE, read_manifest
+from compilot.artifacts.container import open_container, read
+from compilot.artifacts.store.layout import Description, StoreEntry
+from compilot.artifacts.vouching import Trust, vouched_for
+from compilot.errors import InputError, StoreError
+
+MAX_BYTES = 32 * 2**20  # of manifest and signature
+
+
+def describe(path: Path) -> Description:
+    """The description of a bundle file."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; a store holds bundle files: pack it without --folder.")
+    manifest = read_manifest(path)
+    return Description(
+        label=manifest.label,
+        engine=manifest.engine,
+        needs_compiler=any(entry.needs_compiler for entry in manifest.entries),
+        created=manifest.created,
+        compilot=manifest.compilot,
+        fingerprint=manifest.fingerprint,
+    )
+
+
+def check_pulled(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
+    """Refuse what the index lied about and what nobody trusted signed; gives who signed it, None for nobody."""
+    if describe(path).fingerprint != entry.fingerprint:
+        raise StoreError(
+            f"{entry.index_name} is not about its bundle: the fingerprints differ; remove that index entry."
+        )
+    with open_container(path) as container:
+        signature = read(container, SIGNATURE, MAX_BYTES) if SIGNATURE in container.sizes else None
+        if signature is None and not trust.require_signature:
+            return None
+        return vouched_for(path, read(container, MANIFEST, MAX_BYTES), signature, trust).key_id

@@ -1,0 +1,109 @@
+"""Tidying a store. In: a store. Out: what is of no use there, with the reason, and its removal.
+
+Of no use: objects without an entry (after a day: a push may be under way), entries without an object, objects with a
+wrong size (with `verify`: a wrong digest), index files that cannot be read, uploads that were never finished; and, only
+when asked for, all but the newest bundles of each model and machine.
+The order matters: an entry goes before its object, so that nobody is sent to something that is gone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from compilot.artifacts.store.fetching import CHUNK
+from compilot.artifacts.store.layout import (
+    INDEX,
+    OBJECTS,
+    StoreEntry,
+    is_index_name,
+    object_digest,
+    parse_entry,
+)
+from compilot.artifacts.store.remote import UPLOADS, Remote
+
+UNDER_WAY_S = 24 * 3600  # longer than any upload
+
+
+class Garbage(NamedTuple):
+    """One file of no use."""
+
+    name: str
+    why: str
+    size_bytes: int | None
+
+
+def find_garbage(remote: Remote, *, keep: int | None = None, verify: bool = False) -> list[Garbage]:
+    """What can go, entries before objects; keep: how many bundles of each model and machine stay."""
+    objects = {name: size for name, size in remote.sizes(OBJECTS).items() if object_digest(name)}
+    parsed = _parse(remote)
+    broken = {name: entry for name, entry in parsed.items() if isinstance(entry, str)}
+    entries = {name: entry for name, entry in parsed.items() if isinstance(entry, StoreEntry)}
+    damaged = dict(_damaged(remote, entries, objects, verify))
+    gone = {name: "its object is not there" for name, entry in entries.items() if entry.object_name not in objects}
+    gone |= {name: "its object is damaged" for name, entry in entries.items() if entry.object_name in damaged}
+    gone |= dict.fromkeys(_surplus(entries, gone, keep), f"older than the newest {keep}")
+    kept = {entry.object_name for name, entry in entries.items() if name not in gone}
+    loose = dict(_loose(remote, objects, kept, {entry.object_name for entry in entries.values()}))
+    reasons = broken | gone | loose | damaged | _uploads(remote)
+    return [Garbage(name, why, objects.get(name)) for name, why in reasons.items()]
+
+
+def collect(remote: Remote, garbage: list[Garbage]) -> None:
+    """Remove it, in the order found."""
+    remote.delete([one.name for one in garbage])
+
+
+def _parse(remote: Remote) -> dict[str, StoreEntry | str]:
+    names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
+    return {name: parse_entry(name, data) for name, data in remote.read(names).items()}
+
+
+def _damaged(
+    remote: Remote, entries: dict[str, StoreEntry], objects: dict[str, int | None], verify: bool
+) -> Iterator[tuple[str, str]]:
+    right = {entry.object_name: entry.size_bytes for entry in entries.values()}
+    for name, size in objects.items():
+        size = remote.size(name) if size is None else size
+        if name in right and size != right[name]:
+            yield name, f"it has {size} bytes instead of {right[name]}"
+        elif verify and _digest(remote, name, size or 0) != object_digest(name):
+            yield name, "its digest is not the one in its name"
+
+
+def _digest(remote: Remote, name: str, size: int) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, size, CHUNK):
+        digest.update(remote.read_range(name, start, min(start + CHUNK, size)))
+    return digest.hexdigest()
+
+
+def _surplus(entries: dict[str, StoreEntry], gone: dict[str, str], keep: int | None) -> Iterator[str]:
+    """Names beyond the newest `keep` in each folder of the index."""
+    folders: dict[str, list[str]] = {}
+    for name in sorted(entries.keys() - gone.keys(), key=lambda name: entries[name].created, reverse=True):
+        folders.setdefault(name.rpartition("/")[0], []).append(name)
+    for names in folders.values():
+        yield from names[keep:] if keep is not None else ()
+
+
+def _loose(
+    remote: Remote, objects: dict[str, int | None], kept: set[str], known: set[str]
+) -> Iterator[tuple[str, str]]:
+    """Objects that no remaining entry names; those that none ever named may be on their way in."""
+    for name in objects.keys() - kept:
+        if name in known:
+            yield name, "its entry goes"
+        elif _is_old(remote, name):
+            yield name, "no entry names it"
+
+
+def _uploads(remote: Remote) -> dict[str, str]:
+    return {name: "its upload was never finished" for name in remote.sizes(UPLOADS) if _is_old(remote, name)}
+
+
+def _is_old(remote: Remote, name: str) -> bool:
+    written = remote.modified(name)
+    return written is not None and time.time() - written > UNDER_WAY_S

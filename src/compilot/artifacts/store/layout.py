@@ -1,0 +1,110 @@
+"""How a store is laid out: what is where, and why nobody can get in anybody's way.
+
+    objects/ab/ab12....cpbundle              a bundle, by the SHA-256 of its bytes; written once, never changed
+    index/MODEL/MACHINE/ab12....json         one small StoreEntry for each bundle
+
+In: a bundle's description. Out: names and bytes. MODEL and MACHINE are digests of the fingerprints, so that a bundle
+for a model is found by listing one prefix. There is no central index that two pushes could fight over: an index entry
+is written after its object, and both have names that only the same content can have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint, Record
+
+STORE_SCHEMA = 1
+INDEX = "index"
+OBJECTS = "objects"
+SUFFIX = ".cpbundle"
+ID_DIGITS = 16  # of a model or machine: enough to be unique, short enough to type
+MAX_ENTRY_BYTES = 2**20  # an entry has about a kilobyte
+_INDEX_NAME = re.compile(rf"{INDEX}/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{64}})\.json")
+_OBJECT_NAME = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/([0-9a-f]{{64}}){re.escape(SUFFIX)}")
+
+
+class Description(NamedTuple):
+    """What a bundle says about itself."""
+
+    label: str
+    engine: str
+    needs_compiler: bool  # at the start
+    created: str
+    compilot: str
+    fingerprint: Fingerprint
+
+
+class StoreEntry(Record, frozen=True, kw_only=True):
+    """One bundle in a store: enough to choose it without fetching it."""
+
+    schema: int
+    sha256: str  # of the whole file
+    size_bytes: int
+    label: str
+    engine: str
+    needs_compiler: bool = False  # at the start
+    created: str
+    compilot: str
+    fingerprint: Fingerprint
+
+    @property
+    def model_id(self) -> str:
+        """The id that `pull --model` takes."""
+        return model_id(self.fingerprint.model)
+
+    @property
+    def object_name(self) -> str:
+        return f"{OBJECTS}/{self.sha256[:2]}/{self.sha256}{SUFFIX}"
+
+    @property
+    def index_name(self) -> str:
+        machine = machine_id(self.fingerprint.machine)
+        return f"{INDEX}/{self.model_id}/{machine}/{self.sha256}.json"
+
+
+def make_entry(description: Description, sha256: str, size_bytes: int) -> StoreEntry:
+    """The index entry of a bundle."""
+    return StoreEntry(schema=STORE_SCHEMA, sha256=sha256, size_bytes=size_bytes, **description._asdict())
+
+
+def parse_entry(name: str, data: bytes) -> StoreEntry | str:
+    """The entry in an index file, or why it is none; one that lies under another model's name is none."""
+    if len(data) > MAX_ENTRY_BYTES:
+        return f"{name} has {len(data)} bytes, too many for an entry"
+    try:
+        entry = msgspec.json.decode(data, type=StoreEntry)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        return f"{name} cannot be read: {problem}"
+    if entry.schema != STORE_SCHEMA:
+        return f"{name} has store schema {entry.schema}, this compilot reads {STORE_SCHEMA}"
+    return entry if entry.index_name == name else f"{name} is not about what its name says"
+
+
+def model_id(model: ModelFingerprint) -> str:
+    """Equal for models that the same plan can serve; weight values do not count, they are looked at later."""
+    return _digest(model.class_name, model.source_sha256, model.structure_sha256, model.parameters_sha256)
+
+
+def machine_id(machine: MachineFingerprint) -> str:
+    """Equal for machines and processes with the same fingerprint."""
+    return _digest(msgspec.json.encode(machine, order="sorted").decode())
+
+
+def is_index_name(name: str) -> bool:
+    """True for the name of an index entry; a store may hold other people's files too."""
+    return _INDEX_NAME.fullmatch(name) is not None
+
+
+def object_digest(name: str) -> str | None:
+    """The SHA-256 that an object's name promises; None: it is no object."""
+    match = _OBJECT_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:ID_DIGITS]

@@ -1,0 +1,256 @@
+"""Push here, pull there: over S3, HTTP and a shared folder, each a real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from store_fakes import HERE, MakeBundle, WebState
+from typer.testing import CliRunner
+
+from compilot.artifacts import store
+from compilot.artifacts.signing import generate_key
+from compilot.artifacts.store import fetching
+from compilot.artifacts.store.gc import find_garbage
+from compilot.artifacts.store.layout import OBJECTS
+from compilot.artifacts.store.remote import Remote
+from compilot.artifacts.vouching import Trust
+from compilot.cli.main import app
+from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
+
+run = CliRunner()
+
+
+def test_a_bundle_goes_to_s3_and_comes_back(make_bundle: MakeBundle, s3: str, tmp_path: Path) -> None:
+    bundle = make_bundle("net", size=200_000)
+    assert not store.push(bundle, s3).was_there
+    assert store.push(bundle, s3).was_there  # the same bytes are pushed once
+    pulled = store.pull(s3, tmp_path / "out", HERE)
+    assert pulled.path.read_bytes() == bundle.read_bytes()
+    assert pulled.fit.unproven == ()
+    assert store.pull(s3, tmp_path / "out", HERE).transfer is None  # there already
+
+
+def test_the_one_that_fits_is_pulled_from_s3(make_bundle: MakeBundle, s3: str, tmp_path: Path) -> None:
+    wide = make_bundle("wide", cpu_isa=("avx2", "avx512_vnni"), created="2026-03-01T00:00:00+00:00")
+    plain = make_bundle("plain", threads=4)
+    for bundle in (wide, plain):
+        store.push(bundle, s3)
+    pulled = store.pull(s3, tmp_path / "out", HERE)
+    assert pulled.path.read_bytes() == plain.read_bytes()
+    assert [difference.field for difference in pulled.fit.unproven] == ["machine.threads"]
+
+
+def test_an_unfit_machine_hears_why(make_bundle: MakeBundle, s3: str, tmp_path: Path) -> None:
+    store.push(make_bundle("wide", cpu_isa=("avx2", "avx512_vnni")), s3)
+    with pytest.raises(NoneFits, match="none fits: needs avx512_vnni, this has avx2;"):
+        store.pull(s3, tmp_path / "out", HERE)
+    assert not (tmp_path / "out").exists()
+
+
+def test_many_pushes_at_once_do_not_lose_each_other(make_bundle: MakeBundle, s3: str) -> None:
+    bundles = [make_bundle(f"net{number}", threads=number + 1) for number in range(4)]
+    threads = [threading.Thread(target=store.push, args=(bundle, s3)) for bundle in [*bundles, *bundles]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.listing(Remote(s3)).entries) == 4
+
+
+def test_gc_on_s3_removes_what_is_damaged_and_keeps_the_rest(make_bundle: MakeBundle, s3: str) -> None:
+    good, bad = (store.push(make_bundle(name), s3).entry for name in ("good", "bad"))
+    Remote(s3).put_bytes(bad.object_name, b"half")
+    with pytest.raises(StoreError, match="damaged: 4 bytes instead of"):
+        store.push(Path(make_bundle("other").parent / "bad.cpbundle"), s3)
+    shown = run.invoke(app, ["store", "gc", s3, "--dry-run"])
+    assert f"would remove {bad.object_name}: it has 4 bytes" in shown.stdout
+    assert run.invoke(app, ["store", "gc", s3]).exit_code == 0
+    assert store.listing(Remote(s3)).entries == (good,)
+    assert list(Remote(s3).sizes(OBJECTS)) == [good.object_name]
+
+
+def test_a_bundle_goes_to_sftp_and_comes_back(make_bundle: MakeBundle, sftp: str, tmp_path: Path) -> None:
+    bundle = make_bundle("net", size=200_000)
+    assert not store.push(bundle, sftp).was_there
+    assert store.push(bundle, sftp).was_there
+    assert store.pull(sftp, tmp_path / "out", HERE).path.read_bytes() == bundle.read_bytes()
+    assert not any((tmp_path / "served" / "bundles" / "uploads").iterdir())
+    assert find_garbage(Remote(sftp)) == []
+    (tmp_path / ".ssh" / "known_hosts").write_text("")
+    with pytest.raises(StoreError, match=r"user:\*\*\*@.* is not in known_hosts with this key; connect to it once"):
+        store.pull(sftp, tmp_path / "out", HERE)
+
+
+def test_a_web_server_shows_what_was_pushed_to_its_folder(
+    make_bundle: MakeBundle, web: WebState, tmp_path: Path
+) -> None:
+    bundle = make_bundle("net", size=300_000)
+    store.push(bundle, str(tmp_path / "served"))
+    for ranges in (True, False):
+        web.ranges = ranges
+        pulled = store.pull(web.url, tmp_path / f"out-{ranges}", HERE)
+        assert pulled.path.read_bytes() == bundle.read_bytes()
+    with pytest.raises(StoreError, match="can only be read"):
+        store.push(bundle, web.url)
+
+
+def test_a_broken_download_goes_on_where_it_stopped(
+    make_bundle: MakeBundle, web: WebState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "CHUNK", 50_000)
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    bundle = make_bundle("net", size=300_000)
+    store.push(bundle, str(tmp_path / "served"))
+    size = bundle.stat().st_size
+    web.left_bytes = 170_000
+    with pytest.raises(StoreError, match=r"broke off at \d+ of \d+ bytes .*run the same command again"):
+        store.pull(web.url, tmp_path / "out.cpbundle", HERE)
+    assert not (tmp_path / "out.cpbundle").exists()
+    web.left_bytes = None
+    before = web.sent_bytes
+    pulled = store.pull(web.url, tmp_path / "out.cpbundle", HERE)
+    assert pulled.path.read_bytes() == bundle.read_bytes()
+    assert pulled.transfer is not None
+    assert pulled.transfer.resumed_bytes >= 100_000
+    assert web.sent_bytes - before < size  # the first part was not sent again
+    assert not list(tmp_path.glob(".*"))  # nothing is left behind
+
+
+def test_a_damaged_leftover_is_thrown_away(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    bundle = make_bundle("net", size=100_000)
+    entry = store.push(bundle, str(tmp_path / "store")).entry
+    leftover = tmp_path / f".{entry.sha256[:32]}.download"
+    leftover.write_bytes(b"x" * 5000)
+    leftover.chmod(0o600)
+    assert store.pull(str(tmp_path / "store"), tmp_path / "out", HERE).path.read_bytes() == bundle.read_bytes()
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last"])
+def test_a_damaged_object_is_refused_by_its_digest(make_bundle: MakeBundle, tmp_path: Path, where: str) -> None:
+    url = str(tmp_path / "store")
+    entry = store.push(make_bundle("net"), url).entry
+    path = tmp_path / "store" / entry.object_name
+    data = bytearray(path.read_bytes())
+    data[{"first": 0, "middle": len(data) // 2, "last": -1}[where]] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="is damaged: its digest is not the one in its name"):
+        store.pull(url, tmp_path / "out", HERE)
+    assert not (tmp_path / "out").exists()
+    removed = json.loads(run.invoke(app, ["store", "gc", url, "--verify", "--json"]).stdout)
+    assert {one["name"] for one in removed} == {entry.object_name, entry.index_name}
+
+
+def test_an_index_entry_that_lies_is_refused(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    true = store.push(make_bundle("wide", cpu_isa=("avx2", "avx512f")), url).entry
+    machine = msgspec.structs.replace(true.fingerprint.machine, cpu_isa=("avx2",))
+    lie = msgspec.structs.replace(true, fingerprint=msgspec.structs.replace(true.fingerprint, machine=machine))
+    Remote(url).put_bytes(lie.index_name, msgspec.json.encode(lie))
+    with pytest.raises(StoreError, match="is not about its bundle"):
+        store.pull(url, tmp_path / "out", HERE)
+    Remote(url).put_bytes(lie.index_name, msgspec.json.encode(true))
+    found = store.listing(Remote(url))
+    assert found.entries == (true,)
+    assert "not about what its name says" in found.problems[0]
+
+
+def test_signed_bundles_are_taken_with_a_trusted_key_only(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    public = generate_key(tmp_path / "key").path
+    assert public is not None
+    store.push(make_bundle("signed", key=tmp_path / "key"), url)
+    with pytest.raises(UntrustedBundle, match="not trusted"):
+        store.pull(url, tmp_path / "out", HERE)
+    assert not (tmp_path / "out").exists()
+    assert store.pull(url, tmp_path / "out", HERE, trust=Trust(keys=(public,))).signed_by is not None
+
+
+def test_an_unsigned_bundle_is_pulled_with_a_warning_or_not_at_all(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    store.push(make_bundle("net"), url)
+    with pytest.raises(UntrustedBundle, match="signature is required"):
+        store.pull(url, tmp_path / "out", HERE, trust=Trust(require_signature=True))
+    assert store.pull(url, tmp_path / "out", HERE).signed_by is None
+
+
+def test_which_model_must_be_said_where_there_are_several(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    one, two = (store.push(make_bundle(name, label=name), url).entry for name in ("One", "Two"))
+    with pytest.raises(InputError, match=rf"say which with --model: One \({one.model_id}\), Two"):
+        store.pull(url, tmp_path / "out", HERE)
+    assert store.pull(url, tmp_path / "out", HERE, two.model_id[:8]).fit.entry == two
+    assert store.pull(url, tmp_path / "out", HERE, "One").fit.entry == one
+    with pytest.raises(NoneFits, match="no bundle of that model; it has One"):
+        store.pull(url, tmp_path / "out", HERE, "Three")
+
+
+def test_a_model_of_ones_own_gets_the_bundle_with_its_weights(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    old, new = (store.push(make_bundle(name, weights=name * 64), url).entry for name in ("a", "b"))
+    model = new.fingerprint.model
+    assert store.pull(url, tmp_path / "out", HERE, model).fit.entry == new
+    trained = msgspec.structs.replace(model, weights_sha256="c" * 64)
+    with pytest.raises(NoneFits, match="is for another model: the weight values frozen into the plan changed"):
+        store.pull(url, tmp_path / "out", HERE, trained)
+    assert old != new
+
+
+def test_places_that_are_no_store_say_so(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no bundles; put one there with 'compilot push'"):
+        store.pull(str(tmp_path), tmp_path / "out", HERE)
+    with pytest.raises(StoreError, match="Protocol not known"):
+        store.pull("nonsense://a", tmp_path / "out", HERE)
+    with pytest.raises(StoreError, match="cannot be listed"):
+        store.pull("http://127.0.0.1:1/store", tmp_path / "out", HERE)
+
+
+def test_passwords_are_not_shown() -> None:
+    with pytest.raises(StoreError) as caught:
+        Remote("http://user:secret@127.0.0.1:1/store").sizes("index")
+    assert "user:***@127.0.0.1" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_commands_round_trip(make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from compilot.identity import machine
+
+    monkeypatch.setattr(machine, "machine_fingerprint", lambda: HERE)
+    url = str(tmp_path / "store")
+    pushed = json.loads(run.invoke(app, ["push", str(make_bundle("net")), url, "--json"]).stdout)
+    assert pushed["model_id"] in run.invoke(app, ["store", "ls", url]).stdout
+    (tmp_path / "out").mkdir()
+    pulled = run.invoke(app, ["pull", url, "-o", str(tmp_path / "out"), "--json"])
+    assert json.loads(pulled.stdout)["path"] == str(tmp_path / "out" / "Net.cpbundle")
+    assert "not signed: whoever can write to this store" in pulled.stderr
+
+
+PULL = """
+import sys
+from pathlib import Path
+import msgspec
+from compilot.artifacts import store
+from compilot.records import MachineFingerprint
+store.pull(sys.argv[1], Path(sys.argv[2]), msgspec.json.decode(sys.argv[3], type=MachineFingerprint))
+"""
+
+
+def test_many_processes_pull_to_one_place_at_once(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    bundle = make_bundle("net", size=2_000_000)
+    store.push(bundle, str(tmp_path / "store"))
+    command = [
+        sys.executable,
+        "-c",
+        PULL,
+        str(tmp_path / "store"),
+        str(tmp_path / "out"),
+        msgspec.json.encode(HERE).decode(),
+    ]
+    pullers = [subprocess.Popen(command) for _ in range(4)]
+    assert [puller.wait() for puller in pullers] == [0] * 4
+    assert (tmp_path / "out").read_bytes() == bundle.read_bytes()
