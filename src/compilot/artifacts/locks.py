@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 FIRST_NAP_S = 0.002  # most holders are done in milliseconds
 LONGEST_NAP_S = 0.1
+SHARED_ATTEMPTS = 10
 
 
 class Lock(NamedTuple):
@@ -97,3 +98,38 @@ def _is_still(path: Path, fd: int) -> bool:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd))
     except FileNotFoundError:
         return False
+
+
+_shared: dict[Path, int] = {}  # kept open until this process ends
+
+
+def hold_shared(path: Path) -> bool:
+    """Keep a shared lock on a file until this process ends, so that whoever would remove it can tell; True: held."""
+    try:
+        if path in _shared and _is_still(path, _shared[path]):
+            return True
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    if not _share(fd):
+        os.close(fd)
+        return False
+    old = _shared.pop(path, None)
+    if old is not None:
+        os.close(old)
+    _shared[path] = fd
+    return True
+
+
+def _share(fd: int) -> bool:
+    """A shared lock; is_locked() of another process may be in the way for a moment."""
+    for _ in range(SHARED_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(FIRST_NAP_S)
+        except OSError:
+            return False
+        else:
+            return True
+    return False

@@ -14,15 +14,14 @@ import contextlib
 import os
 from pathlib import Path
 
-from compilot.artifacts import atomic
-from compilot.artifacts.bundle import Bundle, check_files, checked_blocks
-from compilot.artifacts.container import Folder
-from compilot.artifacts.locks import file_lock
+from compilot.artifacts import atomic, cache
+from compilot.artifacts.bundle import MANIFEST, Bundle, check_files, checked_blocks
+from compilot.artifacts.cache import READY, USED
+from compilot.artifacts.container import Folder, read
+from compilot.artifacts.locks import file_lock, hold_shared
 from compilot.artifacts.private import cache_home, private_directory
 from compilot.errors import BundleError, EnvironmentProblem
 
-READY = "ready"  # written last: without it the folder is not one
-USED = "used"  # touched at every start, for pruning by age
 LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must not hold up a start for ever
 
 
@@ -53,6 +52,8 @@ def _from_cache(bundle: Bundle, place: Path) -> Path:
             _unpack(bundle, partial)
     if not (place / READY).is_file():
         raise EnvironmentProblem(f"{place} was removed while it was unpacked; start again.")
+    hold_shared(place / USED)
+    cache.keep_within_limit(place.parent)
     return place
 
 
@@ -66,6 +67,7 @@ def _is_good(bundle: Bundle, place: Path) -> bool:
         return False
     with contextlib.suppress(OSError):
         os.utime(place / USED)
+    hold_shared(place / USED)
     return True
 
 
@@ -76,5 +78,7 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
         with path.open("xb") as copy:
             for block in checked_blocks(bundle.container, file):
                 copy.write(block)
+    container = bundle.container  # with the manifest, 'compilot cache' can tell what this is and check it
+    (folder / MANIFEST).write_bytes(read(container, MANIFEST, container.sizes[MANIFEST]))
     for marker in (USED, READY):
         (folder / marker).touch()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import traceback
@@ -19,11 +18,11 @@ from typing import Any
 
 import typer
 
-from compilot.errors import CompilotError, InputError, Interrupted
+from compilot._bytes import parse_size as parse_size
+from compilot.errors import CompilotError, Interrupted
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 @contextmanager
@@ -83,14 +82,6 @@ def nearby(path: Path) -> Path:
 def size_text(size_bytes: int) -> str:
     """A size for people: 46.8 MB."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
-
-
-def parse_size(text: str) -> int:
-    """Bytes from "8GiB", "512M" or "1000000"."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None or float(match[1]) <= 0:
-        raise InputError(f"'{text}' is no size; write 8GiB or 512MiB.")
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compilot.artifacts.locks import file_lock, is_locked
+from compilot.artifacts.locks import file_lock, hold_shared, is_locked
 
 HOLD = """
 import sys
@@ -97,6 +97,23 @@ def test_a_holder_may_remove_the_file_with_its_lock(path: Path, hold: Callable[[
         holder.wait()
         with file_lock(path, wait_s=0) as second:
             assert not second.held
+
+
+def test_a_file_in_use_is_seen_as_such_until_its_last_user_ends(tmp_path: Path) -> None:
+    used = tmp_path / "used"
+    used.touch()
+    code = "import sys; from pathlib import Path; from compilot.artifacts.locks import hold_shared as hold\n"
+    code += "print(hold(Path(sys.argv[1])), hold(Path(sys.argv[1])), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", code, str(used)]
+    users = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for user in users:
+        assert user.stdout is not None
+        assert user.stdout.readline() == "True True\n"
+    for user in users:
+        assert is_locked(used)
+        user.communicate("")
+    assert not is_locked(used)
+    assert not hold_shared(tmp_path / "missing")
 
 
 def test_a_place_without_locks_is_done_without(tmp_path: Path) -> None:

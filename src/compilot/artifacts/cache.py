@@ -1,0 +1,195 @@
+"""The cache of unpacked bundles: what is in it, is it whole, and what can go.
+
+In: the folder of the cache. Out: its entries, least recently used last. An entry is a folder named by the digest of its
+bundle's manifest, with the file `ready` written last and `used` touched at every start and locked while it is in use.
+Covered: entries that are being made or used, or were opened a moment ago (never removed), half-removed and half-made
+ones, damage. Not covered: making entries (unpack.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from compilot._bytes import parse_size
+from compilot.artifacts import atomic
+from compilot.artifacts.bundle import MANIFEST, check_files
+from compilot.artifacts.container import Folder
+from compilot.artifacts.locks import file_lock, is_locked
+from compilot.artifacts.private import cache_home
+from compilot.errors import BundleError, InputError
+from compilot.records import Manifest
+
+READY = "ready"  # written last: without it the folder is not one
+USED = "used"  # touched at every start, for pruning by age
+LIMIT_VARIABLE = "COMPILOT_CACHE_LIMIT"
+DEFAULT_LIMIT = "10GiB"  # some hundred bundles of usual size
+RECENT_S = 600.0  # for processes that found an entry and have not locked it yet, and places without locks
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+logger = logging.getLogger("compilot")
+
+
+class State(enum.StrEnum):
+    """What an entry is good for."""
+
+    READY = "ready"
+    UNFINISHED = "unfinished"  # its maker was killed
+    DAMAGED = "damaged"
+    UNKNOWN = "unknown"  # it has no manifest to check it against
+
+
+class CacheEntry(NamedTuple):
+    """One unpacked bundle."""
+
+    digest: str
+    path: Path
+    size_bytes: int
+    used_s: float  # seconds since 1970
+    state: State
+    label: str = ""
+    engine: str = ""
+    in_use: bool = False
+    why: str = ""  # of a damaged one
+
+
+def bundles_folder() -> Path:
+    """Where unpacked bundles lie; it need not be there."""
+    return cache_home() / "bundles"
+
+
+def list_entries(folder: Path) -> list[CacheEntry]:
+    """Every entry, the most recently used one first."""
+    entries = [_entry(path) for path in _folders(folder)]
+    return sorted(entries, key=lambda entry: entry.used_s, reverse=True)
+
+
+def verify(folder: Path) -> list[CacheEntry]:
+    """The same, with every file's digest checked."""
+    return [_verified(entry) for entry in list_entries(folder)]
+
+
+def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> list[CacheEntry]:
+    """Remove unfinished entries, then the least recently used ones beyond the limit; gives what was removed.
+
+    damaged: check all digests and remove what is damaged, too.
+    """
+    atomic.sweep(folder)
+    removed = []
+    total = 0
+    for entry in verify(folder) if damaged else list_entries(folder):
+        total += entry.size_bytes
+        useless = entry.state is State.UNFINISHED or entry.state is State.DAMAGED
+        if (useless or total > max_bytes) and remove(entry):
+            total -= entry.size_bytes
+            removed.append(entry)
+    return removed
+
+
+def keep_within_limit(folder: Path) -> None:
+    """Prune to the user's limit, for whoever has just added an entry; nothing that goes wrong here stops anybody."""
+    try:
+        removed = prune(folder, limit_bytes(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT)))
+    except (OSError, InputError) as problem:
+        logger.warning("the cache %s was not pruned: %s", folder, problem)
+        return
+    for entry in removed:
+        logger.info("removed %s (%s), unused for the longest time, from the cache", entry.path, entry.label)
+
+
+def limit_bytes(text: str) -> int:
+    """Bytes from "10GiB"; "0" for nothing at all."""
+    return 0 if text.strip() == "0" else parse_size(text)
+
+
+def remove(entry: CacheEntry) -> bool:
+    """Remove one entry unless somebody holds its lock or has just begun to use it."""
+    lock = lock_path(entry.path)
+    with file_lock(lock, wait_s=0) as got:
+        if not got.held or is_locked(entry.path / USED) or time.time() - _used_s(entry.path) < RECENT_S:
+            return False
+        doomed = atomic.partial_name(entry.path)
+        try:
+            entry.path.rename(doomed)  # at once: nobody finds half of it
+        except OSError:
+            return False
+        atomic.remove(doomed)
+        lock.unlink(missing_ok=True)
+    return True
+
+
+def lock_path(entry: Path) -> Path:
+    """The lock that whoever makes or removes an entry holds."""
+    return entry.with_name(entry.name + ".lock")
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from (path for path in folder.iterdir() if _DIGEST.fullmatch(path.name) and path.is_dir())
+
+
+def _entry(path: Path) -> CacheEntry:
+    manifest = _manifest(path)
+    return CacheEntry(
+        digest=path.name,
+        path=path,
+        size_bytes=sum(size for _, size in _files(path)),
+        used_s=_used_s(path),
+        state=State.READY if (path / READY).is_file() else State.UNFINISHED,
+        label=manifest.label if manifest else "",
+        engine=manifest.engine if manifest else "",
+        in_use=is_locked(lock_path(path)) or is_locked(path / USED),
+    )
+
+
+def _verified(entry: CacheEntry) -> CacheEntry:
+    if entry.state is State.UNFINISHED:
+        return entry
+    manifest = _manifest(entry.path)
+    if manifest is None:
+        why = f"{MANIFEST} is missing or not the one that the entry is named by"
+        return entry._replace(state=State.UNKNOWN, why=why)
+    try:
+        check_files(Folder(entry.path), manifest)
+    except BundleError as problem:
+        return entry._replace(state=State.DAMAGED, why=str(problem))
+    return entry
+
+
+def _manifest(path: Path) -> Manifest | None:
+    """The entry's manifest, if it is the one that its name promises."""
+    try:
+        raw = (path / MANIFEST).read_bytes()
+        if hashlib.sha256(raw).hexdigest() != path.name:
+            return None
+        return msgspec.json.decode(raw, type=Manifest)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _used_s(path: Path) -> float:
+    """When it was last used; a folder without the marker counts by its own age."""
+    for marker in (path / USED, path):
+        try:
+            return marker.stat().st_mtime
+        except OSError:
+            continue
+    return 0.0
+
+
+def _files(path: Path) -> Iterator[tuple[str, int]]:
+    for root, _, names in os.walk(path):
+        for name in names:
+            try:
+                yield name, os.lstat(os.path.join(root, name)).st_size
+            except OSError:
+                continue  # removed meanwhile

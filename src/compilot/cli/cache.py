@@ -1,0 +1,81 @@
+"""`compilot cache`: the unpacked bundles on this machine. In: the cache folder. Out: a list, a check, a smaller one."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compilot.cli import common
+
+if TYPE_CHECKING:
+    from compilot.artifacts.cache import CacheEntry
+
+app = typer.Typer(help="List, check and shrink the cache of unpacked bundles.", no_args_is_help=True)
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+DAMAGED = 1  # exit code of verify
+
+
+@app.command("ls")
+def ls(json: AsJson = False, debug: Debug = False) -> None:
+    """List the unpacked bundles, the most recently used one first."""
+    with common.guarded(debug=debug, as_json=json):
+        from compilot.artifacts.cache import bundles_folder, list_entries
+
+        _show(json, list_entries(bundles_folder()), f"{bundles_folder()} holds no unpacked bundles.")
+
+
+@app.command("verify")
+def verify(json: AsJson = False, debug: Debug = False) -> None:
+    """Check every file of every unpacked bundle against its digest; exit code 1 if one is damaged."""
+    with common.guarded(debug=debug, as_json=json):
+        from compilot.artifacts import cache
+
+        entries = cache.verify(cache.bundles_folder())
+        _show(json, entries, f"{cache.bundles_folder()} holds no unpacked bundles.")
+        if any(entry.state is not cache.State.READY for entry in entries):
+            common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked anew when used.")
+            raise typer.Exit(DAMAGED)
+
+
+@app.command("prune")
+def prune(
+    max_size: Annotated[
+        str | None, typer.Option(help="How large the cache may stay, 10GiB if nothing else is said; 0 empties it.")
+    ] = None,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Check all digests; remove what is damaged, too.")] = False,
+    json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Remove the least recently used bundles beyond a size; those in use stay."""
+    with common.guarded(debug=debug, as_json=json):
+        from compilot.artifacts import cache
+
+        limit = cache.limit_bytes(max_size or os.environ.get(cache.LIMIT_VARIABLE, cache.DEFAULT_LIMIT))
+        removed = cache.prune(cache.bundles_folder(), limit, damaged=damaged)
+        freed = common.size_text(sum(entry.size_bytes for entry in removed))
+        _show(json, removed, "nothing to remove.")
+        if removed and not json:
+            print(f"removed {len(removed)} bundles, {freed}.")
+
+
+def _show(as_json: bool, entries: list[CacheEntry], nothing: str) -> None:
+    if as_json:
+        common.print_json([_document(entry) for entry in entries])
+    else:
+        print("\n".join(_line(entry) for entry in entries) or nothing)
+
+
+def _document(entry: CacheEntry) -> dict[str, Any]:
+    return entry._asdict() | {"path": str(entry.path)}
+
+
+def _line(entry: CacheEntry) -> str:
+    days = max(0.0, time.time() - entry.used_s) / 86400
+    notes = [str(entry.state), *(["in use"] if entry.in_use else []), *([entry.why] if entry.why else [])]
+    name = f"{entry.label or 'unknown'} on {entry.engine}" if entry.engine else entry.label or "unknown"
+    size = common.size_text(entry.size_bytes)
+    return f"{entry.digest[:12]}  {size:>10}  used {days:.1f} days ago  {name}: {', '.join(notes)}"
