@@ -59,10 +59,10 @@ def sentence(wait_s: float, step_s: float) -> str:
     """What the share of waiting means."""
     share = wait_s / step_s if step_s else 0.0
     if share >= LIMIT:
-        return f"data loading is {share:.0%} of the step; compiling will not help"
+        return f"data loading is {share * 100:.0f} % of the step; compiling will not help"
     if share >= NOTICEABLE:
-        return f"data loading is {share:.0%} of the step; a faster model makes it more"
-    return f"data loading is {share:.0%} of the step; the loader keeps up"
+        return f"data loading is {share * 100:.0f} % of the step; a faster model makes it more"
+    return f"data loading is {share * 100:.0f} % of the step; the loader keeps up"
 
 
 def _steps(batches: Iterator[Any], work: Callable[[], None]) -> Iterator[_Step]:

@@ -23,6 +23,7 @@ from compilot.records import Record, encode
 
 COPY_BYTES = 2**30  # last-level caches of servers hold hundreds of MiB; a smaller copy would measure the cache
 REPEATS = 5
+OURS = 0.9  # on a quiet machine a large product has its cores for itself nearly all of the time
 LONG_ENOUGH_S = 0.05  # a product that takes less is dominated by waking the threads
 SMALLEST, LARGEST = 1024, 8192  # rows of the matrices
 
@@ -35,6 +36,7 @@ class Peaks(Record, frozen=True, kw_only=True):
     dtype: str
     threads: int
     copy_bytes: int = COPY_BYTES  # less where memory is short; the bandwidth may then be a cache's
+    busy: bool = False  # other programs held the cores meanwhile: the machine can do more than this
 
 
 def machine_peaks(dtype: torch.dtype = torch.float32, folder: Path | None = None) -> Peaks:
@@ -44,33 +46,38 @@ def machine_peaks(dtype: torch.dtype = torch.float32, folder: Path | None = None
         return msgspec.json.decode(path.read_bytes(), type=Peaks)
     except (OSError, msgspec.DecodeError):
         peaks = measure_peaks(dtype)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, encode(peaks))
+        if not peaks.busy:  # a figure from a bad moment must not stay for ever
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(path, encode(peaks))
         return peaks
 
 
 def measure_peaks(dtype: torch.dtype = torch.float32) -> Peaks:
     """Measure both roofs now; takes a few seconds and up to 2 GiB."""
     copied, bandwidth = measure_bandwidth()
+    flops, share = measure_flops(dtype)
     return Peaks(
-        flops_per_s=measure_flops(dtype),
+        flops_per_s=flops,
         bandwidth_bytes_per_s=bandwidth,
         dtype=str(dtype).removeprefix("torch."),
         threads=torch.get_num_threads(),
         copy_bytes=copied,
+        busy=share < OURS,
     )
 
 
-def measure_flops(dtype: torch.dtype, repeats: int = REPEATS) -> float:
-    """Operations per second of a matrix product that is large enough to keep every core busy."""
+def measure_flops(dtype: torch.dtype, repeats: int = REPEATS) -> tuple[float, float]:
+    """Operations per second of a large matrix product, and which share of its cores it got."""
     size = SMALLEST
     while True:
         a, b = (torch.rand(size, size).to(dtype) for _ in range(2))
         out = torch.empty(size, size, dtype=dtype)
+        cpu, wall = time.process_time(), time.perf_counter()
         with torch.no_grad():
             best_s = best_of(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), repeats)  # type: ignore[misc]
         if best_s >= LONG_ENOUGH_S or size >= LARGEST:
-            return 2 * size**3 / best_s
+            share = (time.process_time() - cpu) / (time.perf_counter() - wall) / torch.get_num_threads()
+            return 2 * size**3 / best_s, share
         size *= 2
 
 

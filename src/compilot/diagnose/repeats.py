@@ -46,7 +46,8 @@ def regional_saving(model: nn.Module, operators: Counter[str], compiled_s: float
     saves_s = compiled_s * group.operator_share * (1 - 1 / copies)
     if saves_s < WORTH_S:
         return None
-    what = f"{copies} blocks {group.class_name} ({group.paths[0]} ...) hold {group.operator_share:.0%} of the operators"
+    share = f"{group.operator_share * 100:.0f} %"
+    what = f"{copies} blocks {group.class_name} ({group.paths[0]} ...) hold {share} of the operators"
     return Saving(what="regional compile", saves_s=saves_s, because=f"estimate: {what}; compiled once, one serves all")
 
 

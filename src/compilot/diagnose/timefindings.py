@@ -60,7 +60,7 @@ def _roof(report: DoctorReport) -> Iterator[Finding]:
     yield Finding(
         kind="near-the-roof",
         where="",
-        explanation=f"{best.label} runs at {best.roof_share:.0%} of what this machine can do for this much work",
+        explanation=f"{best.label} runs at {best.roof_share * 100:.0f} % of what this machine can do for this work",
         advice="there is little left to win at this precision; only less work (smaller model, lower precision) helps",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 import torch
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from compilot.records import Plan
     from compilot.workload import Workload
 
-T = TypeVar("T")
+BUSY = "other programs used the cores while this machine's peaks were measured: the roof is higher than shown"
 
 
 def add_times(
@@ -57,7 +57,8 @@ def _bound(report: DoctorReport, workload: Workload, call: Call, plan: Plan | No
     seen = bound.look(workload, call, peaks)
     roof = roofline(seen.work, peaks.flops_per_s, peaks.bandwidth_bytes_per_s, seen.eager_s, plan, peaks.dtype)
     eager_s = report.eager_call_s or seen.eager_s
-    return msgspec.structs.replace(report, bound=seen.bound, roofline=roof, eager_call_s=eager_s)
+    notes = (*report.notes, BUSY) if peaks.busy else report.notes
+    return msgspec.structs.replace(report, bound=seen.bound, roofline=roof, eager_call_s=eager_s, notes=notes)
 
 
 def _loading(report: DoctorReport, workload: Workload, call: Call) -> DoctorReport:

@@ -71,7 +71,8 @@ def _stages(made: CompileTime, stages: tuple[StageTime, ...]) -> Table:
 
 def _notes(made: CompileTime) -> list[Text]:
     header = f", {made.header_builds} of them for the header that all models share" if made.header_builds else ""
-    notes = [f"{made.compiler_runs} C++ compiler runs{header}; {made.graphs} graphs"]
+    graphs = f"{made.graphs} graph{'' if made.graphs == 1 else 's'}"
+    notes = [f"{made.compiler_runs} C++ compiler runs{header}; {graphs}"]
     notes += [f"{one.what} would save about {time_text(one.saves_s)} ({one.because})" for one in made.savings]
     return [Text(note, style="dim") for note in notes]
 

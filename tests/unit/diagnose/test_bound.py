@@ -120,6 +120,12 @@ def test_peaks_are_measured_once_per_machine_and_thread_count(tmp_path: Path, mo
     assert len(measured) == 3
 
 
+def test_peaks_of_a_busy_moment_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peaks_module, "measure_peaks", lambda dtype: msgspec.structs.replace(PEAKS, busy=True))
+    assert machine_peaks(folder=tmp_path).busy
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_roof_agrees_with_a_plain_measurement() -> None:
     """A big product and a copy of 1 GiB beside ours; noise only lowers, so both sides keep their best."""
     size = 2048

@@ -65,7 +65,7 @@ def test_a_loader_must_be_iterable_or_a_function() -> None:
 
 @pytest.mark.parametrize(
     ("wait", "said"),
-    [(7.0, "70% of the step; compiling will not help"), (2.0, "20% of the step"), (0.1, "the loader keeps up")],
+    [(7.0, "70 % of the step; compiling will not help"), (2.0, "20 % of the step"), (0.1, "the loader keeps up")],
 )
 def test_what_the_share_means(wait: float, said: str) -> None:
     assert said in sentence(wait, 10.0)
