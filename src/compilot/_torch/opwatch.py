@@ -3,7 +3,7 @@
 In: a function to run inside the context. Out: one `Op` per operator that reached a kernel, in order. torch.profiler
 gives times too, but neither dtypes nor storages, so bytes could not be told; the mode sees the tensors themselves.
 Bytes are what the operator must read and write if nothing is in a cache; views move none; look-ups read what they
-return, not the whole table. The time holds the dispatch of one operator, measured apart by `dispatch_cost_s`.
+return, not the whole table. The times hold the dispatch and the watching, measured apart by `dispatch_cost`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Op(NamedTuple):
     """One operator call."""
 
     name: str  # "aten.addmm"
+    before_s: float  # Python and dispatch since the operator before it, the watching included
     wall_s: float
     flops: float
     reads: tuple[tuple[int, int], ...]  # (storage address, bytes)
@@ -37,12 +38,21 @@ class Op(NamedTuple):
         return sum(size for _, size in self.reads) + self.written
 
 
+class Dispatch(NamedTuple):
+    """What one operator costs when there is nothing to compute."""
+
+    watched_s: float  # as `Op.wall_s`
+    between_s: float  # as `Op.before_s`
+    plain_s: float  # without watching
+
+
 class OpWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Collects the operators that run meanwhile in this thread."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops: list[Op] = []
+        self._left = time.perf_counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and note what it did."""
@@ -50,7 +60,8 @@ class OpWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         begin = time.perf_counter()
         out = func(*args, **kwargs)
         wall_s = time.perf_counter() - begin
-        self.ops.append(_op(func, args, kwargs, out, wall_s))
+        self.ops.append(_op(func, args, kwargs, out, wall_s)._replace(before_s=begin - self._left))
+        self._left = time.perf_counter()
         return out
 
 
@@ -61,13 +72,21 @@ def watch(call: Callable[[], Any]) -> tuple[list[Op], Any]:
     return watching.ops, answer
 
 
-def dispatch_cost_s() -> float:
-    """What the watched dispatch of one operator costs when there is nothing to compute."""
+def dispatch_cost() -> Dispatch:
+    """Measured with an operator on one number, watched and not."""
     one = torch.ones(1)
-    with torch.no_grad(), OpWatch() as watching:
+    with torch.no_grad():
+        with OpWatch() as watching:
+            for _ in range(_DISPATCH_SAMPLES):
+                torch.add(one, one)
+        begin = time.perf_counter()
         for _ in range(_DISPATCH_SAMPLES):
             torch.add(one, one)
-    return float(statistics.median(op.wall_s for op in watching.ops))
+        plain_s = (time.perf_counter() - begin) / _DISPATCH_SAMPLES
+    walls, gaps = (
+        statistics.median(column) for column in zip(*((op.wall_s, op.before_s) for op in watching.ops), strict=True)
+    )
+    return Dispatch(walls, gaps, plain_s)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -93,14 +112,14 @@ def _op(func: Any, args: Any, kwargs: Any, out: Any, wall_s: float) -> Op:
     name = str(func._overloadpacket)
     short = name.rpartition(".")[2]
     if func.is_view or short in _VIEWS:
-        return Op(name, wall_s, 0.0, (), 0)
+        return Op(name, 0.0, wall_s, 0.0, (), 0)
     written = sum(map(_size, tensors_in(out)))
     inputs = list(tensors_in([args, kwargs]))
     if short in _LOOKUPS:
         reads = [(storage_address(tensor), min(_size(tensor), written)) for tensor in inputs]
     else:
         reads = [(storage_address(tensor), _size(tensor)) for tensor in inputs]
-    return Op(name, wall_s, _flops(func, args, kwargs, out), tuple(reads), written)
+    return Op(name, 0.0, wall_s, _flops(func, args, kwargs, out), tuple(reads), written)
 
 
 def _size(tensor: torch.Tensor) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import torch
 
-from compilot._torch.opwatch import Op, dispatch_cost_s, storage_address, tensors_in, watch
+from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
 from compilot.diagnose.machine_peaks import Peaks
 from compilot.diagnose.report_records import Bound, OperatorTime
 from compilot.diagnose.roofline import Work
@@ -51,25 +51,25 @@ def look(workload: Workload, call: Call, peaks: Peaks) -> Looked:
             return model(*call.args, **call.kwargs)
 
     eager_s, ops, answer = _quickest(run)
-    bound = judge(ops, eager_s, dispatch_cost_s(), peaks)
+    bound = judge(ops, eager_s, dispatch_cost(), peaks)
     times = submodule_times(model, run)[:SHOWN]
     bound = msgspec.structs.replace(bound, submodules=times)
     return Looked(bound, work_of(ops, _outside(workload, call), answer), eager_s)
 
 
-def judge(ops: Sequence[Op], eager_s: float, dispatch_s: float, peaks: Peaks) -> Bound:
+def judge(ops: Sequence[Op], eager_s: float, dispatch: Dispatch, peaks: Peaks) -> Bound:
     """Shares of one call and what they mean; pure."""
-    rows = _rows(ops, dispatch_s, peaks)
-    memory_s, compute_s = (sum(row.wall_s for row in rows if row.limited_by == kind) for kind in (MEMORY, COMPUTE))
-    whole_s = max(eager_s, memory_s + compute_s)
-    shares = {OVERHEAD: 1 - (memory_s + compute_s) / whole_s, MEMORY: memory_s / whole_s, COMPUTE: compute_s / whole_s}
-    limited_by = max(shares, key=lambda kind: shares[kind])
+    rows = _rows(ops, dispatch, peaks)
+    spent = {kind: sum(row.wall_s for row in rows if row.limited_by == kind) for kind in (OVERHEAD, MEMORY, COMPUTE)}
+    spent[OVERHEAD] += sum(max(0.0, op.before_s - dispatch.between_s) for op in ops) + len(ops) * dispatch.plain_s
+    whole_s = sum(spent.values()) or 1.0
+    limited_by = max(spent, key=lambda kind: spent[kind])
     return Bound(
         limited_by=limited_by,
-        because=_because(limited_by, shares[limited_by], len(ops), eager_s),
-        overhead_share=shares[OVERHEAD],
-        memory_share=shares[MEMORY],
-        compute_share=shares[COMPUTE],
+        because=_because(limited_by, spent[limited_by] / whole_s, len(ops), eager_s),
+        overhead_share=spent[OVERHEAD] / whole_s,
+        memory_share=spent[MEMORY] / whole_s,
+        compute_share=spent[COMPUTE] / whole_s,
         advice=advice(limited_by, eager_s),
         operators=tuple(sorted(rows, key=lambda row: -row.wall_s)[:SHOWN]),
     )
@@ -117,15 +117,15 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.0f} microseconds"
 
 
-def _rows(ops: Sequence[Op], dispatch_s: float, peaks: Peaks) -> list[OperatorTime]:
+def _rows(ops: Sequence[Op], dispatch: Dispatch, peaks: Peaks) -> list[OperatorTime]:
     groups: dict[tuple[str, str], list[Op]] = defaultdict(list)
     for op in ops:
-        groups[op.name, _limit(op, dispatch_s, peaks)].append(op)
+        groups[op.name, _limit(op, dispatch.watched_s, peaks)].append(op)
     return [
         OperatorTime(
             name=name,
             calls=len(group),
-            wall_s=sum(max(0.0, op.wall_s - dispatch_s) for op in group),
+            wall_s=sum(max(0.0, op.wall_s - dispatch.watched_s) for op in group),
             flops=sum(op.flops for op in group),
             bytes=float(sum(op.bytes for op in group)),
             limited_by=limit,
@@ -141,23 +141,33 @@ def _limit(op: Op, dispatch_s: float, peaks: Peaks) -> str:
 
 
 def _quickest(run: Callable[[], Any]) -> tuple[float, list[Op], Any]:
-    """The quickest plain call, and the operators of the quickest watched one; in turns, so both meet the same noise.
+    """The quickest plain call, and each operator at its quickest; in turns, so that both meet the same moments.
 
-    Not each operator's own quickest time: on a busy machine those add up to less than any real call has, and the
-    difference would look like overhead.
+    The shares come from the operators alone: on a busy machine a whole call is always disturbed somewhere, one
+    operator or the gap before it hardly in all of the repeats.
     """
     run()
     begin = time.perf_counter()
     plain: list[float] = []
-    watched: list[tuple[float, list[Op], Any]] = []
+    ops: list[Op] = []
+    answer: Any = None
     while len(plain) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain):
         before = time.perf_counter()
         run()
         plain.append(time.perf_counter() - before)
-        ops, answer = watch(run)
-        watched.append((sum(op.wall_s for op in ops), ops, answer))
-    _, ops, answer = min(watched, key=lambda one: one[0])
+        again, answer = watch(run)
+        ops = _each_quickest(ops, again)
     return min(plain), ops, answer
+
+
+def _each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:
+    """Two runs of the same operators as one; where they differ, the later one."""
+    if [op.name for op in ops] != [op.name for op in again]:
+        return again
+    return [
+        new._replace(before_s=min(old.before_s, new.before_s), wall_s=min(old.wall_s, new.wall_s))
+        for old, new in zip(ops, again, strict=True)
+    ]
 
 
 def _outside(workload: Workload, call: Call) -> set[int]:

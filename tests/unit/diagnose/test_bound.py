@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot._torch.opwatch import Op, watch
+from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, watch
 from compilot.diagnose import machine_peaks as peaks_module
 from compilot.diagnose.bound import judge, look, work_of
 from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
@@ -20,13 +20,16 @@ from compilot.workload import Workload
 PEAKS = Peaks(flops_per_s=100e9, bandwidth_bytes_per_s=20e9, dtype="float32", threads=2)
 
 
-def _op(name: str, wall_s: float, flops: float = 0.0, moved: int = 0) -> Op:
-    return Op(name, wall_s, flops, ((1, moved),), 0)
+DISPATCH = Dispatch(watched_s=2e-6, between_s=10e-6, plain_s=1e-6)
+
+
+def _op(name: str, wall_s: float, flops: float = 0.0, moved: int = 0, before_s: float = 10e-6) -> Op:
+    return Op(name, before_s, wall_s, flops, ((1, moved),), 0)
 
 
 def test_a_model_of_tiny_operators_is_bound_by_overhead() -> None:
     ops = [_op("aten.add", 3e-6, flops=10, moved=120)] * 10
-    bound = judge(ops, eager_s=40e-6, dispatch_s=2e-6, peaks=PEAKS)
+    bound = judge(ops, eager_s=40e-6, dispatch=DISPATCH, peaks=PEAKS)
     assert bound.limited_by == "overhead"
     assert bound.overhead_share == 1.0
     assert bound.advice.startswith("tiny work: leave it eager")
@@ -34,13 +37,25 @@ def test_a_model_of_tiny_operators_is_bound_by_overhead() -> None:
 
 def test_large_copies_are_bound_by_memory_and_products_by_compute() -> None:
     add = _op("aten.add", 10e-3, flops=25e6, moved=200_000_000)
-    mm = _op("aten.mm", 2e-3, flops=180e6, moved=1_000_000)
-    bound = judge([add, mm], eager_s=13e-3, dispatch_s=2e-6, peaks=PEAKS)
+    mm = _op("aten.mm", 2e-3, flops=180e6, moved=1_000_000, before_s=1.01e-3)
+    bound = judge([add, mm], eager_s=13e-3, dispatch=DISPATCH, peaks=PEAKS)
     assert bound.limited_by == "memory"
     assert {row.name: row.limited_by for row in bound.operators} == {"aten.add": "memory", "aten.mm": "compute"}
     assert bound.memory_share + bound.compute_share + bound.overhead_share == pytest.approx(1.0)
     assert bound.overhead_share == pytest.approx(1 / 13, rel=0.02)
     assert "lower precision" in bound.advice
+
+
+def test_time_between_operators_is_overhead_but_watching_is_not() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    x = torch.zeros(2, 4)
+    cost = dispatch_cost()
+    assert cost.plain_s < cost.watched_s + cost.between_s
+    ops, _ = watch(lambda: model(x))
+    bound = judge(ops, 20e-6, cost, PEAKS)
+    assert bound.limited_by == "overhead"
+    slow = [ops[0], ops[1]._replace(before_s=1.0), *ops[2:]]
+    assert judge(slow, 1.0, cost, PEAKS).overhead_share > 0.99
 
 
 def test_operators_are_counted_with_their_flops_and_bytes() -> None:

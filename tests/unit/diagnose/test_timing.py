@@ -64,7 +64,7 @@ def test_what_cannot_be_measured_becomes_a_note(measured: pytest.MonkeyPatch, tm
     report = _timed(_workload(), tmp_path)
     assert report.bound is not None
     assert report.compile_time is None
-    assert report.notes == ("compile time: could not be measured: no C++ compiler",)
+    assert report.notes == ("compile time: could not be measured: RuntimeError: no C++ compiler",)
 
 
 def test_a_roof_measured_on_a_busy_machine_is_said_to_be_low(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
