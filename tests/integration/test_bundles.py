@@ -5,58 +5,27 @@ The run directories are made by hand from one real build each, so that no search
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bundling
 import msgspec
 import pytest
 import torch
+from bundle_help import reseal, serve, tiny_run, told
 
 import compilot
-from compilot.artifacts.bundle import MANIFEST
 from compilot.errors import BundleError, NoFallback, StaleBundle
 from compilot.packing import Options, pack
-from compilot.packing.writing import publish, seal
 from compilot.progress import Observer
 from compilot.records import Manifest
 from compilot.runtime import golden
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning
 
-DATA = Path(__file__).parent.parent / "data"
-sys.path.insert(0, str(DATA))
-import bundling  # noqa: E402
-from making_runs import make_run  # noqa: E402
-
 EXTRA = {"extra": {"bias": torch.ones(32)}}
 Packer = Callable[..., Path]
-
-
-def tiny_run(folder: Path, engine: str | None, factory: str = "one") -> Path:
-    return make_run(folder, engine, f"{DATA / 'bundling.py'}:{factory}", getattr(bundling, factory)())
-
-
-@pytest.fixture(scope="session")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Packer:
-    """A function from an engine to a bundle of it, packed once."""
-    home = tmp_path_factory.mktemp("bundles")
-
-    def bundle(engine: str | None, factory: str = "one", **options: Any) -> Path:
-        name = "-".join([engine or "eager", factory, *options])
-        path = home / f"{name}.cpbundle"
-        if not path.exists():
-            run = home / f"run-{engine}-{factory}"
-            if not run.exists():
-                tiny_run(run, engine, factory)
-            pack([run], path, Options(**options), Observer())
-        return path
-
-    return bundle
 
 
 @pytest.fixture(autouse=True)
@@ -75,31 +44,6 @@ def ask(fast: Any, size: int = 1) -> torch.Tensor:
     with torch.no_grad():
         answer: torch.Tensor = fast(bundling.batch(size), **EXTRA)["logits"]
     return answer
-
-
-def serve(bundle: Path, **env: str) -> subprocess.Popen[str]:
-    """A fresh process that starts the bundle."""
-    command = [sys.executable, str(DATA / "start_bundle.py"), str(bundle)]
-    return subprocess.Popen(
-        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return answer
-
-
-def reseal(bundle: Path, folder: Path, change: Callable[[Path, Manifest], Manifest]) -> Path:
-    """The bundle with something changed and every digest right again, as an attacker would leave it."""
-    shutil.unpack_archive(bundle, folder, "zip")
-    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
-    seal(folder, change(folder, manifest), None)
-    out = folder.with_suffix(".cpbundle")
-    publish(folder, out, as_folder=False)
-    return out
 
 
 # ------------------------------------------------------------------------------------------------- start elsewhere

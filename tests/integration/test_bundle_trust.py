@@ -1,0 +1,120 @@
+"""Who may be loaded: signatures, owners, and a canary that sings when foreign native code runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from bundle_help import reseal, serve, told
+
+import compilot
+from compilot.artifacts.signing import generate_key
+from compilot.errors import UntrustedBundle
+from compilot.records import Manifest
+from compilot.runtime.notices import CompilotWarning
+
+Packer = Callable[..., Path]
+CANARY = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void sing(void) { fclose(fopen(getenv("CANARY"), "w")); }
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COMPILOT_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("CANARY", str(tmp_path / "canary"))
+
+
+def unchanged(folder: Path, manifest: Manifest) -> Manifest:
+    return manifest
+
+
+@pytest.fixture
+def signed(packed: Packer, tmp_path: Path) -> Path:
+    generate_key(tmp_path / "key")
+    return reseal(packed("onnxruntime"), tmp_path / "signed", unchanged, tmp_path / "key")
+
+
+def test_a_signed_bundle_is_loaded_with_a_trusted_key_only(signed: Path, tmp_path: Path) -> None:
+    with pytest.raises(UntrustedBundle, match="not trusted"):
+        compilot.load(signed)
+    signed.chmod(0o666)  # whoever may write to it: the signature vouches, and it is copied before it is checked
+    fast = compilot.load(signed, trusted_keys=[tmp_path / "key.pub"], require_signature=True)
+    assert fast.stats().fast == 1
+    generate_key(tmp_path / "stranger")
+    with pytest.raises(UntrustedBundle, match="not trusted"):
+        compilot.load(signed, trusted_keys=[tmp_path / "stranger.pub"])
+
+
+def test_a_signed_folder_that_others_may_change_is_copied_first(packed: Packer, tmp_path: Path) -> None:
+    generate_key(tmp_path / "key")
+    reseal(packed("onnxruntime"), tmp_path / "folder", unchanged, tmp_path / "key")
+    (tmp_path / "folder").chmod(0o777)
+    compilot.load(tmp_path / "folder", trusted_keys=[tmp_path / "key.pub"])
+    assert [p for p in (tmp_path / "cache/bundles").iterdir() if p.is_dir()]
+
+
+def test_a_changed_bundle_with_the_old_signature_is_refused(signed: Path, tmp_path: Path) -> None:
+    old = zipfile.ZipFile(signed).read("signature.json")
+    forged = tmp_path / "forged.cpbundle"
+    with zipfile.ZipFile(signed) as source, zipfile.ZipFile(forged, "w") as copy:
+        for name in source.namelist():
+            data = source.read(name).replace(b'"label": "Tiny"', b'"label": "Tony"')
+            copy.writestr(zipfile.ZipInfo(name), old if name == "signature.json" else data)
+    with pytest.raises(UntrustedBundle, match="changed after it was signed"):
+        compilot.load(forged, trusted_keys=[tmp_path / "key.pub"])
+
+
+def test_unsigned_bundles_are_refused_where_a_signature_is_required(packed: Packer) -> None:
+    with pytest.raises(UntrustedBundle, match="not signed"):
+        compilot.load(packed("onnxruntime"), require_signature=True)
+
+
+def test_an_unsigned_bundle_that_others_may_write_to_serves_eager(packed: Packer, tmp_path: Path) -> None:
+    import bundling
+
+    loose = tmp_path / "loose.cpbundle"
+    shutil.copy(packed("onnxruntime"), loose)
+    loose.chmod(0o666)
+    with pytest.warns(CompilotWarning, match="not signed"):
+        fast = compilot.compile(bundling.model(), loose)
+    with torch.no_grad():
+        fast(bundling.batch(1), extra={"bias": torch.ones(32)})
+    assert fast.stats().fast == 0
+
+
+@pytest.mark.compiles
+def test_foreign_native_code_does_not_run_unless_somebody_trusted_vouches(packed: Packer, tmp_path: Path) -> None:
+    library = tmp_path / "canary.so"
+    (tmp_path / "canary.c").write_text(CANARY)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "canary.c"], check=True)
+
+    def replace_code(folder: Path, manifest: Manifest) -> Manifest:
+        (package,) = folder.glob("artifacts/0/model.pt2")
+        with zipfile.ZipFile(package) as old:
+            members = {name: old.read(name) for name in old.namelist()}
+        with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
+            for name, data in members.items():
+                new.writestr(name, library.read_bytes() if name.endswith(".so") else data)
+        return manifest
+
+    evil = reseal(packed("aoti"), tmp_path / "evil", replace_code)
+    evil.chmod(0o666)
+    generate_key(tmp_path / "key")
+    forged = reseal(packed("aoti"), tmp_path / "forged", replace_code, tmp_path / "key")
+    canary = Path(os.environ["CANARY"])
+    answers = [told(process) for process in [serve(evil), serve(forged)]]
+    assert [answer["refused"] for answer in answers] == ["UntrustedBundle"] * 2
+    assert not canary.exists()
+    evil.chmod(0o644)  # now the owner vouches for it, and the canary shows that it would have sung
+    assert "refused" in told(serve(evil))
+    assert canary.exists()
