@@ -59,7 +59,7 @@ def backends() -> tuple[str, ...]:
 
 def build_half(name: str) -> BuildHalf:
     """The tuning-plane half of an engine."""
-    if name in _registered or name in _installed():
+    if name in _registered or (name not in BUILT_IN and name in _installed()):
         half = _halves(name).build
         if half is None:
             raise InputError(f"engine '{name}' can load plans but offers nothing to tune.")
@@ -68,8 +68,8 @@ def build_half(name: str) -> BuildHalf:
 
 
 def load_half(name: str) -> LoadHalf:
-    """The run-plane half of an engine."""
-    if name in _registered or name in _installed():
+    """The run-plane half of an engine; a built-in one without a look at every installed package, which takes 20 ms."""
+    if name in _registered or (name not in BUILT_IN and name in _installed()):
         return _halves(name).load
     return cast(LoadHalf, importlib.import_module(f"compilot.engines.{_built_in(name)}.load"))
 

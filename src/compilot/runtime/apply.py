@@ -21,7 +21,6 @@ from compilot.artifacts.vouching import Trust
 from compilot.engines.registry import DYNAMO
 from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Difference, Severity, differences
-from compilot.identity.keys import note_start
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
@@ -120,6 +119,8 @@ def _note_start(entry: PlanEntry, model: nn.Module, folder: Path | None) -> None
     """Engines that compile on use can start cold; `compilot why-cold` compares what is noted here."""
     settings = entry.candidate.settings
     if folder is not None and settings.engine.startswith(("inductor", DYNAMO)):
+        from compilot.identity.keys import note_start  # here: other engines start without it
+
         note_start(settings, entry.guard, model_fingerprint(model), folder / entry.artifacts_dir)
 
 

@@ -9,8 +9,10 @@ a model (`compile`). Not covered: packing (tuning plane), fetching (stores).
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ from compilot.artifacts.bundle import PLAN, WEIGHTS, Bundle, open_bundle
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
+from compilot.engines import registry
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible
 from compilot.errors import BundleError, NoFallback, StaleBundle, first_cause
@@ -82,7 +85,8 @@ def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
         manifest = bundle.manifest
         _refuse_stale(bundle, model, options.allow_stale)
         clock.mark("open")
-        folder = unpacked(bundle)
+        with _engine_imported(manifest.engine):
+            folder = unpacked(bundle)
         clock.mark("verify")
     plan = load_plan(folder / PLAN)
     _refuse_odd(path, plan, manifest)
@@ -93,6 +97,22 @@ def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
     clock.mark("golden call")
     fast.startup.update(clock.steps)
     return fast
+
+
+@contextmanager
+def _engine_imported(engine: str) -> Iterator[None]:
+    """Import the installed engine in a thread, beside the hashing; what fails is told when it loads."""
+
+    def import_it() -> None:
+        with suppress(Exception):
+            getattr(registry.load_half(engine), "import_engine", lambda: None)()
+
+    thread = threading.Thread(target=import_it, name="compilot-import", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def plan_in(path: Path) -> Plan:

@@ -52,6 +52,11 @@ def output_name(index: int) -> str:
     return f"out{index}"
 
 
+def import_engine() -> None:
+    """Import what `load` will need."""
+    import onnxruntime  # noqa: F401
+
+
 def load(request: LoadRequest) -> Loaded:
     """Start the session and write the marshalling code."""
     path, structure = opened(request, MODEL_NAME)

@@ -17,6 +17,7 @@ import torch
 
 from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of
+from compilot.engines.openvino.importing import import_openvino
 from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.sizes import size_code
@@ -49,6 +50,11 @@ def input_name(index: int) -> str:
     return f"in{index}"
 
 
+def import_engine() -> None:
+    """Import what `load` will need."""
+    import_openvino()
+
+
 def load(request: LoadRequest) -> Loaded:
     """Compile the graph and write the marshalling code."""
     path, structure = opened(request, MODEL_NAME)
@@ -58,7 +64,7 @@ def load(request: LoadRequest) -> Loaded:
 
 def _compiled(path: Path, settings: Settings) -> Any:
     try:
-        import openvino
+        openvino = import_openvino()
     except ImportError as error:
         raise Infeasible("openvino is not installed; pip install 'compilot[openvino]'") from error
     try:
