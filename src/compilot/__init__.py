@@ -15,6 +15,7 @@ from compilot._version import __version__
 
 if TYPE_CHECKING:
     from compilot.api import load_plan, save_plan, tune
+    from compilot.checkup import examine
     from compilot.errors import (
         BundleError,
         CompilotError,
@@ -47,6 +48,7 @@ _HOMES = {
     "Workload": "compilot.workload",
     "apply_process": "compilot.runtime",
     "compile": "compilot.runtime",
+    "examine": "compilot.checkup",
     "load": "compilot.runtime",
     "load_plan": "compilot.api",
     "save_plan": "compilot.api",
@@ -71,6 +73,7 @@ __all__ = [
     "__version__",
     "apply_process",
     "compile",
+    "examine",
     "load",
     "load_plan",
     "save_plan",

@@ -51,9 +51,7 @@ def tune(
     """
     from compilot import pipeline
 
-    workload = model if isinstance(model, str) else _workload(model, args, kwargs)
-    if isinstance(model, str) and (args or kwargs):
-        raise InputError("a target brings its own inputs; leave args and kwargs away.")
+    workload = _opened(model, args, kwargs)
     run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     options = pipeline.Options(
         budget_s=_seconds(budget),
@@ -66,6 +64,25 @@ def tune(
     shipment = _ship(workload, dynamic, run_dir)
     plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
     return homes.remember(plan, run_dir)
+
+
+def ship_model(
+    model: nn.Module | Workload | str,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    dynamic: DynamicSpec | None,
+    folder: Path,
+) -> Shipment:
+    """What a child process needs to rebuild the model; live objects are written into the folder."""
+    return _ship(_opened(model, args, kwargs), dynamic, folder)
+
+
+def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, Any] | None) -> Workload | str:
+    if not isinstance(model, str):
+        return _workload(model, args, kwargs)
+    if args or kwargs:
+        raise InputError("a target brings its own inputs; leave args and kwargs away.")
+    return model
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:

@@ -32,6 +32,7 @@ NAMES = {
     "__version__",
     "apply_process",
     "compile",
+    "examine",
     "load",
     "load_plan",
     "save_plan",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, cache, env, keys, pack, store, tune, verify, whycold
+from compilot.cli import bench, doctor, cache, env, keys, pack, store, tune, verify, whycold
 
 app = typer.Typer(
     name="compilot",
@@ -20,6 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("tune")(tune.tune)
+app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)

@@ -2,7 +2,7 @@
 
 In: a workload and its reference runs. Out: a Diagnosis with findings in plain words. Runs in the eager worker.
 Covered: facts that decide which candidates make sense, train mode, stochastic models, tiny work. Not covered: graph
-breaks, recompiles and stage times; they will come from the same seam.
+breaks, recompiles and stage times; the doctor finds those (`examine`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     tensors = [leaf.value for leaf in call_leaves(workload.call) if is_tensor(leaf.value)]
     eager_call_s = _eager_call_s(workload)
     return Diagnosis(
-        findings=tuple(_findings(workload, reference, eager_call_s)),
+        findings=model_findings(workload, eager_call_s),
         eager_call_s=eager_call_s,
         has_4d_input=any(t.dim() == 4 and t.is_floating_point() for t in tensors),
         has_conv=any(isinstance(m, torch.nn.Conv2d) for m in modules),
@@ -56,7 +56,8 @@ def _eager_call_s(workload: Workload) -> float:
     return sorted(samples)[TIMED_CALLS // 2]
 
 
-def _findings(workload: Workload, reference: Reference, eager_call_s: float) -> list[Finding]:
+def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ...]:
+    """What is true of the model as a whole."""
     found = []
     if workload.model.training:
         found.append(
@@ -76,7 +77,7 @@ def _findings(workload: Workload, reference: Reference, eager_call_s: float) -> 
                 advice="expect eager to stay; batch the work to give a compiler something to do",
             )
         )
-    return found
+    return tuple(found)
 
 
 def _unjudgeable(reference: Reference) -> str | None:

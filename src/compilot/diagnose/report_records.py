@@ -76,17 +76,20 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     gb_id: str = ""  # torch's own number, "GB0124"
     gb_type: str = ""  # torch's own title
     link: str = ""  # torch's page about it
-    module: str = ""  # path of the submodule that was running, "" for the root
+    modules: tuple[str, ...] = ()  # paths of the submodules that run it, "" for the root
     per_call: int = 1  # how often it happens in one call of the model
     outside_s: float | None = None  # time per call spent outside graphs because of it
     fusion_s: float | None = None  # time per call of reading and writing what a whole graph would keep in registers
-    skips_frame: bool = False  # not only cut in two: the whole function runs eagerly
+    skips: tuple[str, ...] = ()  # functions that are not only cut in two: they run eagerly as a whole
+    recompiles: int = 0  # how often the drive compiled what follows again, because the value made here changed
+    raises: bool = False  # torch.compile would not go on in eager but raise an error
 
 
 class Recompile(Record, frozen=True, kw_only=True):
     """One compile that an earlier compile should have served."""
 
-    where: CodeFrame  # the function that was compiled again
+    where: CodeFrame  # the line that needs the thing that changed, or the head of the function
+    function: CodeFrame  # what was compiled again
     category: Category
     what: str  # the thing that changed: "size of x at dimension 1", "self.step", "the grad mode"
     old: str
@@ -96,7 +99,10 @@ class Recompile(Record, frozen=True, kw_only=True):
     guard: str = ""  # torch's own words
     call: str = ""  # which call of the drive it was: "example 2", "smallest"
     count: int = 1  # how often this same thing changed during the drive
+    functions: int = 1  # how many functions one change made it compile again; graph breaks make several of one
     compile_s: float | None = None  # tracing time alone; the compiler behind it costs more
+    resumed: bool = False  # what was compiled again is the rest of a function after a graph break
+    name: str = ""  # the argument, attribute or variable, as written in the source
     limit_hit: bool = False  # later calls of this function silently run eagerly
 
 

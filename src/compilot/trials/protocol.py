@@ -6,8 +6,11 @@ and speaks of files by folder and digest, so that a runner on another machine ca
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
+from compilot.diagnose.report_records import DoctorReport
 from compilot.records import (
     ArtifactFile,
     Candidate,
@@ -99,12 +102,39 @@ class TimeCalls(Request, frozen=True, kw_only=True):
     for_s: float  # at the most
 
 
+class ExamineStep(enum.StrEnum):
+    """The steps of the doctor, in order; each is worth a line of progress."""
+
+    EAGER = "eager"
+    CAPTURE = "capture"
+    WEIGH = "weigh"
+    DRIVE = "drive"
+    REPORT = "report"
+
+
+class Examine(Request, frozen=True, kw_only=True):
+    """Do one step of the doctor's examination; the last one answers with the report."""
+
+    step: ExamineStep
+
+
 class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
 AnyRequest = (
-    Open | Inspect | PrepareToolchain | Build | Verify | MakeGolden | SaveWeights | Warm | TimeBatch | TimeCalls | Quit
+    Open
+    | Inspect
+    | Examine
+    | PrepareToolchain
+    | Build
+    | Verify
+    | MakeGolden
+    | SaveWeights
+    | Warm
+    | TimeBatch
+    | TimeCalls
+    | Quit
 )
 
 
@@ -178,6 +208,10 @@ class BatchTimed(Reply, frozen=True, kw_only=True):
     per_call_s: float
 
 
+class Examined(Reply, frozen=True, kw_only=True):
+    report: DoctorReport | None = None
+
+
 class CallsTimed(Reply, frozen=True, kw_only=True):
     call_s: tuple[float, ...]
     peak_rss_bytes: int
@@ -188,6 +222,7 @@ AnyReply = (
     | Failed
     | Opened
     | Inspected
+    | Examined
     | ToolchainReady
     | Built
     | Verified

@@ -21,6 +21,7 @@ import torch
 from compilot import diagnose
 from compilot._torch import toolchain, trace
 from compilot._tree import Call, map_call
+from compilot.diagnose.examine import Examination
 from compilot.engines import registry
 from compilot.engines.files import folder_record
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -41,6 +42,9 @@ from compilot.trials.protocol import (
     Build,
     Built,
     CallsTimed,
+    Examine,
+    Examined,
+    ExamineStep,
     Failed,
     GoldenMade,
     Inspect,
@@ -86,6 +90,7 @@ class Steps:
         self.fn: Callable[..., Any]
         self.unit: Any = None
         self.batch = 1
+        self.examination: Examination | None = None
 
     def open(self, request: Open) -> Opened:
         """Load the workload and apply the candidate's process settings."""
@@ -109,6 +114,16 @@ class Steps:
         diagnosis = diagnose.inspect(self.workload, reference)
         fingerprint = Fingerprint(machine=machine_fingerprint(), model=self.model_fingerprint)
         return Inspected(id=request.id, diagnosis=diagnosis, reference=reference, fingerprint=fingerprint)
+
+    def examine(self, request: Examine) -> Examined:
+        """One step of the doctor; the report at the end."""
+        if self.examination is None:
+            self.examination = Examination(self.workload)
+        if request.step is not ExamineStep.REPORT:
+            getattr(self.examination, request.step)()
+            return Examined(id=request.id)
+        fingerprint = Fingerprint(machine=machine_fingerprint(), model=self.model_fingerprint)
+        return Examined(id=request.id, report=self.examination.report(fingerprint))
 
     def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:
         """Build the shared precompiled header by compiling something trivial."""

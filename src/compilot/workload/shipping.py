@@ -124,7 +124,7 @@ def _private(path: Path) -> Any:
 def _lost_modules(workload: Workload) -> list[ModuleType]:
     """Modules that define parts of the model but that a child could not import by name."""
     classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
-    found = {inspect.getmodule(part) for part in (*classes, workload.input_function)}
+    found = {inspect.getmodule(part) for part in (*classes, workload.input_function, workload.drive)}
     return [module for module in found if module is not None and not _importable(module.__name__)]
 
 

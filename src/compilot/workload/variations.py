@@ -52,6 +52,11 @@ def cases(workload: Workload) -> list[Case]:
     return [*_seeds(workload, ranges), *_edges(workload.call), *_sizes(workload, ranges)]
 
 
+def size_cases(workload: Workload) -> list[Case]:
+    """The cases at the smallest, largest and odd sizes of the declared dynamic dimensions, if any."""
+    return list(_sizes(workload, resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)))
+
+
 def _seeds(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
     for seed in range(workload.seed + 1, workload.seed + 1 + SEEDS):
         call = workload.inputs(seed)

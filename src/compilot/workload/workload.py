@@ -23,6 +23,7 @@ from compilot.workload.unit import Unit
 from compilot.workload.values import vary
 
 InputFunction = Callable[[int], Any]
+Drive = Callable[[Callable[..., Any]], None]
 
 
 class Workload:
@@ -30,6 +31,10 @@ class Workload:
 
     `loader`: a DataLoader (or any iterable of batches, or a function that returns one) that feeds the model in real
     life; the doctor then says how much of a step is spent waiting for data.
+
+    `drive(call)` is for the doctor: it makes the calls the program really makes, one after the other, through `call`
+    (which takes the model's arguments), and changes between them what the program changes: attributes, grad mode,
+    threads, globals.
     """
 
     def __init__(
@@ -45,6 +50,7 @@ class Workload:
         grad: bool = False,
         label: str | None = None,
         loader: Any = None,
+        drive: Drive | None = None,
     ) -> None:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
@@ -53,6 +59,7 @@ class Workload:
         self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
         self.payload_sha256: str | None = None  # set by ship
         self._inputs = _check_inputs(inputs)
+        self.drive = _check_drive(drive)
         given = _given_examples(args, kwargs, examples)
         self._examples_from_seed = given is None and inputs is not None
         self.examples = self._seeded_examples() if self._examples_from_seed else (given or [Call((), {})])
@@ -198,6 +205,12 @@ def _check_loader(loader: Any) -> Any:
     if loader is not None and not callable(loader) and not hasattr(loader, "__iter__"):
         raise InputError("loader must be a DataLoader, another iterable of batches, or a function that returns one.")
     return loader
+
+
+def _check_drive(drive: Any) -> Drive | None:
+    if drive is not None and not callable(drive):
+        raise InputError("drive must be a function that is given `call` and makes the calls, such as def drive(call).")
+    return drive  # type: ignore[no-any-return]
 
 
 def _check_binds(forward: Callable[..., Any], call: Call, which: str) -> None:

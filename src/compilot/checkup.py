@@ -1,0 +1,129 @@
+"""A whole examination by the doctor. In: a target, a live model or a Workload. Out: a `DoctorReport`, and its file.
+
+The model runs in a child process of its own: tracing leaves nothing behind in the caller's process, and a model that
+crashes ends in one sentence. Covered: progress by step, `report.json`, what changed since the last report.
+Not covered: showing it (`compilot.report`), exit codes (`compilot.cli.doctor`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from compilot.artifacts.atomic import write_bytes
+from compilot.diagnose.report_records import DoctorReport
+from compilot.errors import EnvironmentProblem, InputError, RunDirError
+from compilot.records import Candidate, Settings, Shipment
+from compilot.trials.child import Child, Dead
+from compilot.trials.limits import Limits, default_memory_limit, worker_env
+from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, Failed, Open, Opened
+from compilot.trials.replies import raise_user_error
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from compilot.workload import Workload
+    from compilot.workload.dynamic import DynamicSpec
+
+REPORTS = Path("compilot-doctor")
+REPORT_FILE = "report.json"
+STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
+_WORDS = {
+    ExamineStep.EAGER: "running the model in eager",
+    ExamineStep.CAPTURE: "tracing the first call",
+    ExamineStep.WEIGH: "timing what lies between the graphs",
+    ExamineStep.DRIVE: "driving the model over its inputs",
+    ExamineStep.REPORT: "writing the report",
+}
+_PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
+
+Tell = Callable[[str], None]
+
+
+def examine(
+    model: nn.Module | Workload | str,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: DynamicSpec | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> DoctorReport:
+    """What is wrong with compiling this model, where, what it costs, how to mend it; `out` keeps the report there."""
+    from compilot.api import ship_model
+
+    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
+        report = run(ship_model(model, args, kwargs, dynamic, Path(folder)), Path(folder))
+    if out is not None:
+        save(report, Path(out))
+    return report
+
+
+def run(
+    shipment: Shipment, folder: Path, tell: Tell = lambda text: None, *, env: Mapping[str, str] | None = None
+) -> DoctorReport:
+    """Examine a shipped model in a child process; `tell` hears of each step."""
+    child = Child(
+        _PATIENT.id,
+        log=folder / "doctor.log",
+        env={**worker_env(folder), **(env or {})},
+        memory_limit_bytes=default_memory_limit(),
+    )
+    try:
+        return _steps(child, shipment, folder, tell)
+    except Dead as death:
+        raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
+    finally:
+        child.kill()
+
+
+def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> DoctorReport:
+    tell("opening the model")
+    fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
+    _must(child.ask(Open, Opened, limit_s=Limits().open_s, doing="opening the model", **fields))
+    report = None
+    for step in ExamineStep:
+        tell(_WORDS[step])
+        report = _must(child.ask(Examine, Examined, limit_s=STEP_LIMIT_S, doing=_WORDS[step], step=step)).report
+    assert report is not None
+    return report  # type: ignore[no-any-return]
+
+
+def _must(reply: Any) -> Any:
+    if isinstance(reply, Failed):
+        raise_user_error(reply)
+    return reply
+
+
+def default_folder(name: str) -> Path:
+    """compilot-doctor/NAME: one place per model, so that the next examination finds the last one."""
+    return REPORTS / (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "model")
+
+
+def save(report: DoctorReport, folder: Path) -> Path:
+    """Write the report into the folder; a reader sees the old file or the new one, whole."""
+    path = folder / REPORT_FILE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    except OSError as problem:
+        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+    return path
+
+
+def last_report(folder: Path) -> DoctorReport:
+    """The report of the last examination."""
+    path = folder / REPORT_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DoctorReport)
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no earlier report in {folder}; run 'compilot doctor' once without --fix-check first."
+        ) from None
+    except (OSError, msgspec.DecodeError) as problem:
+        raise InputError(f"{path} cannot be read: {problem}; run 'compilot doctor' once without --fix-check.") from None

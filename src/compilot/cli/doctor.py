@@ -1,0 +1,162 @@
+"""`compilot doctor TARGET`: what is wrong, where, what it costs, how to mend it. In: a target. Out: findings.
+
+Exit codes: 0 examined, 1 a finding that --fail-on names, 2 could not run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from compilot.cli import common
+
+if TYPE_CHECKING:
+    from compilot.diagnose.fixcheck import FixCheck
+    from compilot.diagnose.report_records import DoctorReport
+
+RED = 1
+FAMILIES = {  # what --fail-on may name -> kinds of findings
+    "graph-break": ("graph-break", "compile-failure"),
+    "recompile": ("recompile", "recompile-limit"),
+    "recompile-limit": ("recompile-limit",),
+    "compile-failure": ("compile-failure",),
+}
+
+
+def doctor(
+    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
+    fail_on: Annotated[
+        str | None,
+        typer.Option(help="Exit 1 on these findings: graph-break,recompile,recompile-limit,compile-failure."),
+    ] = None,
+    fix_check: Annotated[
+        bool, typer.Option("--fix-check", help="After an edit: which findings of the last report went away?")
+    ] = False,
+    dynamic: Annotated[
+        list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/NAME.")] = None,
+    tlparse: Annotated[bool, typer.Option("--tlparse", help="Also write tlparse's pages, if it is installed.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Examine a model: graph breaks, recompiles, where time goes; each with its cost and a fix."""
+    from compilot import checkup
+    from compilot.diagnose import fixcheck
+
+    with common.guarded(debug=debug, as_json=json):
+        kinds = _kinds(fail_on)
+        folder = out or checkup.default_folder(common.factory_name(target))
+        before = checkup.last_report(folder) if fix_check else None
+        pages = _tlparse_folder(folder) if tlparse else None
+        report = _examine(target, seed, dynamic or [], pages, quiet=quiet)
+        checkup.save(report, folder)
+        check = fixcheck.compare(before, report) if before is not None else None
+        hits = [one for one in report.findings if one.kind in kinds]
+        _show(report, check, folder, hits, pages, as_json=json)
+        if hits:
+            names = ", ".join(dict.fromkeys(one.kind for one in hits))
+            common.tell(f"failed: {len(hits)} findings of --fail-on ({names}).")
+            raise typer.Exit(RED)
+
+
+def _kinds(fail_on: str | None) -> set[str]:
+    from compilot.errors import InputError
+
+    names = common.parse_names(fail_on)
+    wrong = next((name for name in names if name not in FAMILIES), None)
+    if wrong is not None:
+        raise InputError(f"--fail-on knows no '{wrong}'; it knows {', '.join(FAMILIES)}.")
+    return {kind for name in names for kind in FAMILIES[name]}
+
+
+def _examine(target: str, seed: int | None, dynamic: list[str], pages: Path | None, *, quiet: bool) -> DoctorReport:
+    from compilot import checkup
+    from compilot.workload.dispatch import ship_target
+    from compilot.workload.dynamic import parse_dynamic
+
+    shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic])
+    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
+        trace = Path(folder) / "trace"
+        report = checkup.run(shipment, Path(folder), tell, env={"TORCH_TRACE": str(trace)} if pages else None)
+        if pages is not None:
+            tell("writing tlparse's pages")
+            _run_tlparse(trace, pages)
+    return report
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Any]:
+    """Who hears of the steps: nobody, a line that changes, or plain lines."""
+    if quiet:
+        yield lambda text: None
+    elif not common.is_terminal():
+        yield common.tell
+    else:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        with console.status("starting") as status:
+            yield lambda text: status.update(text)
+
+
+def _show(
+    report: DoctorReport, check: FixCheck | None, folder: Path, hits: list[Any], pages: Path | None, *, as_json: bool
+) -> None:
+    import msgspec
+
+    if as_json:
+        common.print_json(
+            {
+                "report": msgspec.to_builtins(report),
+                "fix_check": msgspec.to_builtins(check),
+                "failed_on": msgspec.to_builtins(hits),
+                "file": str(folder / "report.json"),
+            }
+        )
+        return
+    from rich.console import Console
+
+    from compilot.report import doctor_terminal
+
+    console = Console(highlight=False)
+    if check is not None:
+        console.print(doctor_terminal.checked(check, root=Path.cwd()))
+        console.print()
+    console.print(doctor_terminal.summary(report, root=Path.cwd()))
+    console.print()
+    console.print(f"{common.nearby(folder / 'report.json')}: everything above and more", soft_wrap=True, markup=False)
+    if pages is not None:
+        console.print(f"{common.nearby(pages / 'index.html')}: tlparse's pages", soft_wrap=True, markup=False)
+
+
+def _tlparse_folder(folder: Path) -> Path | None:
+    """Where the pages go; None and one sentence where tlparse is missing."""
+    import shutil
+
+    if shutil.which("tlparse") is None:
+        common.tell("tlparse is not installed; install it with: pip install tlparse")
+        return None
+    return folder / "tlparse"
+
+
+def _run_tlparse(trace: Path, pages: Path) -> None:
+    import subprocess
+
+    from compilot.errors import EnvironmentProblem
+
+    pages.parent.mkdir(parents=True, exist_ok=True)
+    logs = sorted(trace.glob("*.log"))
+    command = ["tlparse", *map(str, logs[-1:]), "-o", str(pages), "--overwrite", "--no-browser"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise EnvironmentProblem(
+            f"tlparse failed: {' '.join(done.stderr.split())[-300:]}; run again without --tlparse."
+        )

@@ -1,0 +1,60 @@
+"""The calls a model is driven with. In: a workload. Out: its calls, one after the other, each with a name.
+
+The order is the program's own: every example, inputs of further seeds where the user gave a function of a seed, the
+smallest, largest and odd sizes of declared dynamic dimensions, and last the user's own `drive`, which may change
+anything between its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from compilot._tree import Call
+from compilot.workload import Workload
+from compilot.workload.variations import size_cases
+
+FURTHER_SEEDS = 3  # enough to see a shape that varies with the seed
+BOUNDARY = __file__  # frames above this file are the doctor's and the drive's, not the model's
+
+Heard = Callable[[str], None]
+
+
+def call_model(model: Callable[..., Any], call: Call) -> Any:
+    """One call of the model; what the tracer sees below this frame is the model's own."""
+    return model(*call.args, **call.kwargs)
+
+
+def listed_calls(workload: Workload) -> Iterator[tuple[str, Call]]:
+    """The calls that are known beforehand."""
+    for number, call in enumerate(workload.examples, 1):
+        yield f"example {number}", call
+    if workload.input_function is not None:
+        for seed in range(workload.seed + 1, workload.seed + 1 + FURTHER_SEEDS):
+            yield f"seed {seed}", workload.inputs(seed)
+    for case in size_cases(workload):
+        yield f"{case.name} size", case.call
+
+
+def drive(workload: Workload, model: Callable[..., Any], heard: Heard, prepare: Callable[[Call], Call]) -> None:
+    """Make every call; `heard` is told the name of each call before it begins, `prepare` copies what it may change."""
+    with torch.set_grad_enabled(workload.grad):
+        for name, call in listed_calls(workload):
+            heard(name)
+            call_model(model, prepare(call))
+        if workload.drive is not None:
+            _own_drive(workload.drive, model, heard)
+
+
+def _own_drive(own: Callable[[Callable[..., Any]], None], model: Callable[..., Any], heard: Heard) -> None:
+    made = 0
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal made
+        made += 1
+        heard(f"call {made} of the drive")
+        return call_model(model, Call(args, kwargs))
+
+    own(call)

@@ -1,0 +1,232 @@
+"""The examination, step by step. In: a workload in a process of its own. Out: a `DoctorReport`.
+
+Every step is one method, so that the parent can tell the user what is going on. The model is compiled with a backend
+that runs the captured graphs as they are: it costs seconds, needs no C++ compiler, and meets the same graph breaks and
+recompiles as any other backend. Nothing is put back afterwards: this process ends.
+Covered: graphs, breaks and what they cost, recompiles over the drive, compile time and bounds where they are asked for.
+Not covered: backward graphs.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from statistics import median
+from typing import Any
+
+import torch
+
+from compilot import diagnose
+from compilot._torch import dynamo_events
+from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
+from compilot._tree import Call, call_leaves, is_tensor
+from compilot._version import __version__
+from compilot.diagnose import breaks, costs, driving, frames, ranking, recompiles, watching
+from compilot.diagnose.breaks import Place
+from compilot.diagnose.report_records import (
+    REPORT_SCHEMA,
+    CodeFrame,
+    DoctorReport,
+    Graph,
+    GraphBreak,
+    ModuleNode,
+    Recompile,
+)
+from compilot.records import Fingerprint
+from compilot.workload import Workload
+
+EAGER_CALLS = 5
+WARM_CALLS = 2
+TIMED_CALLS = 5
+AGAIN = "the first example again"
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+
+
+class Examination:
+    """One model under examination; call the steps in order, then `report`."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.watch = watching.Watch(workload.model)
+        self.compiled = torch.compile(workload.model, backend=self.watch.backend)
+        self.heard: list[tuple[str, Event]] = []  # (name of the call, what the tracer said in it)
+        self.calls: list[str] = []
+        self.eager_call_s: float | None = None
+        self.first_graphs = 0
+        self.outside_s: dict[Place, float] = {}
+        self.fusion_s: dict[Place, float] = {}
+        self.passed: dict[Place, list[str]] = {}
+        self.notes: list[str] = list(workload.notes)
+
+    def eager(self) -> None:
+        """Time a few eager calls; what fails here fails without any compiler."""
+        samples = []
+        for _ in range(EAGER_CALLS):
+            call = fresh(self.workload.call)
+            begin = time.perf_counter()
+            self._once(self.workload.model, call)
+            samples.append(time.perf_counter() - begin)
+        self.eager_call_s = median(samples)
+
+    def capture(self) -> None:
+        """The first compiled call: graphs and breaks."""
+        self.watch.mapping = True
+        self._listen(lambda: self._named("example 1", self.workload.call))
+        self.watch.mapping = False
+        self.first_graphs = len(self.watch.graphs)
+
+    def weigh(self) -> None:
+        """Some more calls of the same example: what the breaks cost, and how often each line is passed."""
+        if not self._breaks():
+            return
+        for _ in range(WARM_CALLS):
+            self._listen(lambda: self._named(AGAIN, self.workload.call))
+        samples = []
+        for _ in range(TIMED_CALLS):
+            call = fresh(self.workload.call)
+            begin, end, runs = self.watch.timed(lambda call=call: self._once(self.compiled, call))  # type: ignore[misc]
+            samples.append(costs.outside(begin, end, runs, self._owner, self._graphless()))
+        self.outside_s = costs.typical(samples)
+        self._weigh_copies()
+        self._count_lines()
+
+    def drive(self) -> None:
+        """All calls of the workload, one after the other: recompiles."""
+        self._listen(lambda: driving.drive(self.workload, self.compiled, self.calls.append, fresh))
+
+    def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
+        """Everything that was found."""
+        weighed = [self._weighed(place, one) for place, one in self._breaks().items()]
+        found, again = breaks.fold(weighed, self._recompiles())
+        whole = diagnose.model_findings(self.workload, self.eager_call_s) if self.eager_call_s is not None else ()
+        graph_findings = [*map(ranking.of_break, found), *(ranking.of_recompile(one, len(self.calls)) for one in again)]
+        return DoctorReport(
+            schema=REPORT_SCHEMA,
+            compilot=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            label=self.workload.label,
+            target=self.workload.target or "",
+            fingerprint=fingerprint,
+            eager_call_s=self.eager_call_s,
+            calls=tuple(self.calls),
+            findings=ranking.rank([*graph_findings, *whole]),
+            graphs=self._graphs(),
+            breaks=tuple(found),
+            recompiles=again,
+            modules=self._module_nodes(found),
+            notes=tuple(self.notes),
+        )
+
+    # ---------------------------------------------------------------------------------------------------- the calls
+
+    def _once(self, model: Callable[..., Any], call: Call) -> None:
+        with torch.set_grad_enabled(self.workload.grad):
+            driving.call_model(model, call)
+
+    def _named(self, name: str, call: Call) -> None:
+        self.calls.append(name)
+        self._once(self.compiled, fresh(call))
+
+    def _listen(self, work: Callable[[], None]) -> None:
+        """Run something compiled and keep what the tracer says, with the name of the call it said it in."""
+        with dynamo_events.listening(lambda event: self.heard.append((self.calls[-1], event))):
+            work()
+
+    # --------------------------------------------------------------------------------------------------- the breaks
+
+    def _said(self, kind: type[Any]) -> list[Any]:
+        return [event for _, event in self.heard if isinstance(event, kind)]
+
+    def _breaks(self) -> dict[Place, GraphBreak]:
+        return breaks.reconcile(self._said(BreakEvent), driving.BOUNDARY)
+
+    def _owner(self, graph: int) -> Place | None:
+        """The break that ended a graph."""
+        compile_id = self.watch.graphs[graph].compile_id
+        ended = [event for event in self._said(BreakEvent) if event.compile_id == compile_id and event.stack]
+        return breaks.place(ended[-1]) if ended else None
+
+    def _graphless(self) -> list[Place]:
+        """Breaks that came before their function had any graph."""
+        with_graph = {graph.compile_id for graph in self.watch.graphs}
+        events = [event for event in self._said(BreakEvent) if event.stack]
+        owned = {breaks.place(event) for event in events if event.compile_id in with_graph}
+        return list(dict.fromkeys(breaks.place(event) for event in events if breaks.place(event) not in owned))
+
+    def _weigh_copies(self) -> None:
+        for graph, tensors in self.watch.outputs.items():
+            place = self._owner(graph)
+            if place is not None:
+                self.fusion_s[place] = self.fusion_s.get(place, 0.0) + costs.copying_s(tensors)
+
+    def _count_lines(self) -> None:
+        call = fresh(self.workload.call)
+        lines = {place: breaks.counted_at(place, found) for place, found in self._breaks().items()}
+        with watching.counting(lines.values(), self.workload.model) as passed:
+            self._once(self.workload.model, call)
+        self.passed = {place: passed[line] for place, line in lines.items()}
+
+    def _weighed(self, place: Place, found: GraphBreak) -> GraphBreak:
+        return breaks.with_cost(
+            found,
+            passed=self.passed.get(place, []),
+            outside_s=self.outside_s.get(place),
+            fusion_s=self.fusion_s.get(place),
+        )
+
+    # -------------------------------------------------------------------------------------------------- the drive
+
+    def _recompiles(self) -> tuple[Recompile, ...]:
+        took = {event.compile_id: event.wall_s for event in self._said(CompileEvent)}
+        seen = [
+            recompiles.Seen(event, call, took.get(event.compile_id))
+            for call, event in self.heard
+            if isinstance(event, RecompileEvent)
+        ]
+        return recompiles.reconcile(
+            seen, self._said(LimitEvent), split=bool(self._breaks()), root=_forward(self.workload)
+        )
+
+    # --------------------------------------------------------------------------------------------------- the graphs
+
+    def _graphs(self) -> tuple[Graph, ...]:
+        compiled = {event.compile_id: event for event in self._said(CompileEvent)}
+        return tuple(
+            Graph(index=index, where=_head(compiled.get(graph.compile_id)), ops=graph.ops, modules=tuple(graph.modules))
+            for index, graph in enumerate(self.watch.graphs[: self.first_graphs])
+        )
+
+    def _module_nodes(self, found: list[GraphBreak]) -> tuple[ModuleNode, ...]:
+        graphs = self.watch.graphs[: self.first_graphs]
+        return tuple(
+            ModuleNode(
+                path=path,
+                class_name=type(module).__name__,
+                graphs=tuple(index for index, graph in enumerate(graphs) if path in graph.modules),
+                breaks=tuple(index for index, one in enumerate(found) if path in one.modules),
+            )
+            for path, module in self.workload.model.named_modules()
+        )
+
+
+def _head(event: CompileEvent | None) -> CodeFrame:
+    return frames.code_frame(event) if event is not None else CodeFrame(file="", line=0, function="")
+
+
+def _forward(workload: Workload) -> Place:
+    """Where the model's own forward begins, below any decorators."""
+    code = getattr(inspect.unwrap(type(workload.model).forward), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+
+
+def fresh(call: Call) -> Call:
+    """The call, copied where it holds objects that a model may change (a cache of keys and values)."""
+    if all(is_tensor(leaf.value) or isinstance(leaf.value, _PLAIN) for leaf in call_leaves(call)):
+        return call
+    try:
+        return copy.deepcopy(call)
+    except Exception:  # tensors within a gradient graph cannot be copied; then the call is used as it is
+        return call

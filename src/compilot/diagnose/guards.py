@@ -1,0 +1,193 @@
+"""What changed between two calls, from torch's guard text. In: "0/0: tensor 'x' size mismatch ...". Out: `Change`.
+
+Covered: tensors (size, stride, dtype, device, rank, gradients), plain values (arguments, attributes, globals,
+closures), containers, None, object identity, the global state of torch. What no rule knows is "other" and keeps
+torch's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from compilot.diagnose.report_records import Category
+
+
+class Change(NamedTuple):
+    """One thing that is not as it was compiled for."""
+
+    category: Category
+    what: str  # plain words
+    name: str  # the variable, attribute or argument, as written in the source
+    old: str
+    new: str
+    dim: int | None = None
+
+
+class Place(NamedTuple):
+    """The line of the user's code that the guard is about."""
+
+    file: str
+    line: int
+    function: str
+
+
+STACK_VALUE = "a value from before a graph break"
+_STACK_NAME = re.compile(r"^___stack\d+$")
+_DTYPES = {
+    "Float": "torch.float32",
+    "Double": "torch.float64",
+    "Half": "torch.float16",
+    "BFloat16": "torch.bfloat16",
+    "Long": "torch.int64",
+    "Int": "torch.int32",
+    "Bool": "torch.bool",
+}
+_STATES = {
+    "grad_mode": (Category.GRAD_MODE, "the grad mode"),
+    "num_threads": (Category.THREADS, "the number of threads"),
+    "default_dtype": (Category.GLOBAL_STATE, "the default dtype"),
+    "deterministic_algorithms": (Category.GLOBAL_STATE, "the determinism setting"),
+    "torch_function": (Category.GLOBAL_STATE, "a torch function mode"),
+}
+
+
+def text_of(guard: str) -> str:
+    """The guard alone, without its number, comment and stack."""
+    return re.sub(r"^\d+/\d+(_\d+)?: ", "", guard).partition("\n")[0].partition("  #")[0].strip()
+
+
+def place_of(guard: str) -> Place | None:
+    """The innermost line of the stack that torch appends, where there is one."""
+    found = re.findall(r'File "(.+?)", line (\d+), in (\S+)', guard)
+    return Place(found[-1][0], int(found[-1][1]), found[-1][2]) if found else None
+
+
+def read(guard: str, value: str = "") -> Change:
+    """What changed; value is what this call has, where it could be read."""
+    text = text_of(guard)
+    for pattern, make in _RULES:
+        match = re.search(pattern, text)
+        if match is not None:
+            return make(match, guard, value)
+    return Change(Category.OTHER, "something torch checks before each call", "", text, value or "changed")
+
+
+def plain(source: str) -> str:
+    """A guard's name for something as the user wrote it: L['x'] -> x, self._modules['a'] -> self.a."""
+    text = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
+    text = re.sub(r"\._(?:modules|buffers|parameters)\['(\w+)'\]", r".\1", text)
+    return STACK_VALUE if _STACK_NAME.match(text) else text
+
+
+def _size(match: re.Match[str], guard: str, value: str) -> Change:
+    name, kind, dim = plain(match["name"]), match["kind"], int(match["dim"])
+    category = Category.SHAPE if kind == "size" else Category.STRIDE
+    return Change(category, f"the {kind} of {name} at dimension {dim}", name, match["old"], match["new"], dim)
+
+
+def _tensor(category: Category, words: str) -> Callable[[re.Match[str], str, str], Change]:
+    def make(match: re.Match[str], guard: str, value: str) -> Change:
+        name = plain(match["name"])
+        old, new = (match[part].rstrip(".") for part in ("old", "new"))
+        return Change(category, f"{words} of {name}", name, _DTYPES.get(old, old), _DTYPES.get(new, new))
+
+    return make
+
+
+def _needs_grad(match: re.Match[str], guard: str, value: str) -> Change:
+    name, before = plain(match["name"]), match["old"] == "1"
+    return Change(Category.REQUIRES_GRAD, f"requires_grad of {name}", name, str(before), str(not before))
+
+
+def _state(match: re.Match[str], guard: str, value: str) -> Change:
+    name = match["name"].strip()
+    category, words = _STATES.get(name, (Category.GLOBAL_STATE, f"torch's global state ({name})"))
+    if name.startswith("autocast"):
+        words = "autocast"
+    return Change(category, words, name, "as compiled", "changed")
+
+
+def _symbolic(match: re.Match[str], guard: str, value: str) -> Change:
+    name, kind, dim = plain(match["name"]), match["kind"], int(match["dim"])
+    category = Category.SHAPE if kind == "size" else Category.STRIDE
+    return Change(category, f"the {kind} of {name} at dimension {dim}", name, text_of(guard), value or "another", dim)
+
+
+def _length(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    return Change(Category.CONTAINER_LENGTH, f"the length of {name}", name, match["old"], value or "another")
+
+
+def _key(match: re.Match[str], guard: str, value: str) -> Change:
+    name, had = plain(match["name"]), not match["no"]
+    key = f"{match['key']} in it"
+    old, new = (key, f"no {key}") if had else (f"no {key}", key)
+    return Change(Category.CONTAINER_LENGTH, f"the keys of {name}", name, old, new)
+
+
+def _keys(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    return Change(Category.CONTAINER_LENGTH, f"the keys of {name}", name, match["old"], value or "others")
+
+
+def _none(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    old, new = ("given", "None") if match["no"] else ("None", "given")
+    return Change(Category.ARGUMENT_KIND, f"whether {name} is given", name, old, new)
+
+
+def _kind(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, "as compiled", value or "another type")
+
+
+def _identity(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    return Change(Category.OBJECT_IDENTITY, f"the object behind {name}", name, "one object", "another object")
+
+
+def _value(match: re.Match[str], guard: str, value: str) -> Change:
+    source, old = match["name"], match["old"]
+    name = plain(source)
+    if "cell_contents" in source:
+        hint = re.search(r'guard on "(\w+)"', guard)
+        name = hint[1] if hint else name
+        return Change(Category.CLOSURE_VALUE, f"the captured variable {name}", name, old, value or "another")
+    if source.startswith("G["):
+        return Change(Category.GLOBAL_VALUE, f"the global {name}", name, old, value or "another")
+    category = Category.ATTRIBUTE if "." in name else Category.ARGUMENT_VALUE
+    return Change(
+        category, name if category is Category.ATTRIBUTE else f"the value of {name}", name, old, value or "another"
+    )
+
+
+_TENSOR = r"tensor '(?P<name>.+?)' "
+_RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], Change]], ...] = (
+    (
+        _TENSOR + r"(?P<kind>size|stride) mismatch at index (?P<dim>\d+)\. expected (?P<old>\d+), actual (?P<new>\d+)",
+        _size,
+    ),
+    (_TENSOR + r"dtype mismatch\. expected (?P<old>\S+), actual (?P<new>\S+)", _tensor(Category.DTYPE, "the dtype")),
+    (
+        _TENSOR + r"rank mismatch\. expected (?P<old>\S+), actual (?P<new>\S+)",
+        _tensor(Category.SHAPE, "the number of dimensions"),
+    ),
+    (_TENSOR + r"device index mismatch\D+(?P<old>\S+), actual (?P<new>\S+)", _tensor(Category.DEVICE, "the device")),
+    (_TENSOR + r"requires_grad mismatch\. expected requires_grad=(?P<old>\d)", _needs_grad),
+    (
+        _TENSOR + r"dispatch key set mismatch\. expected (?P<old>.+?), actual (?P<new>.+)",
+        _tensor(Category.GLOBAL_STATE, "the kind (device, inference mode)"),
+    ),
+    (r"GLOBAL_STATE changed: (?P<name>.+)", _state),
+    (r"expected type of '(?P<name>.+?)' to be a tensor type", _kind),
+    (r"(?P<name>[\w.\[\]']+)\.(?P<kind>size|stride)\(\)\[(?P<dim>\d+)\]", _symbolic),
+    (r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+?)\)", _key),
+    (r"(?:len|___dict_length)\((?P<name>.+?)\) == (?P<old>\d+)", _length),
+    (r"list\((?:dict\.keys\()?(?P<name>[\w.\[\]']+?)(?:\.keys\()?\)+ == (?P<old>.+)", _keys),
+    (r"^(?:not )?(?P<name>[\w.\[\]']+) is (?P<no>not )?None", _none),
+    (r"___check_type_id\((?P<name>.+?), ", _kind),
+    (r"___check_obj_id\((?P<name>.+?), ", _identity),
+    (r"^(?P<name>.+?) == (?P<old>.+)$", _value),
+)

@@ -1,0 +1,162 @@
+"""Recompiles: what changed, and what to do. In: what the tracer said during the drive. Out: `Recompile` records.
+
+One change of an input makes every function after a graph break compile again; that counts as one recompile of several
+functions. The same thing changing again and again counts up. A function that was compiled too often is marked: from
+then on it runs eagerly, and nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from compilot.diagnose import frames, guards
+from compilot.diagnose.guards import Change
+from compilot.diagnose.report_records import Category, CodeFrame, Recompile
+
+if TYPE_CHECKING:
+    from compilot._torch.dynamo_events import LimitEvent, RecompileEvent
+
+# A change of these reaches every function of the call, so one change is one finding.
+_WHOLE_CALL = {
+    Category.SHAPE,
+    Category.STRIDE,
+    Category.DTYPE,
+    Category.DEVICE,
+    Category.REQUIRES_GRAD,
+    Category.GRAD_MODE,
+    Category.THREADS,
+    Category.GLOBAL_STATE,
+}
+
+
+class Seen(NamedTuple):
+    """A recompile and the call that met it."""
+
+    event: RecompileEvent
+    call: str
+    compile_s: float | None
+
+
+def reconcile(
+    seen: Iterable[Seen], limits: Iterable[LimitEvent], *, split: bool = False, root: tuple[str, int] = ("", 0)
+) -> tuple[Recompile, ...]:
+    """One record per thing that changed, in the order met. `split`: breaks cut the model, whose forward is at root."""
+    found: dict[_Key, Recompile] = {}
+    roots: dict[tuple[str, Category], _Key] = {}  # (call, category) -> the first thing that changed in it
+    for one in seen:
+        change = guards.read(one.event.guards[0], one.event.values[0])
+        key = _key(one, change)
+        if change.category in _WHOLE_CALL:
+            key = roots.setdefault((one.call, change.category), key)
+        new = _record(one, change, inner=split and (one.event.file, one.event.line) != root)
+        found[key] = _again(found[key], new) if key in found else new
+    over = {(limit.file, limit.line): limit.limit for limit in limits}
+    return tuple(_limited(record, over) for record in found.values())
+
+
+_Key = tuple[str, Category, str]
+
+
+def _key(one: Seen, change: Change) -> _Key:
+    where = "" if change.category in _WHOLE_CALL else f"{one.event.file}:{one.event.line}"
+    return (where, change.category, change.what)
+
+
+def _record(one: Seen, change: Change, *, inner: bool) -> Recompile:
+    place = guards.place_of(one.event.guards[0])
+    frame = frames.code_frame(place or one.event)
+    return Recompile(
+        where=frame,
+        function=CodeFrame(file=one.event.file, line=one.event.line, function=one.event.function),
+        category=change.category,
+        what=change.what,
+        old=change.old,
+        new=change.new,
+        cause=_cause(change),
+        fix=_BREAK_FIRST if inner and change.category in _TENSORS else _fix(change, frame.source),
+        guard=guards.text_of(one.event.guards[0]),
+        call=one.call,
+        resumed=one.event.resumed,
+        name=change.name,
+        compile_s=one.compile_s,
+    )
+
+
+def _again(known: Recompile, new: Recompile) -> Recompile:
+    same_call = known.call == new.call
+    total = (known.compile_s or 0.0) + (new.compile_s or 0.0)
+    if same_call and known.category in _WHOLE_CALL:
+        return msgspec.structs.replace(known, functions=known.functions + 1, compile_s=total)
+    return msgspec.structs.replace(known, count=known.count + 1, new=new.new, call=new.call, compile_s=total)
+
+
+def _limited(record: Recompile, over: Mapping[tuple[str, int], int]) -> Recompile:
+    limit = over.get((record.function.file, record.function.line))
+    if limit is None:
+        return record
+    told = f"{record.cause}; after {limit} compiles torch.compile gave up, and {record.function.function} runs in eager"
+    return msgspec.structs.replace(record, limit_hit=True, cause=told)
+
+
+def _cause(change: Change) -> str:
+    if change.category is Category.SHAPE and change.dim is not None and change.new in ("0", "1"):
+        return f"{change.what} became {change.new}, and sizes 0 and 1 always get code of their own"
+    if change.old == "as compiled":
+        return f"{change.what} is not what it was when the code was compiled"
+    if change.category is Category.OTHER:
+        return f"{change.what} no longer holds: {change.old}"
+    return (
+        f"{change.what} changed from {change.old} to {change.new}, and the compiled code was made for {change.old} only"
+    )
+
+
+def _fix(change: Change, source: str) -> str:
+    if change.category is Category.SHAPE and change.dim is not None:
+        return _shape_fix(change)
+    if change.name.endswith(".training"):
+        return "do not switch between train and eval mode with one compiled model: compile one for each"
+    if change.category in _NUMBERS and not change.old.lstrip("-").replace(".", "", 1).isdigit():
+        return f"keep {change.name} the same for one compiled model; compile one model per value if there are few"
+    if change.category is Category.CONTAINER_LENGTH and ".append(" in source:
+        return f"do not let {change.name} grow inside forward: return the value and append it outside"
+    if change.category is Category.CONTAINER_LENGTH and "keys" in change.what:
+        return f"give {change.name} the same keys in every call (zeros for what is missing)"
+    return _FIXES[change.category].format(name=change.name, old=change.old, new=change.new)
+
+
+def _shape_fix(change: Change) -> str:
+    if change.new in ("0", "1"):
+        return f"warm up with size 2 or more, and pad {change.name} to 2, or let size {change.new} have its own code"
+    mark = f"torch._dynamo.mark_dynamic({change.name}, {change.dim})"
+    if guards.STACK_VALUE in change.name:
+        return "mend the graph break first, or mark the input dimension it comes from as dynamic"
+    return f"call {mark} before the first call; if only a few sizes occur, pad to those instead"
+
+
+_TENSORS = (Category.SHAPE, Category.STRIDE, Category.DTYPE)
+_BREAK_FIRST = (
+    "mend the graph breaks first: they make torch.compile guard this value in the middle of the model; then mark the "
+    "input's dimension with torch._dynamo.mark_dynamic"
+)
+_NUMBERS = (Category.ATTRIBUTE, Category.ARGUMENT_VALUE, Category.GLOBAL_VALUE, Category.CLOSURE_VALUE)
+_FIXES = {
+    Category.SHAPE: "give {name} always the same number of dimensions (unsqueeze or flatten before the call)",
+    Category.STRIDE: "call .contiguous() on {name} before the model, so that its layout is always the same",
+    Category.DTYPE: "convert {name} to one dtype before the call: {name}.to({old})",
+    Category.DEVICE: "keep {name} on one device",
+    Category.REQUIRES_GRAD: "detach {name} before the call, or let it need gradients in every call",
+    Category.ATTRIBUTE: "make {name} a buffer (self.register_buffer with a tensor), or a constant set once in __init__",
+    Category.GLOBAL_VALUE: "pass {name} to forward as a tensor argument instead of reading the global",
+    Category.CLOSURE_VALUE: "pass {name} as an argument, or capture a tensor and change its content",
+    Category.ARGUMENT_VALUE: "pass {name} as a tensor: torch.tensor({new})",
+    Category.ARGUMENT_KIND: "always pass {name} (an all-ones mask or an empty tensor stands for None)",
+    Category.CONTAINER_LENGTH: "stack the items into one tensor with a dynamic dimension, or pad {name} to one make-up",
+    Category.OBJECT_IDENTITY: "reuse the same object for {name} instead of making a new one for each call",
+    Category.GRAD_MODE: "make all calls in the same grad mode, or warm up both before serving",
+    Category.THREADS: "set the number of threads once, before the first call",
+    Category.GLOBAL_STATE: "set it once, before the first call, and keep it",
+    Category.OTHER: "keep it the same between calls",
+}

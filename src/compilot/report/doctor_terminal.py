@@ -1,0 +1,213 @@
+"""The doctor's report for the terminal. In: a `DoctorReport`. Out: rich renderables: a headline, the findings ranked by
+cost, the module tree with graphs and breaks marked.
+
+Covered: terminals from 60 columns up; sentences wrap, places and costs are never cut. Parts of a model that lie in one
+graph are one line of the tree; equal neighbours are folded. Not covered: printing, and the page (doctor_html.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from compilot.diagnose.fixcheck import FixCheck
+from compilot.diagnose.report_records import DoctorReport, ModuleNode
+from compilot.records import Finding
+
+SHOWN = 10  # findings; the rest is in report.json
+_NAMES = {
+    "graph-break": "graph break",
+    "recompile-limit": "gives up: eager from then on",
+    "compile-failure": "compile error",
+    "train-mode": "train mode",
+    "tiny-work": "tiny work",
+}
+_STYLES = {
+    "graph-break": "yellow",
+    "recompile": "magenta",
+    "recompile-limit": "bold red",
+    "compile-failure": "bold red",
+}
+_ONE_OFF = ("recompile", "recompile-limit")
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+def summary(report: DoctorReport, *, root: Path) -> Group:
+    """Everything the terminal shows; places are written relative to root."""
+    parts: list[RenderableType] = [headline(report), Text()]
+    for number, finding in enumerate(report.findings[:SHOWN], 1):
+        parts += [entry(number, finding, len(report.calls), root), Text()]
+    if len(report.findings) > SHOWN:
+        parts += [Text(f"{len(report.findings) - SHOWN} more in report.json", style="dim"), Text()]
+    if report.breaks or len(report.graphs) > 1:
+        parts.append(module_tree(report))
+    return Group(*parts)
+
+
+def headline(report: DoctorReport) -> Text:
+    """The model and what was found, in one line."""
+    limits = sum(one.limit_hit for one in report.recompiles)
+    counts = [
+        _many(len(report.graphs), "graph"),
+        _many(len(report.breaks), "graph break"),
+        _many(sum(one.count for one in report.recompiles), "recompile") + f" in {_many(len(report.calls), 'call')}",
+    ]
+    text = Text.assemble((report.label, "bold"), ": ", ", ".join(counts))
+    if limits:
+        text.append(f", {_many(limits, 'function')} gave up", style="bold red")
+    if not report.findings:
+        text.append("; nothing to mend", style="green")
+    return text
+
+
+def entry(number: int, finding: Finding, calls: int, root: Path) -> RenderableType:
+    """One finding: its kind, place and cost on a line; the source, the cause and the fix below."""
+    top = Table.grid(padding=(0, 2, 0, 0), expand=True)
+    top.add_column(no_wrap=True)
+    top.add_column(ratio=1, overflow="fold")
+    top.add_column(justify="right", no_wrap=True)
+    kind = Text(f"{number}. {_NAMES.get(finding.kind, finding.kind)}", style=_STYLES.get(finding.kind, "cyan"))
+    top.add_row(kind, Text(_near(finding.where, root), style="bold"), Text(_cost(finding, calls), style="dim"))
+    below: list[RenderableType] = []
+    if finding.snippet:
+        below.append(Text(finding.snippet, style="dim italic"))
+    below.append(Text(_sentence(finding.explanation) + (f" ({finding.gb_id})" if finding.gb_id else "")))
+    below.append(Text.assemble(("Fix: ", "green"), _sentence(finding.advice)))
+    return Group(top, Padding(Group(*below), (0, 0, 0, 3)))
+
+
+def checked(check: FixCheck, *, root: Path) -> Group:
+    """What became of the findings since the last report."""
+    parts = []
+    for name, style, findings in (
+        ("gone", "green", check.gone),
+        ("stayed", "yellow", check.stayed),
+        ("new", "red", check.new),
+    ):
+        parts.append(Text(f"{name}: {len(findings)}", style=f"bold {style}"))
+        parts += [
+            Text(f"   {_NAMES.get(one.kind, one.kind)}  {_near(one.where, root)}  {one.snippet}") for one in findings
+        ]
+    return Group(*parts)
+
+
+# ------------------------------------------------------------------------------------------------------ the module tree
+
+
+def module_tree(report: DoctorReport) -> Tree:
+    """The model with its graphs and breaks: what lies in one graph is one line."""
+    nodes = {node.path: node for node in report.modules}
+    root = nodes[""]
+    tree = Tree(_label(root, root.class_name, report), guide_style="dim")
+    _grow(tree, root, report)
+    return tree
+
+
+def _grow(tree: Tree, node: ModuleNode, report: DoctorReport) -> None:
+    for first, last in _folded(_children(node, report.modules), report):
+        if not _below(first, report.modules):  # never called, or work of the parent's graphs only
+            continue
+        name = first.path.rpartition(".")[2]
+        until = "" if first is last else f" to {last.path.rpartition('.')[2]}"
+        branch = tree.add(_label(first, f"{name}{until} {first.class_name}", report, whole=True))
+        if not _in_one_graph(first, report.modules):
+            _grow(branch, first, report)
+
+
+def _children(node: ModuleNode, nodes: Sequence[ModuleNode]) -> list[ModuleNode]:
+    prefix = f"{node.path}." if node.path else ""
+    return [one for one in nodes if one.path and one.path.startswith(prefix) and "." not in one.path[len(prefix) :]]
+
+
+def _subtree(node: ModuleNode, nodes: Sequence[ModuleNode]) -> list[ModuleNode]:
+    return [node, *(one for one in nodes if one.path.startswith(f"{node.path}."))]
+
+
+def _below(node: ModuleNode, nodes: Sequence[ModuleNode]) -> bool:
+    return any(one.graphs or one.breaks for one in _subtree(node, nodes))
+
+
+def _in_one_graph(node: ModuleNode, nodes: Sequence[ModuleNode]) -> bool:
+    parts = _subtree(node, nodes)
+    return len({graph for one in parts for graph in one.graphs}) <= 1 and not any(one.breaks for one in parts)
+
+
+def _folded(nodes: Sequence[ModuleNode], report: DoctorReport) -> Iterator[tuple[ModuleNode, ModuleNode]]:
+    """Neighbours of one class with the same marks, as (first, last)."""
+    run: list[ModuleNode] = []
+    for node in nodes:
+        if run and _marks(run[0], report) != _marks(node, report):
+            yield run[0], run[-1]
+            run = []
+        run.append(node)
+    if run:
+        yield run[0], run[-1]
+
+
+def _marks(node: ModuleNode, report: DoctorReport) -> tuple[object, ...]:
+    parts = _subtree(node, report.modules)
+    return node.class_name, tuple((one.path.removeprefix(node.path), one.graphs, one.breaks) for one in parts)
+
+
+def _label(node: ModuleNode, name: str, report: DoctorReport, *, whole: bool = False) -> Text:
+    parts = _subtree(node, report.modules) if whole and _in_one_graph(node, report.modules) else [node]
+    graphs = sorted({graph for one in parts for graph in one.graphs})
+    text = Text(name)
+    if graphs:
+        word = "graph" if len(graphs) == 1 else "graphs"
+        text.append(f"  {word} {_ranges([graph + 1 for graph in graphs])}", style="cyan")
+    for index in node.breaks:
+        found = report.breaks[index]
+        each = found.per_call // max(len(found.modules), 1)
+        times = f" x{each}" if each > 1 else ""
+        text.append(f"  ✂ {Path(found.where.file).name}:{found.where.line}{times}", style="yellow")
+    return text
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """1, 2, 3, 7 -> "1-3, 7"."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1] = [spans[-1][0], number]
+        else:
+            spans.append([number])
+    return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def _cost(finding: Finding, calls: int) -> str:
+    if finding.cost_s is None:
+        return ""
+    if finding.kind in _ONE_OFF:
+        times = f"{finding.count} times, " if finding.count > 1 else ""
+        return f"{times}{duration(finding.cost_s * max(calls, 1))} to trace again"
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"~{duration(finding.cost_s)} per call{times}"
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits in the unit that fits: "59.1 µs"."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds / size:.3g} {unit}"
+
+
+def _near(where: str, root: Path) -> str:
+    path = where.removeprefix(f"{root}/")
+    return path.rpartition("site-packages/")[2]
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" + ("" if count == 1 else "s")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")

@@ -1,0 +1,28 @@
+"""A dict of inputs whose keys change."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from compilot import Workload
+
+
+class Net(nn.Module):
+    def forward(self, batch):
+        total = batch["a"].sin()
+        if "b" in batch:  # expect: recompile container-length
+            total = total + batch["b"]
+        return total
+
+
+def broken():
+    one = {"a": torch.randn(4, 8)}
+    two = {"a": torch.randn(4, 8), "b": torch.randn(4, 8)}
+    return Workload(Net(), examples=[(one,), (two,)])
+
+
+def fixed():
+    one = {"a": torch.randn(4, 8), "b": torch.zeros(4, 8)}
+    two = {"a": torch.randn(4, 8), "b": torch.randn(4, 8)}
+    return Workload(Net(), examples=[(one,), (two,)])

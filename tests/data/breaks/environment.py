@@ -1,0 +1,19 @@
+"""The process environment changed in forward."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        os.environ["SEEN"] = "1"  # expect: graph-break side-effect
+        return y.cos()
+
+
+def broken():
+    return Net(), (torch.randn(4, 8),)

@@ -1,0 +1,23 @@
+"""A gradient taken within forward."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from compilot import Workload
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 1)
+
+    def forward(self, x):
+        energy = self.linear(x.sin()).sum()
+        (slope,) = torch.autograd.grad(energy, x, create_graph=True)  # expect: graph-break autograd
+        return slope * 2
+
+
+def broken():
+    return Workload(Net(), (torch.randn(4, 8, requires_grad=True),), grad=True)

@@ -1,0 +1,37 @@
+"""A global list that grows at every call."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from compilot import Workload
+
+SEEN = []
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        SEEN.append(1)  # expect: recompile container-length
+        return x.sin()
+
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x.sin()
+
+
+def _workload(model):
+    def drive(call):
+        call(torch.randn(4, 8))
+        call(torch.randn(4, 8))
+
+    return Workload(model, (torch.randn(4, 8),), drive=drive)
+
+
+def broken():
+    return _workload(Net())
+
+
+def fixed():
+    return _workload(Fixed())

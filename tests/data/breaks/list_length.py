@@ -1,0 +1,20 @@
+"""A list of tensors that grows."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from compilot import Workload
+
+
+class Net(nn.Module):
+    def forward(self, xs):
+        total = xs[0].sin()  # expect: recompile container-length
+        for x in xs[1:]:
+            total = total + x.sin()
+        return total
+
+
+def broken():
+    return Workload(Net(), examples=[([torch.randn(4, 8)] * 2,), ([torch.randn(4, 8)] * 3,)])

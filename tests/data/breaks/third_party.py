@@ -1,0 +1,31 @@
+"""A function of a C extension from another package."""
+
+from __future__ import annotations
+
+import msgspec
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        size = len(msgspec.json.encode([1, 2, 3]))  # expect: graph-break third-party-call
+        return y.cos() + size
+
+
+class Fixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.size = len(msgspec.json.encode([1, 2, 3]))
+
+    def forward(self, x):
+        return x.sin().cos() + self.size
+
+
+def broken():
+    return Net(), (torch.randn(4, 8),)
+
+
+def fixed():
+    return Fixed(), (torch.randn(4, 8),)

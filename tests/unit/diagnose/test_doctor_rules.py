@@ -1,0 +1,138 @@
+"""Advice for a line, blame for a stack, cost of a gap, and what became of the findings."""
+
+from __future__ import annotations
+
+import sysconfig
+from typing import Any
+
+import pytest
+
+from compilot.diagnose import advice, causes, costs, fixcheck, frames, ranking
+from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport
+from compilot.diagnose.watching import Run, module_path
+from compilot.records import Finding
+
+LIBRARY = f"{sysconfig.get_path('purelib')}/torch/nn/modules/linear.py"
+STDLIB = f"{sysconfig.get_path('stdlib')}/copy.py"
+
+
+def frame(file: str, line: int) -> CodeFrame:
+    return CodeFrame(file=file, line=line, function="f")
+
+
+def at(source: str) -> CodeFrame:
+    return CodeFrame(file="m.py", line=1, function="forward", source=source)
+
+
+@pytest.mark.parametrize(
+    ("category", "source", "expected"),
+    [
+        (Category.DATA_DEPENDENT_BRANCH, "if y.sum() > 0:", "torch.where(y.sum() > 0,"),
+        (Category.DATA_DEPENDENT_BRANCH, "while err > 1:", "torch.while_loop, its condition being `err > 1`"),
+        (Category.DATA_DEPENDENT_BRANCH, "assert x.min() > 0", "torch._assert_async(x.min() > 0)"),
+        (Category.DATA_DEPENDENT_BRANCH, "elif y.any():", "torch.where(y.any(),"),
+        (Category.SCALAR_READ, "s = x.max().item()  # scale", "`s = x.max()`"),
+        (Category.SCALAR_READ, "n = int(lengths)", "keep `lengths` a tensor"),
+        (Category.PRINT, "print(x)", "`if not torch.compiler.is_compiling(): print(x)`"),
+        (Category.DYNAMIC_OUTPUT_SHAPE, "z = y[y > 0]", "torch.where(y > 0, y, 0) in place of `y[y > 0]`"),
+        (Category.CONTEXT_MANAGER, "with self.lock:", "put `with self.lock:` around the model's call"),
+        (Category.DATA_DEPENDENT_BRANCH, "x = f(", "torch.where"),
+    ],
+)
+def test_the_advice_is_about_this_line(category: Category, source: str, expected: str) -> None:
+    assert expected in advice.advise(category, at(source))
+
+
+def test_every_category_of_a_break_has_advice() -> None:
+    recompiles = list(Category)[list(Category).index(Category.SHAPE) :]
+    for category in set(Category) - set(recompiles):
+        assert advice.advise(category, at("x"))
+
+
+def test_of_two_breaks_in_one_message_the_first_is_the_cause() -> None:
+    message = (
+        "Data-dependent branching\n  Explanation: Detected it.\n  Hint: a\n\n  Developer debug context: jump\n\n"
+        "*** While handling this graph break, another graph break occurred: ***\n\ngraph break in loop\n  b"
+    )
+    told = causes.read(message)
+    assert told == ("Data-dependent branching", "Detected it.", "jump")
+    assert causes.categorise(told, "if x > 0:") is Category.DATA_DEPENDENT_BRANCH
+
+
+def test_the_users_frame_is_blamed_and_the_library_frame_is_kept() -> None:
+    where, inside = frames.blame([frame("drive.py", 1), frame("user.py", 5), frame(LIBRARY, 9)], "drive.py")
+    assert (where.file, where.line) == ("user.py", 5)
+    assert inside is not None
+    assert (inside.file, inside.library) == (LIBRARY, True)
+
+
+def test_frames_above_the_boundary_are_not_the_models() -> None:
+    where, inside = frames.blame([frame("user.py", 1), frame("drive.py", 1), frame(LIBRARY, 9)], "drive.py")
+    assert (where.file, inside) == (LIBRARY, None)
+
+
+def test_the_standard_library_is_not_the_users() -> None:
+    assert frames.is_library(STDLIB)
+    assert frames.is_library("<frozen os>")
+    assert not frames.is_library(__file__)
+
+
+def test_time_between_graphs_belongs_to_the_break_that_ended_the_earlier_one() -> None:
+    runs = [Run(0, 1.0, 2.0), Run(1, 5.0, 6.0), Run(2, 6.5, 7.0)]
+    owners: dict[int, Any] = {0: ("m.py", 3), 1: ("m.py", 8)}
+    spent = costs.outside(0.0, 7.25, runs, owners.get, graphless=[])
+    assert spent == {("m.py", 3): 3.0, ("m.py", 8): 0.75}
+
+
+def test_time_before_any_graph_belongs_to_functions_that_were_given_up() -> None:
+    given_up = [("m.py", 1), ("m.py", 2)]
+    assert costs.outside(0.0, 4.0, [], lambda graph: None, given_up) == {("m.py", 1): 2.0, ("m.py", 2): 2.0}
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("L['self']", ""),
+        ("L['self'].linear", "linear"),
+        ("L['self']._modules['layers']._modules['0']", "layers.0"),
+        ("L['self'].layers[3].up", "layers.3.up"),
+    ],
+)
+def test_module_paths_are_the_users(source: str, path: str) -> None:
+    assert module_path(source) == path
+
+
+def report(*findings: Finding) -> DoctorReport:
+    return DoctorReport(schema=1, compilot="0", created="", label="Net", findings=findings)
+
+
+def finding(snippet: str, line: int = 1, kind: str = "graph-break", cost_s: float = 1.0) -> Finding:
+    return Finding(kind=kind, where=f"m.py:{line}", explanation="", advice="", snippet=snippet, cost_s=cost_s)
+
+
+def test_a_moved_line_is_still_the_same_finding() -> None:
+    check = fixcheck.compare(report(finding("a", 1), finding("b", 2)), report(finding("b", 7), finding("c", 9)))
+    assert [one.snippet for one in check.gone] == ["a"]
+    assert [one.where for one in check.stayed] == ["m.py:7"]
+    assert [one.snippet for one in check.new] == ["c"]
+
+
+def test_of_two_equal_lines_one_may_go() -> None:
+    check = fixcheck.compare(report(finding("a", 1), finding("a", 2)), report(finding("a", 1)))
+    assert (len(check.gone), len(check.stayed), len(check.new)) == (1, 1, 0)
+
+
+def test_what_stops_compiling_for_good_comes_first_then_the_most_costly() -> None:
+    ranked = ranking.rank(
+        [
+            finding("cheap", cost_s=1.0),
+            finding("dear", cost_s=2.0),
+            finding("limit", kind="recompile-limit", cost_s=0.1),
+        ]
+    )
+    assert [one.snippet for one in ranked] == ["limit", "dear", "cheap"]
+    assert [one.snippet for one in ranking.top_findings(report(*ranked, finding("fourth")))] == [
+        "limit",
+        "dear",
+        "cheap",
+    ]

@@ -1,0 +1,61 @@
+"""Guard texts as torch 2.13 writes them, read as plain words."""
+
+from __future__ import annotations
+
+import pytest
+
+from compilot.diagnose import guards
+from compilot.diagnose.report_records import Category
+
+CASES = [
+    ("0/0: tensor 'x' size mismatch at index 1. expected 16, actual 2", Category.SHAPE, "the size of x at dimension 1"),
+    (
+        "0/0: tensor 'x' stride mismatch at index 0. expected 8, actual 1",
+        Category.STRIDE,
+        "the stride of x at dimension 0",
+    ),
+    ("3/0: tensor 'kwargs['mask']' rank mismatch. expected 2, actual 3", Category.SHAPE, "the number of dimensions of"),
+    ("0/0: tensor 'x' dtype mismatch. expected Float, actual Double", Category.DTYPE, "the dtype of x"),
+    ("0/0: tensor 'x' requires_grad mismatch. expected requires_grad=0", Category.REQUIRES_GRAD, "requires_grad of x"),
+    ("0/0: GLOBAL_STATE changed: grad_mode ", Category.GRAD_MODE, "the grad mode"),
+    ("0/0: GLOBAL_STATE changed: num_threads ", Category.THREADS, "the number of threads"),
+    ("0/0: GLOBAL_STATE changed: autocast(cpu)_enabled ", Category.GLOBAL_STATE, "autocast"),
+    ("0/0: L['x'].size()[0] == 4", Category.SHAPE, "the size of x at dimension 0"),
+    ("0/0: 2 <= L['x'].size()[0]", Category.SHAPE, "the size of x at dimension 0"),
+    ("0/0: not ___dict_contains('b', batch)   # if 'b' in batch:", Category.CONTAINER_LENGTH, "the keys of batch"),
+    ("0/0: len(xs) == 2   # total = xs[0]", Category.CONTAINER_LENGTH, "the length of xs"),
+    ("0/0: mask is None   # if mask is None", Category.ARGUMENT_KIND, "whether mask is given"),
+    ("0/0: ___check_type_id(mask, 94121)", Category.ARGUMENT_KIND, "the type of mask"),
+    ("0/0: ___check_obj_id(L['fn'], 14012)", Category.OBJECT_IDENTITY, "the object behind fn"),
+    ("0/0: G['SCALE'] == 1   # x * SCALE", Category.GLOBAL_VALUE, "the global SCALE"),
+    ("0/0: self.step == 0   # x * self.step", Category.ATTRIBUTE, "self.step"),
+    ("0/0: self._modules['block'].step == 0", Category.ATTRIBUTE, "self.block.step"),
+    ("0/0: mode == 'sin'   # if mode", Category.ARGUMENT_VALUE, "the value of mode"),
+    ("0/0: something torch made up", Category.OTHER, "something torch checks"),
+]
+
+
+@pytest.mark.parametrize(("text", "category", "what"), CASES, ids=[case[0] for case in CASES])
+def test_a_guard_says_what_changed(text: str, category: Category, what: str) -> None:
+    change = guards.read(text, "new")
+    assert change.category is category
+    assert change.what.startswith(what)
+
+
+def test_old_and_new_are_told() -> None:
+    change = guards.read("0/0: self.step == 0   # x", "3")
+    assert (change.old, change.new) == ("0", "3")
+    assert guards.read("0/0: tensor 'x' dtype mismatch. expected Float, actual Double").new == "torch.float64"
+
+
+def test_a_captured_variable_has_the_name_the_user_gave_it() -> None:
+    text = '0/0: self.f.__closure__[0].cell_contents == 1   # x * scale (HINT: guard on "scale")'
+    assert guards.read(text, "2").what == "the captured variable scale"
+
+
+def test_the_place_is_the_innermost_line_of_the_stack() -> None:
+    text = (
+        '0/0: a == 1\nUser stack trace:\n  File "m.py", line 3, in forward\n    g()\n  File "n.py", line 9, in g\n    a'
+    )
+    assert guards.place_of(text) == ("n.py", 9, "g")
+    assert guards.place_of("0/0: a == 1") is None
