@@ -39,6 +39,7 @@ _WORDS = {
     ExamineStep.CAPTURE: "tracing the first call",
     ExamineStep.WEIGH: "timing what lies between the graphs",
     ExamineStep.DRIVE: "driving the model over its inputs",
+    ExamineStep.TIMES: "timing the eager call and a compile with torch's defaults",
     ExamineStep.REPORT: "writing the report",
 }
 _PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
@@ -52,20 +53,29 @@ def examine(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic: DynamicSpec | None = None,
+    quick: bool = False,
     out: str | os.PathLike[str] | None = None,
 ) -> DoctorReport:
-    """What is wrong with compiling this model, where, what it costs, how to mend it; `out` keeps the report there."""
+    """What is wrong with compiling this model, where, what it costs, how to mend it.
+
+    quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
+    """
     from compilot.api import ship_model
 
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
-        report = run(ship_model(model, args, kwargs, dynamic, Path(folder)), Path(folder))
+        report = run(ship_model(model, args, kwargs, dynamic, Path(folder)), Path(folder), quick=quick)
     if out is not None:
         save(report, Path(out))
     return report
 
 
 def run(
-    shipment: Shipment, folder: Path, tell: Tell = lambda text: None, *, env: Mapping[str, str] | None = None
+    shipment: Shipment,
+    folder: Path,
+    tell: Tell = lambda text: None,
+    *,
+    quick: bool = False,
+    env: Mapping[str, str] | None = None,
 ) -> DoctorReport:
     """Examine a shipped model in a child process; `tell` hears of each step."""
     child = Child(
@@ -75,19 +85,19 @@ def run(
         memory_limit_bytes=default_memory_limit(),
     )
     try:
-        return _steps(child, shipment, folder, tell)
+        return _steps(child, shipment, folder, tell, quick)
     except Dead as death:
         raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
     finally:
         child.kill()
 
 
-def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> DoctorReport:
+def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, quick: bool) -> DoctorReport:
     tell("opening the model")
     fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
     _must(child.ask(Open, Opened, limit_s=Limits().open_s, doing="opening the model", **fields))
     report = None
-    for step in ExamineStep:
+    for step in (step for step in ExamineStep if not (quick and step is ExamineStep.TIMES)):
         tell(_WORDS[step])
         report = _must(child.ask(Examine, Examined, limit_s=STEP_LIMIT_S, doing=_WORDS[step], step=step)).report
     assert report is not None

@@ -42,6 +42,8 @@ def doctor(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/NAME.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write the report as one HTML page.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Graphs only: no compile, no timing of the machine.")] = False,
     tlparse: Annotated[bool, typer.Option("--tlparse", help="Also write tlparse's pages, if it is installed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -56,8 +58,10 @@ def doctor(
         folder = out or checkup.default_folder(common.factory_name(target))
         before = checkup.last_report(folder) if fix_check else None
         pages = _tlparse_folder(folder) if tlparse else None
-        report = _examine(target, seed, dynamic or [], pages, quiet=quiet)
+        report = _examine(target, seed, dynamic or [], pages, quick=quick, quiet=quiet)
         checkup.save(report, folder)
+        if html is not None:
+            _write_html(report, html)
         check = fixcheck.compare(before, report) if before is not None else None
         hits = [one for one in report.findings if one.kind in kinds]
         _show(report, check, folder, hits, pages, as_json=json)
@@ -77,7 +81,20 @@ def _kinds(fail_on: str | None) -> set[str]:
     return {kind for name in names for kind in FAMILIES[name]}
 
 
-def _examine(target: str, seed: int | None, dynamic: list[str], pages: Path | None, *, quiet: bool) -> DoctorReport:
+def _write_html(report: DoctorReport, path: Path) -> None:
+    from compilot.errors import RunDirError
+    from compilot.report.doctor_html import write_page
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_page(report, path)
+    except OSError as problem:
+        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --html.") from problem
+
+
+def _examine(
+    target: str, seed: int | None, dynamic: list[str], pages: Path | None, *, quick: bool, quiet: bool
+) -> DoctorReport:
     from compilot import checkup
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
@@ -85,7 +102,8 @@ def _examine(target: str, seed: int | None, dynamic: list[str], pages: Path | No
     shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic])
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
         trace = Path(folder) / "trace"
-        report = checkup.run(shipment, Path(folder), tell, env={"TORCH_TRACE": str(trace)} if pages else None)
+        env = {"TORCH_TRACE": str(trace)} if pages else None
+        report = checkup.run(shipment, Path(folder), tell, quick=quick, env=env)
         if pages is not None:
             tell("writing tlparse's pages")
             _run_tlparse(trace, pages)
@@ -123,14 +141,22 @@ def _show(
         )
         return
     from rich.console import Console
+    from rich.table import Table
+    from rich.tree import Tree
 
-    from compilot.report import doctor_terminal
+    from compilot.report import doctor_terminal, doctor_times
 
     console = Console(highlight=False)
     if check is not None:
         console.print(doctor_terminal.checked(check, root=Path.cwd()))
         console.print()
     console.print(doctor_terminal.summary(report, root=Path.cwd()))
+    for part in doctor_times.times(report):
+        if isinstance(part, Tree):  # the timeline is long; the page has it
+            continue
+        if isinstance(part, Table):
+            console.print()
+        console.print(part)
     console.print()
     console.print(f"{common.nearby(folder / 'report.json')}: everything above and more", soft_wrap=True, markup=False)
     if pages is not None:

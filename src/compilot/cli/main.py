@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, doctor, cache, env, keys, pack, store, tune, verify, whycold
+from compilot.cli import bench, cache, doctor, env, keys, pack, store, tune, verify, whycold
 
 app = typer.Typer(
     name="compilot",

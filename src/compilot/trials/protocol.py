@@ -109,6 +109,7 @@ class ExamineStep(enum.StrEnum):
     CAPTURE = "capture"
     WEIGH = "weigh"
     DRIVE = "drive"
+    TIMES = "times"
     REPORT = "report"
 
 

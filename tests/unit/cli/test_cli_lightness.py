@@ -30,6 +30,7 @@ print("loaded:", sorted({"torch", "numpy", "cloudpickle"} & set(sys.modules)))
         ["env", "--help"],
         ["why-cold", "--help"],
         ["pull", "--help"],
+        ["doctor", "--help"],
     ],
 )
 def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:
