@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compilot.diagnose import advice, causes, frames
-from compilot.diagnose.guards import STACK_VALUE
 from compilot.diagnose.report_records import Category, CodeFrame, GraphBreak, Recompile
 
 if TYPE_CHECKING:
@@ -77,11 +76,14 @@ def counted_at(place: Place, found: GraphBreak) -> Place:
     return place if found.inside is None or "site-packages" in found.inside.file else _spot(found.where)
 
 
+_VALUES = (Category.ARGUMENT_VALUE, Category.OTHER)  # OTHER: a range, such as 0.0 < ___stack0
+
+
 def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[GraphBreak], tuple[Recompile, ...]]:
     """Recompiles that only follow from a break are told with it: its value changes, and what follows needs it."""
     breaks, others = list(found), []
     for one in again:
-        index = _maker(breaks, one) if one.resumed and one.category is Category.ARGUMENT_VALUE else None
+        index = _maker(breaks, one) if one.resumed and one.category in _VALUES else None
         if index is None:
             others.append(one)
         else:
@@ -93,8 +95,12 @@ def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[
 def _maker(breaks: Sequence[GraphBreak], one: Recompile) -> int | None:
     """Which break made the value that changed: the one on the guard's line, or the one that assigns the name."""
     for index, found in enumerate(breaks):
-        same_line = _spot(found.where) == _spot(one.where) and STACK_VALUE in one.name
-        assigns = found.where.file == one.where.file and re.match(rf"{re.escape(one.name)}\s*=", found.where.source)
+        same_line = _spot(found.where) == _spot(one.where) and "___stack" in one.guard
+        assigns = (
+            one.name
+            and found.where.file == one.where.file
+            and re.match(rf"{re.escape(one.name)}\s*=", found.where.source)
+        )
         if same_line or assigns:
             return index
     return None
