@@ -19,10 +19,10 @@ import msgspec
 from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import DoctorReport
 from compilot.errors import EnvironmentProblem, InputError, RunDirError
-from compilot.records import Candidate, Settings, Shipment
+from compilot.records import Candidate, Plan, Settings, Shipment
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
-from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, Failed, Open, Opened
+from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed, Open, Opened
 from compilot.trials.replies import raise_user_error
 
 if TYPE_CHECKING:
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
 
 REPORTS = Path("compilot-doctor")
 REPORT_FILE = "report.json"
+PAGE_FILE = "report.html"
 STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
 _WORDS = {
     ExamineStep.EAGER: "running the model in eager",
     ExamineStep.CAPTURE: "tracing the first call",
     ExamineStep.WEIGH: "timing what lies between the graphs",
     ExamineStep.DRIVE: "driving the model over its inputs",
-    ExamineStep.TIMES: "timing the eager call and a compile with torch's defaults",
     ExamineStep.REPORT: "writing the report",
 }
 _PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
+
+_TIMING = "timing the eager call and a compile with torch's defaults"
 
 Tell = Callable[[str], None]
 
@@ -63,7 +65,10 @@ def examine(
     from compilot.api import ship_model
 
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
-        report = run(ship_model(model, args, kwargs, dynamic, Path(folder)), Path(folder), quick=quick)
+        shipment = ship_model(model, args, kwargs, dynamic, Path(folder))
+        report = run(shipment, Path(folder))
+        if not quick:
+            report = add_times(report, shipment, Path(folder))
     if out is not None:
         save(report, Path(out))
     return report
@@ -74,30 +79,62 @@ def run(
     folder: Path,
     tell: Tell = lambda text: None,
     *,
-    quick: bool = False,
     env: Mapping[str, str] | None = None,
 ) -> DoctorReport:
-    """Examine a shipped model in a child process; `tell` hears of each step."""
-    child = Child(
-        _PATIENT.id,
-        log=folder / "doctor.log",
-        env={**worker_env(folder), **(env or {})},
-        memory_limit_bytes=default_memory_limit(),
-    )
+    """Examine a shipped model in a child process: its graphs; `tell` hears of each step."""
+    child = _child(folder, env)
     try:
-        return _steps(child, shipment, folder, tell, quick)
+        return _steps(child, shipment, folder, tell)
     except Dead as death:
         raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
     finally:
         child.kill()
 
 
-def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, quick: bool) -> DoctorReport:
+def add_times(
+    report: DoctorReport,
+    shipment: Shipment,
+    folder: Path,
+    tell: Tell = lambda text: None,
+    *,
+    plan: Plan | None = None,
+) -> DoctorReport:
+    """The report with where the time goes, from a process of its own: its compile is really cold.
+
+    What was found before is not lost when that process dies: it leaves a note.
+    """
+    child = _child(folder)
+    try:
+        _open(child, shipment, folder, tell)
+        tell(_TIMING)
+        reply = child.ask(ExamineTimes, Examined, limit_s=STEP_LIMIT_S, doing=_TIMING, report=report, plan=plan)
+        return _must(reply).report  # type: ignore[no-any-return]
+    except Dead as death:
+        note = f"where the time goes could not be measured: {death.reason}"
+        return msgspec.structs.replace(report, notes=(*report.notes, note))
+    finally:
+        child.kill()
+
+
+def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:
+    return Child(
+        _PATIENT.id,
+        log=folder / "doctor.log",
+        env={**worker_env(folder), **(env or {})},
+        memory_limit_bytes=default_memory_limit(),
+    )
+
+
+def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> None:
     tell("opening the model")
     fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
     _must(child.ask(Open, Opened, limit_s=Limits().open_s, doing="opening the model", **fields))
+
+
+def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> DoctorReport:
+    _open(child, shipment, folder, tell)
     report = None
-    for step in (step for step in ExamineStep if not (quick and step is ExamineStep.TIMES)):
+    for step in ExamineStep:
         tell(_WORDS[step])
         report = _must(child.ask(Examine, Examined, limit_s=STEP_LIMIT_S, doing=_WORDS[step], step=step)).report
     assert report is not None
@@ -116,11 +153,14 @@ def default_folder(name: str) -> Path:
 
 
 def save(report: DoctorReport, folder: Path) -> Path:
-    """Write the report into the folder; a reader sees the old file or the new one, whole."""
+    """Write the report into the folder, as JSON and as a page; a reader sees the old files or the new ones, whole."""
+    from compilot.report.doctor_html import write_page
+
     path = folder / REPORT_FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+        write_page(report, folder / PAGE_FILE)
     except OSError as problem:
         raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
     return path

@@ -18,6 +18,7 @@ from compilot.cli import common
 if TYPE_CHECKING:
     from compilot.diagnose.fixcheck import FixCheck
     from compilot.diagnose.report_records import DoctorReport
+    from compilot.records import Plan
 
 RED = 1
 FAMILIES = {  # what --fail-on may name -> kinds of findings
@@ -42,7 +43,10 @@ def doctor(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/NAME.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write the report as one HTML page.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Another place for the page that goes beside report.json.")] = None,
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan to show beside eager under the roofline: plan.json or its folder.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Graphs only: no compile, no timing of the machine.")] = False,
     tlparse: Annotated[bool, typer.Option("--tlparse", help="Also write tlparse's pages, if it is installed.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
@@ -58,7 +62,8 @@ def doctor(
         folder = out or checkup.default_folder(common.factory_name(target))
         before = checkup.last_report(folder) if fix_check else None
         pages = _tlparse_folder(folder) if tlparse else None
-        report = _examine(target, seed, dynamic or [], pages, quick=quick, quiet=quiet)
+        shown = _plan(plan)
+        report = _examine(target, seed, dynamic or [], pages, shown, quick=quick, quiet=quiet)
         checkup.save(report, folder)
         if html is not None:
             _write_html(report, html)
@@ -92,8 +97,21 @@ def _write_html(report: DoctorReport, path: Path) -> None:
         raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --html.") from problem
 
 
+def _plan(path: Path | None) -> Plan | None:
+    from compilot.artifacts.planfile import load_plan
+
+    return load_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
+
+
 def _examine(
-    target: str, seed: int | None, dynamic: list[str], pages: Path | None, *, quick: bool, quiet: bool
+    target: str,
+    seed: int | None,
+    dynamic: list[str],
+    pages: Path | None,
+    plan: Plan | None,
+    *,
+    quick: bool,
+    quiet: bool,
 ) -> DoctorReport:
     from compilot import checkup
     from compilot.workload.dispatch import ship_target
@@ -103,10 +121,12 @@ def _examine(
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
         trace = Path(folder) / "trace"
         env = {"TORCH_TRACE": str(trace)} if pages else None
-        report = checkup.run(shipment, Path(folder), tell, quick=quick, env=env)
+        report = checkup.run(shipment, Path(folder), tell, env=env)
         if pages is not None:
             tell("writing tlparse's pages")
             _run_tlparse(trace, pages)
+        if not quick:
+            report = checkup.add_times(report, shipment, Path(folder), tell, plan=plan)
     return report
 
 
@@ -142,7 +162,6 @@ def _show(
         return
     from rich.console import Console
     from rich.table import Table
-    from rich.tree import Tree
 
     from compilot.report import doctor_terminal, doctor_times
 
@@ -152,13 +171,12 @@ def _show(
         console.print()
     console.print(doctor_terminal.summary(report, root=Path.cwd()))
     for part in doctor_times.times(report):
-        if isinstance(part, Tree):  # the timeline is long; the page has it
-            continue
         if isinstance(part, Table):
             console.print()
         console.print(part)
     console.print()
-    console.print(f"{common.nearby(folder / 'report.json')}: everything above and more", soft_wrap=True, markup=False)
+    files = f"{common.nearby(folder)}: report.json, and report.html with pictures, for any browser"
+    console.print(files, soft_wrap=True, markup=False)
     if pages is not None:
         console.print(f"{common.nearby(pages / 'index.html')}: tlparse's pages", soft_wrap=True, markup=False)
 

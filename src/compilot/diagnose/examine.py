@@ -14,7 +14,6 @@ import inspect
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,7 +25,7 @@ from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
 from compilot._tree import Call, call_leaves, is_tensor
 from compilot._version import __version__
-from compilot.diagnose import breaks, costs, driving, frames, ranking, recompiles, timing, watching
+from compilot.diagnose import breaks, costs, driving, frames, ranking, recompiles, watching
 from compilot.diagnose.breaks import Place
 from compilot.diagnose.report_records import (
     REPORT_SCHEMA,
@@ -50,10 +49,8 @@ _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 class Examination:
     """One model under examination; call the steps in order, then `report`."""
 
-    def __init__(self, workload: Workload, workspace: Path) -> None:
+    def __init__(self, workload: Workload) -> None:
         self.workload = workload
-        self.workspace = workspace  # for the compile that is timed
-        self.timed: DoctorReport | None = None
         self.watch = watching.Watch(workload.model)
         self.compiled = torch.compile(workload.model, backend=self.watch.backend)
         self.heard: list[tuple[str, Event]] = []  # (name of the call, what the tracer said in it)
@@ -101,13 +98,9 @@ class Examination:
         """All calls of the workload, one after the other: recompiles."""
         self._listen(lambda: driving.drive(self.workload, self.compiled, self.calls.append, fresh))
 
-    def times(self) -> None:
-        """What bounds the work, data loading, and a compile with torch's defaults by stage."""
-        self.timed = timing.add_times(self._graph_report(), self.workload, fresh(self.workload.call), self.workspace)
-
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
         """Everything that was found, the most costly first."""
-        found = self.timed or self._graph_report()
+        found = self._graph_report()
         return msgspec.structs.replace(found, fingerprint=fingerprint, findings=ranking.rank(found.findings))
 
     def _graph_report(self) -> DoctorReport:

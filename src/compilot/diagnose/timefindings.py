@@ -40,13 +40,13 @@ def _bound(report: DoctorReport) -> Iterator[Finding]:
     if found is None:
         return
     share = {"overhead": found.overhead_share, "memory": found.memory_share, "compute": found.compute_share}
-    call_s = report.eager_call_s or 0.0
+    eager = report.roofline.points[0].call_s if report.roofline and report.roofline.points else report.eager_call_s
     yield Finding(
         kind=f"{found.limited_by}-bound",
         where="",
         explanation=found.because,
         advice=found.advice,
-        cost_s=share[found.limited_by] * call_s if found.limited_by == "overhead" else None,
+        cost_s=share["overhead"] * eager if found.limited_by == "overhead" and eager else None,
     )
 
 

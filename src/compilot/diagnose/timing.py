@@ -14,6 +14,7 @@ import msgspec
 import torch
 
 from compilot.diagnose import bound, loading, machine_peaks, stages
+from compilot.diagnose.ranking import rank
 from compilot.diagnose.report_records import DoctorReport
 from compilot.diagnose.roofline import roofline
 from compilot.diagnose.timefindings import time_findings
@@ -39,9 +40,7 @@ def add_times(
 
 def with_findings(report: DoctorReport) -> DoctorReport:
     """The findings of the timed parts put among the others, the most costly first; unknown costs keep their order."""
-    found = [*report.findings, *time_findings(report)]
-    ranked = sorted(found, key=lambda finding: -(finding.cost_s or 0.0))
-    return msgspec.structs.replace(report, findings=tuple(ranked))
+    return msgspec.structs.replace(report, findings=rank([*report.findings, *time_findings(report)]))
 
 
 def _add(report: DoctorReport, what: str, part: Callable[[], DoctorReport]) -> DoctorReport:
@@ -56,7 +55,7 @@ def _bound(report: DoctorReport, workload: Workload, call: Call, plan: Plan | No
     peaks = machine_peaks.machine_peaks(_dtype(workload))
     seen = bound.look(workload, call, peaks)
     roof = roofline(seen.work, peaks.flops_per_s, peaks.bandwidth_bytes_per_s, seen.eager_s, plan, peaks.dtype)
-    eager_s = report.eager_call_s or seen.eager_s
+    eager_s = min(report.eager_call_s or seen.eager_s, seen.eager_s)
     notes = (*report.notes, BUSY) if peaks.busy else report.notes
     return msgspec.structs.replace(report, bound=seen.bound, roofline=roof, eager_call_s=eager_s, notes=notes)
 

@@ -6,6 +6,7 @@ and recompiles, which the command shows above them; the page (doctor_html.py).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -18,13 +19,14 @@ from compilot.report.figures import rate_text, sentence, share_text, time_text
 from compilot.report.icicle import readable
 
 BAR = 30  # letters of the longest bar
+SAME = 0.9  # a phase whose child takes nearly all of it says nothing that the child does not
 SMALLEST = 0.03  # phases with less than this share of the whole are not worth a line
 OPERATORS = 5
 
 
 def times(report: DoctorReport) -> list[RenderableType]:
     """What to print, in order."""
-    found: list[RenderableType] = []
+    found: list[RenderableType] = []  # what bounds the work and long compiles are findings, too: no sentence twice
     if report.input_pipeline is not None:
         found.append(Text(sentence(report.input_pipeline.because)))
     if report.bound is not None:
@@ -43,16 +45,22 @@ def times(report: DoctorReport) -> list[RenderableType]:
 def timeline(made: CompileTime) -> Tree:
     """The compile as a tree of phases with their times."""
     root = Tree(f"cold compile [dim]{time_text(made.total_s)}[/dim]")
-    path: list[Tree] = [root]
-    for span in _worth_showing(made):
-        del path[span.depth + 1 :]
-        path.append(path[-1].add(f"{readable(span.name)} [dim]{time_text(span.wall_s)}[/dim]"))
+    path: list[tuple[int, Tree]] = [(-1, root)]
+    for span, is_shown in _large(made):
+        while path[-1][0] >= span.depth:
+            path.pop()
+        around = path[-1][1]
+        line = f"{readable(span.name)} [dim]{time_text(span.wall_s)}[/dim]"
+        path.append((span.depth, around.add(line) if is_shown else around))
     return root
 
 
-def _worth_showing(made: CompileTime) -> Iterator[Span]:
-    """Spans above the limit whose parents are shown too."""
-    return (span for span in made.spans if span.wall_s >= SMALLEST * made.total_s)
+def _large(made: CompileTime) -> Iterator[tuple[Span, bool]]:
+    """Spans above the limit, and whether to show them: not those that only pass on to one child."""
+    large = [span for span in made.spans if span.wall_s >= SMALLEST * made.total_s]
+    for span, following in itertools.zip_longest(large, large[1:]):
+        passes_on = following is not None and following.depth > span.depth and following.wall_s > SAME * span.wall_s
+        yield span, not passes_on
 
 
 def _stages(made: CompileTime, stages: tuple[StageTime, ...]) -> Table:
@@ -85,7 +93,7 @@ def _bound(bound: Bound) -> list[RenderableType]:
         table.add_column(name, justify="left" if name in ("operator", "limited by") else "right")
     for row in bound.operators[:OPERATORS]:
         table.add_row(row.name, str(row.calls), time_text(row.wall_s), row.limited_by)
-    return [Text(f"{sentence(bound.because)} {sentence(bound.advice)}"), Text(shares, style="dim"), table]
+    return [Text(f"Limited by {bound.limited_by}: {shares}"), table]
 
 
 def _roofline(roof: Roofline) -> list[Text]:

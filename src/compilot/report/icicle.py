@@ -46,7 +46,13 @@ def _span(span: Span, scale: float) -> str:
 
 def readable(name: str) -> str:
     """torch's name of a phase without its plumbing."""
-    return name.replace("_recursive_", "").replace("<locals>.", "").replace("_", " ").replace("pass.", "")
+    return (
+        name.replace(".__init__", " set-up")
+        .replace("_recursive_", "")
+        .replace("<locals>.", "")
+        .replace("_", " ")
+        .replace("pass.", "")
+    )
 
 
 def _box(name: str, kind: str, x: float, width: float, row: int, wall_s: float) -> str:

@@ -20,6 +20,7 @@ from compilot.records import (
     Golden,
     Guard,
     Parameter,
+    Plan,
     Record,
     Reference,
     Shipment,
@@ -109,7 +110,6 @@ class ExamineStep(enum.StrEnum):
     CAPTURE = "capture"
     WEIGH = "weigh"
     DRIVE = "drive"
-    TIMES = "times"
     REPORT = "report"
 
 
@@ -117,6 +117,13 @@ class Examine(Request, frozen=True, kw_only=True):
     """Do one step of the doctor's examination; the last one answers with the report."""
 
     step: ExamineStep
+
+
+class ExamineTimes(Request, frozen=True, kw_only=True):
+    """Add everything about time to a report: what bounds the work, data loading, a cold compile by stage."""
+
+    report: DoctorReport
+    plan: Plan | None = None
 
 
 class Quit(Request, frozen=True, kw_only=True):
@@ -127,6 +134,7 @@ AnyRequest = (
     Open
     | Inspect
     | Examine
+    | ExamineTimes
     | PrepareToolchain
     | Build
     | Verify

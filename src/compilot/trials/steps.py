@@ -21,6 +21,7 @@ import torch
 from compilot import diagnose
 from compilot._torch import toolchain, trace
 from compilot._tree import Call, map_call
+from compilot.diagnose import timing
 from compilot.diagnose.examine import Examination
 from compilot.engines import registry
 from compilot.engines.files import folder_record
@@ -45,6 +46,7 @@ from compilot.trials.protocol import (
     Examine,
     Examined,
     ExamineStep,
+    ExamineTimes,
     Failed,
     GoldenMade,
     Inspect,
@@ -118,12 +120,17 @@ class Steps:
     def examine(self, request: Examine) -> Examined:
         """One step of the doctor; the report at the end."""
         if self.examination is None:
-            self.examination = Examination(self.workload, self.workspace)
+            self.examination = Examination(self.workload)
         if request.step is not ExamineStep.REPORT:
             getattr(self.examination, request.step)()
             return Examined(id=request.id)
         fingerprint = Fingerprint(machine=machine_fingerprint(), model=self.model_fingerprint)
         return Examined(id=request.id, report=self.examination.report(fingerprint))
+
+    def examinetimes(self, request: ExamineTimes) -> Examined:
+        """The doctor's half that is about time; needs a process that has compiled nothing yet."""
+        report = timing.add_times(request.report, self.workload, self.workload.call, self.workspace, plan=request.plan)
+        return Examined(id=request.id, report=report)
 
     def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:
         """Build the shared precompiled header by compiling something trivial."""

@@ -10,7 +10,6 @@ import io
 import json
 import sys
 import warnings
-from pathlib import Path
 
 import msgspec
 import torch
@@ -22,7 +21,7 @@ from compilot.workload import load_target
 def findings(target: str) -> list[dict[str, object]]:
     torch.compiler.reset()
     with contextlib.redirect_stdout(io.StringIO()):
-        examination = Examination(load_target(target), Path())
+        examination = Examination(load_target(target))
         examination.eager()
         examination.capture()
         examination.weigh()

@@ -1,0 +1,92 @@
+"""`compilot doctor` and where the time goes: when it is measured, and what is written and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import Result
+
+from compilot import checkup
+from compilot.diagnose.report_records import REPORT_SCHEMA, CompileTime, DoctorReport, StageTime
+from compilot.records import Finding, Plan, Shipment, State
+from compilot.trials.child import Dead
+
+BREAK = Finding(kind="graph-break", where="net.py:3", explanation="a print", advice="remove it", cost_s=1e-3)
+PLAIN = DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net", findings=(BREAK,), calls=("x",))
+TIMED = msgspec.structs.replace(
+    PLAIN,
+    stages=(StageTime(name="C++ compile", wall_s=3.0), StageTime(name="other", wall_s=1.0)),
+    compile_time=CompileTime(total_s=4.0, compiler_runs=2, graphs=1),
+)
+
+
+class FakeDoctor:
+    """Stands in for the two child processes."""
+
+    def __init__(self) -> None:
+        self.timed_with: list[Plan | None] = []
+
+    def run(self, shipment: Shipment, folder: Path, tell: Any, **more: Any) -> DoctorReport:
+        return PLAIN
+
+    def add_times(
+        self, report: DoctorReport, shipment: Shipment, folder: Path, tell: Any, *, plan: Plan | None = None
+    ) -> DoctorReport:
+        self.timed_with.append(plan)
+        return TIMED
+
+
+@pytest.fixture
+def doctor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDoctor:
+    """Both examinations replaced; the working directory is a fresh one with a target file in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text("def net(): ...\n")
+    fake = FakeDoctor()
+    monkeypatch.setattr(checkup, "run", fake.run)
+    monkeypatch.setattr(checkup, "add_times", fake.add_times)
+    return fake
+
+
+def test_time_is_part_of_an_examination_and_of_its_page(
+    doctor: FakeDoctor, compilot: Callable[..., Result], tmp_path: Path
+) -> None:
+    result = compilot("doctor", "net.py:net", "-q", "--out", "seen")
+    assert result.exit_code == 0, result.output
+    assert "C++ compile" in result.stdout
+    assert "2 C++ compiler runs; 1 graph" in result.stdout
+    assert "report.html" in result.stdout
+    assert "C++ compile" in (tmp_path / "seen" / "report.html").read_text()
+    kept = msgspec.json.decode((tmp_path / "seen" / "report.json").read_bytes(), type=DoctorReport)
+    assert kept == TIMED
+
+
+def test_quick_does_not_pay_for_a_compile(doctor: FakeDoctor, compilot: Callable[..., Result]) -> None:
+    assert compilot("doctor", "net.py:net", "-q", "--quick").exit_code == 0
+    assert doctor.timed_with == []
+
+
+def test_a_plan_stands_beside_eager(doctor: FakeDoctor, compilot: Callable[..., Result], run_dir: Path) -> None:
+    assert compilot("doctor", "net.py:net", "-q", "--plan", str(run_dir)).exit_code == 0
+    (plan,) = doctor.timed_with
+    assert plan is not None
+    assert plan.entries[0].candidate.label == "inductor freezing"
+
+
+def test_a_process_that_dies_while_timing_costs_a_note_and_no_finding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Dying:
+        def ask(self, *args: Any, **fields: Any) -> Any:
+            raise Dead("doctor", State.CRASHED, "out of memory")
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(checkup, "_child", lambda folder: Dying())
+    shipment = Shipment(sys_path=(), cwd=str(tmp_path), target="net.py:net")
+    report = checkup.add_times(PLAIN, shipment, tmp_path)
+    assert report.findings == PLAIN.findings
+    assert report.notes == ("where the time goes could not be measured: out of memory",)
