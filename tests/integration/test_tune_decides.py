@@ -1,6 +1,7 @@
 """Whole runs in which the right decision is known: real processes, real compiles, small budgets."""
 
 import importlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import compilot
 from compilot import pipeline
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
+from compilot.cli import whycold
+from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.inductor import build as inductor
@@ -128,7 +131,10 @@ def test_a_wrong_candidate_never_races(tmp_path: Path):
 
 
 @pytest.mark.compiles
-def test_a_declared_dimension_stays_fast_over_twenty_sizes_without_a_recompile_storm(tmp_path: Path):
+def test_a_declared_dimension_stays_fast_over_twenty_sizes_without_a_recompile_storm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
     length = DynamicDim(input="x", dim=1, min=2, max=256)
     outcome, _ = run(f"{DECIDING}:chain", tmp_path, 25.0, "inductor", dynamic=(length,))
     ok = [t for t in outcome.trials if t.state is State.OK and not t.candidate.is_eager]
@@ -154,6 +160,17 @@ def test_a_declared_dimension_stays_fast_over_twenty_sizes_without_a_recompile_s
     assert stats.calls == 20
     assert stats.fallbacks == {}
     assert stats.compiles == 1
+    _check_why_cold(outcome.run_dir, model, outcome.run_dir / entry.artifacts_dir / "inductor")
+
+
+def _check_why_cold(run_dir: Path, model: torch.nn.Module, cache: Path) -> None:
+    """The build and each start noted what they depend on: nothing differs until the cache is emptied."""
+    start, which = whycold.latest(run_dir)
+    assert which == "its last start on this machine"
+    assert why_cold(whycold.read(run_dir), start) == ()
+    shutil.rmtree(cache)
+    compilot.compile(model, run_dir / "plan.json")
+    assert [cause.component for cause in why_cold(whycold.read(run_dir), whycold.latest(run_dir)[0])] == ["cache files"]
 
 
 @pytest.mark.compiles

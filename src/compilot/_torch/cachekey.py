@@ -11,23 +11,26 @@ from typing import Any
 
 import torch
 
+_PLAIN = (bool, int, float, str, tuple, list, dict, type(None))  # others have addresses in their text
+
 
 def changed_config() -> dict[str, str]:
     """Configuration values of the compiler that are not torch's defaults."""
     from torch._functorch import config as functorch
     from torch._inductor import config as inductor
 
-    modules: tuple[Any, ...] = (inductor, functorch)
-    found: dict[str, str] = {}
-    for module in modules:
-        found |= _assignments(module.codegen_config(), module.__name__)
-    return found
+    return {**_changed(inductor), **{f"functorch.{name}": value for name, value in _changed(functorch).items()}}
 
 
-def _assignments(text: str, module: str) -> dict[str, str]:
-    short = "" if "_inductor" in module else "functorch."
-    pairs = (line.partition(" = ") for line in text.splitlines() if " = " in line)
-    return {short + name.removeprefix(module + "."): value for name, _, value in pairs}
+def _changed(module: Any) -> dict[str, str]:
+    """By value: torch calls a setting changed once it was set at all, even to its default."""
+    values = module.save_config_portable()
+    defaults = {name: module._config[name].default for name in values if name in module._config}
+    return {
+        name: repr(values[name])
+        for name, default in defaults.items()
+        if values[name] != default and isinstance(values[name], _PLAIN)
+    }
 
 
 def global_state() -> Mapping[str, str]:
