@@ -148,7 +148,7 @@ def test_the_roof_agrees_with_a_plain_measurement() -> None:
     source = torch.ones(2**28)
     target = torch.zeros_like(source)
     ours = plain = (0.0, 0.0)
-    for _ in range(4):
+    for _ in range(6):  # a quiet machine needs one
         peaks = measure_peaks()
         ours = (max(ours[0], peaks.flops_per_s), max(ours[1], peaks.bandwidth_bytes_per_s))
         product_s, copy_s = best_of(lambda: a @ b, 2), best_of(lambda: target.copy_(source), 2)
