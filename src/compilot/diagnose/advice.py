@@ -43,7 +43,13 @@ def advise(category: Category, where: CodeFrame, inside: CodeFrame | None = None
     """The edit to make at this line."""
     special = _FOR_LINE.get(category)
     found = special(where.source) if special and inside is None else None
-    return found or _special_text(where.source) or _USUAL[category]
+    usual = found or _special_text(where.source) or _USUAL[category]
+    if inside is None or "site-packages" not in inside.file or usual != _USUAL[category]:
+        return usual
+    package = inside.file.rpartition("site-packages/")[2].partition("/")[0]
+    return (
+        f"the code is {package}'s: call it outside of the compiled part (compile the model that it calls); or {usual}"
+    )
 
 
 def _special_text(source: str) -> str | None:

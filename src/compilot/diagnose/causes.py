@@ -95,6 +95,8 @@ def _whose(name: str) -> Category:
     top = name.partition(".")[0]
     if top == "numpy":
         return Category.NUMPY
+    if top == "torch":
+        return Category.UNSUPPORTED_OPERATOR
     if top == "logging":
         return Category.LOGGING
     return (
@@ -118,7 +120,7 @@ _WORDS = {
     Category.HOOK: "a hook runs Python code in the middle of the graph",
     Category.EXCEPTION: "an exception is raised or caught in traced code{error}",
     Category.EXPLICIT: "the code itself asks torch.compile to stop here",
-    Category.UNSUPPORTED_OPERATOR: "torch.compile cannot trace this tensor operation{operation_note}",
+    Category.UNSUPPORTED_OPERATOR: "{operation_note}",
 }
 
 
@@ -133,9 +135,14 @@ def explain(told: Told, category: Category) -> str:
         name=called(told).replace(".Random.", ".") or "function",  # random() is a method of a hidden instance
         error=f" ({error[1]})" if error else "",
         operation=operation[1] if operation else "the operator",
-        operation_note=f": {_first_sentence(told.explanation) or told.title}".rstrip("."),
+        operation_note=_never_traced(told) or _first_sentence(told.explanation) or told.title,
         manager=f" ({manager[1]})" if manager else "",
     )
+
+
+def _never_traced(told: Told) -> str:
+    name = called(told)
+    return f"torch.compile never traces {name}" if name.startswith("torch.") else ""
 
 
 def _first_sentence(text: str) -> str:

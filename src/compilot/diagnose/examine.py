@@ -25,7 +25,7 @@ from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
 from compilot._tree import Call, call_leaves, is_tensor
 from compilot._version import __version__
-from compilot.diagnose import breaks, costs, driving, frames, ranking, recompiles, watching
+from compilot.diagnose import breaks, costs, driving, frames, guards, ranking, recompiles, watching
 from compilot.diagnose.breaks import Place
 from compilot.diagnose.report_records import (
     REPORT_SCHEMA,
@@ -184,15 +184,14 @@ class Examination:
     # -------------------------------------------------------------------------------------------------- the drive
 
     def _recompiles(self) -> tuple[Recompile, ...]:
+        called, written = _heads(self.workload.model)
         took = {event.compile_id: event.wall_s for event in self._said(CompileEvent)}
         seen = [
-            recompiles.Seen(event, call, took.get(event.compile_id))
+            recompiles.Seen(_undecorated(event, called, written), call, took.get(event.compile_id))
             for call, event in self.heard
             if isinstance(event, RecompileEvent)
         ]
-        return recompiles.reconcile(
-            seen, self._said(LimitEvent), split=bool(self._breaks()), root=_forward(self.workload)
-        )
+        return recompiles.reconcile(seen, self._said(LimitEvent), split=bool(self._breaks()), root=written)
 
     # --------------------------------------------------------------------------------------------------- the graphs
 
@@ -220,10 +219,22 @@ def _head(event: CompileEvent | None) -> CodeFrame:
     return frames.code_frame(event) if event is not None else CodeFrame(file="", line=0, function="")
 
 
-def _forward(workload: Workload) -> Place:
-    """Where the model's own forward begins, below any decorators."""
-    code = getattr(inspect.unwrap(type(workload.model).forward), "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+def _heads(model: torch.nn.Module) -> tuple[guards.Place | None, guards.Place | None]:
+    """Where the model's forward begins: as it is called, decorators included, and as it was written."""
+    forward = type(model).forward
+    return _begin(forward), _begin(inspect.unwrap(forward))
+
+
+def _undecorated(event: RecompileEvent, called: guards.Place | None, written: guards.Place | None) -> RecompileEvent:
+    """A recompile of a decorator around forward is one of forward itself."""
+    if called is None or written is None or (event.file, event.line) != called[:2]:
+        return event
+    return event._replace(file=written.file, line=written.line, function=written.function)
+
+
+def _begin(function: Any) -> guards.Place | None:
+    code = getattr(function, "__code__", None)
+    return guards.Place(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
 
 
 def fresh(call: Call) -> Call:

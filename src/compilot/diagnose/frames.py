@@ -43,13 +43,23 @@ def is_library(file: str) -> bool:
 
 def code_frame(frame: AnyFrame) -> CodeFrame:
     """A place in the source, with its line of text."""
+    line = _below_decorators(frame.file, frame.line)
     return CodeFrame(
         file=frame.file,
-        line=frame.line,
+        line=line,
         function=frame.function,
-        source=linecache.getline(frame.file, frame.line).strip(),
+        source=linecache.getline(frame.file, line).strip(),
         library=is_library(frame.file),
     )
+
+
+def _below_decorators(file: str, line: int) -> int:
+    """The line of the `def` where a function begins with its decorators."""
+    source = linecache.getlines(file)[line - 1 :]
+    if not source or not source[0].lstrip().startswith("@"):
+        return line
+    heads = (number for number, text in enumerate(source) if text.lstrip().startswith(("def ", "async def ")))
+    return line + next(heads, 0)
 
 
 def blame(stack: Sequence[AnyFrame], boundary: str) -> tuple[CodeFrame, CodeFrame | None]:

@@ -78,6 +78,7 @@ def plain(source: str) -> str:
     """A guard's name for something as the user wrote it: L['x'] -> x, self._modules['a'] -> self.a."""
     text = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
     text = re.sub(r"\._(?:modules|buffers|parameters)\['(\w+)'\]", r".\1", text)
+    text = re.sub(r"^kwargs\['(\w+)'\]", r"\1", text)  # a decorator's **kwargs: the user wrote input_ids=...
     return STACK_VALUE if _STACK_NAME.match(text) else text
 
 

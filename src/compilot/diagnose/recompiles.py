@@ -7,13 +7,14 @@ then on it runs eagerly, and nobody is told.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from compilot.diagnose import frames, guards
-from compilot.diagnose.guards import Change
+from compilot.diagnose.guards import Change, Place
 from compilot.diagnose.report_records import Category, CodeFrame, Recompile
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Seen(NamedTuple):
 
 
 def reconcile(
-    seen: Iterable[Seen], limits: Iterable[LimitEvent], *, split: bool = False, root: tuple[str, int] = ("", 0)
+    seen: Iterable[Seen], limits: Iterable[LimitEvent], *, split: bool = False, root: Place | None = None
 ) -> tuple[Recompile, ...]:
     """One record per thing that changed, in the order met. `split`: breaks cut the model, whose forward is at root."""
     found: dict[_Key, Recompile] = {}
@@ -51,7 +52,7 @@ def reconcile(
         key = _key(one, change)
         if change.category in _WHOLE_CALL:
             key = roots.setdefault((one.call, change.category), key)
-        new = _record(one, change, inner=split and (one.event.file, one.event.line) != root)
+        new = _record(one, change, inner=split and root != _function(one.event))
         found[key] = _again(found[key], new) if key in found else new
     over = {(limit.file, limit.line): limit.limit for limit in limits}
     return tuple(_limited(record, over) for record in found.values())
@@ -63,6 +64,10 @@ _Key = tuple[str, Category, str]
 def _key(one: Seen, change: Change) -> _Key:
     where = "" if change.category in _WHOLE_CALL else f"{one.event.file}:{one.event.line}"
     return (where, change.category, change.what)
+
+
+def _function(event: RecompileEvent) -> Place:
+    return Place(event.file, event.line, event.function)
 
 
 def _record(one: Seen, change: Change, *, inner: bool) -> Recompile:
@@ -102,8 +107,10 @@ def _limited(record: Recompile, over: Mapping[tuple[str, int], int]) -> Recompil
 
 
 def _cause(change: Change) -> str:
-    if change.category is Category.SHAPE and change.dim is not None and change.new in ("0", "1"):
-        return f"{change.what} became {change.new}, and sizes 0 and 1 always get code of their own"
+    if change.category is Category.SHAPE and change.dim is not None and _OWN_CODE & {change.old, change.new}:
+        return f"{change.what} changed from {change.old} to {change.new}; sizes 0 and 1 always get code of their own"
+    if change.name == "kwargs":
+        return f"the number of keyword arguments changed from {change.old} to {change.new}"
     if change.old == "as compiled":
         return f"{change.what} is not what it was when the code was compiled"
     if change.category is Category.OTHER:
@@ -122,14 +129,18 @@ def _fix(change: Change, source: str) -> str:
         return f"keep {change.name} the same for one compiled model; compile one model per value if there are few"
     if change.category is Category.CONTAINER_LENGTH and ".append(" in source:
         return f"do not let {change.name} grow inside forward: return the value and append it outside"
+    if change.name == "kwargs":
+        return "pass the same keyword arguments in every call (None counts as another kind)"
     if change.category is Category.CONTAINER_LENGTH and "keys" in change.what:
         return f"give {change.name} the same keys in every call (zeros for what is missing)"
     return _FIXES[change.category].format(name=change.name, old=change.old, new=change.new)
 
 
 def _shape_fix(change: Change) -> str:
-    if change.new in ("0", "1"):
-        return f"warm up with size 2 or more, and pad {change.name} to 2, or let size {change.new} have its own code"
+    if _OWN_CODE & {change.old, change.new}:
+        return f"make the first call with size 2 or more; let size 1 have its own code, or pad {change.name} to 2"
+    if re.search(r"past_key_values|cache", change.name):
+        return "use a cache of fixed size (transformers: StaticCache), so that its shape does not grow with every token"
     mark = f"torch._dynamo.mark_dynamic({change.name}, {change.dim})"
     if guards.STACK_VALUE in change.name:
         return "mend the graph break first, or mark the input dimension it comes from as dynamic"
@@ -141,6 +152,7 @@ _BREAK_FIRST = (
     "mend the graph breaks first: they make torch.compile guard this value in the middle of the model; then mark the "
     "input's dimension with torch._dynamo.mark_dynamic"
 )
+_OWN_CODE = {"0", "1"}  # torch.compile never makes these sizes part of a range
 _NUMBERS = (Category.ATTRIBUTE, Category.ARGUMENT_VALUE, Category.GLOBAL_VALUE, Category.CLOSURE_VALUE)
 _FIXES = {
     Category.SHAPE: "give {name} always the same number of dimensions (unsqueeze or flatten before the call)",

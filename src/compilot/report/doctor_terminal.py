@@ -116,7 +116,7 @@ def _grow(tree: Tree, node: ModuleNode, report: DoctorReport) -> None:
         name = first.path.rpartition(".")[2]
         until = "" if first is last else f" to {last.path.rpartition('.')[2]}"
         branch = tree.add(_label(first, f"{name}{until} {first.class_name}", report, whole=True))
-        if not _in_one_graph(first, report.modules):
+        if not _uniform(first, report.modules):
             _grow(branch, first, report)
 
 
@@ -133,9 +133,10 @@ def _below(node: ModuleNode, nodes: Sequence[ModuleNode]) -> bool:
     return any(one.graphs or one.breaks for one in _subtree(node, nodes))
 
 
-def _in_one_graph(node: ModuleNode, nodes: Sequence[ModuleNode]) -> bool:
+def _uniform(node: ModuleNode, nodes: Sequence[ModuleNode]) -> bool:
+    """Everything below lies in the same graphs, without a break."""
     parts = _subtree(node, nodes)
-    return len({graph for one in parts for graph in one.graphs}) <= 1 and not any(one.breaks for one in parts)
+    return len({one.graphs for one in parts if one.graphs}) <= 1 and not any(one.breaks for one in parts)
 
 
 def _folded(nodes: Sequence[ModuleNode], report: DoctorReport) -> Iterator[tuple[ModuleNode, ModuleNode]]:
@@ -156,7 +157,7 @@ def _marks(node: ModuleNode, report: DoctorReport) -> tuple[object, ...]:
 
 
 def _label(node: ModuleNode, name: str, report: DoctorReport, *, whole: bool = False) -> Text:
-    parts = _subtree(node, report.modules) if whole and _in_one_graph(node, report.modules) else [node]
+    parts = _subtree(node, report.modules) if whole and _uniform(node, report.modules) else [node]
     graphs = sorted({graph for one in parts for graph in one.graphs})
     text = Text(name)
     if graphs:
@@ -166,7 +167,8 @@ def _label(node: ModuleNode, name: str, report: DoctorReport, *, whole: bool = F
         found = report.breaks[index]
         each = found.per_call // max(len(found.modules), 1)
         times = f" x{each}" if each > 1 else ""
-        text.append(f"  ✂ {Path(found.where.file).name}:{found.where.line}{times}", style="yellow")
+        frame = found.inside or found.where
+        text.append(f"  ✂ {Path(frame.file).name}:{frame.line}{times}", style="yellow")
     return text
 
 
@@ -210,4 +212,5 @@ def _many(count: int, word: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    start = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]  # names keep their spelling
+    return start + text[1:] + ("" if text.endswith(".") else ".")
