@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from rich.console import Console, RenderableType
@@ -82,7 +83,7 @@ REPORT = DoctorReport(
 
 
 def shown(what: RenderableType, width: int = 80) -> str:
-    console = Console(width=width, record=True, color_system=None, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=width, record=True, color_system=None, file=io.StringIO())
     console.print(what)
     return "\n".join(line.rstrip() for line in console.export_text().splitlines())
 
