@@ -1,11 +1,11 @@
 """How long until the first answer? Fresh processes, from "torch imported, model built" to the answer.
 
-    python bench/coldstart.py [--models resnet18,bert,vit,mlp] [--times 5] [--out bench/results/coldstart]
+    python bench/coldstart.py [--models resnet18,bert,vit,mlp] [--arms bundle] [--times 5] [--out DIR]
 
 Arms: eager; torch.compile with an empty cache; with the cache directory kept; with the mega-cache
 (torch.compiler.save/load_cache_artifacts) into an empty directory; compilot bundles of AOTInductor, ONNX Runtime and
 OpenVINO, from an empty bundle cache (unpacked and checked on the way) and from a filled one. Every answer is compared
-with eager's. Bundles are started with a PATH that holds no compiler. Results go to OUT/coldstart.jsonl as they come; an
+with eager's. Bundles are started with a PATH that holds no compiler. Results go to DIR/coldstart.jsonl as they come; an
 arm that has enough of them is not run again. Nothing else should run meanwhile.
 """
 
@@ -34,7 +34,7 @@ def main() -> None:
     journal = options.out / "coldstart.jsonl"
     for model in options.models.split(","):
         prepare(model, options.out)
-        for arm in arms():
+        for arm in (arm for arm in arms() if options.arms in arm):
             done = [row for row in rows(journal) if (row["model"], row["arm"]) == (model, arm)]
             for _ in range(len(done), options.times):
                 row = {"model": model, "arm": arm, **start(model, arm, options.out)}
@@ -198,6 +198,7 @@ def seconds_of(found: list[dict[str, Any]], model: str, arm: str) -> list[float]
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="resnet18,bert,vit,mlp")
+    parser.add_argument("--arms", default="", help="only arms with this in their name")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "coldstart")
     return parser.parse_args()

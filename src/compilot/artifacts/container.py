@@ -7,6 +7,8 @@ goes through Python's zipfile, whose errors on damaged files are of many kinds: 
 
 from __future__ import annotations
 
+import hashlib
+import mmap
 import os
 import stat
 import zipfile
@@ -17,6 +19,7 @@ from typing import BinaryIO, NoReturn, Protocol
 
 from compilot.errors import BundleError
 
+_BLOCK = 1 << 23
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
 
@@ -28,6 +31,10 @@ class Container(Protocol):
 
     def open(self, name: str) -> BinaryIO:
         """A member's bytes; the caller closes it."""
+        ...
+
+    def sha256(self, name: str) -> str:
+        """Digest of a member's bytes."""
         ...
 
     def close(self) -> None: ...
@@ -113,6 +120,14 @@ class Archive:
         """A member's bytes, checked against its CRC on the way."""
         return self._zip.open(name)  # type: ignore[return-value]
 
+    def sha256(self, name: str) -> str:
+        """Digest of a member's bytes."""
+        digest = hashlib.sha256()
+        with self.open(name) as member:
+            while block := member.read(_BLOCK):
+                digest.update(block)
+        return digest.hexdigest()
+
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
@@ -152,6 +167,14 @@ class Folder:
     def open(self, name: str) -> BinaryIO:
         """A file's bytes; a link that was put there meanwhile is not followed."""
         return os.fdopen(os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+    def sha256(self, name: str) -> str:
+        """Digest of a file, in one piece: hashing lets other threads run, and every block more would wait for them."""
+        with self.open(name) as file:
+            if not os.fstat(file.fileno()).st_size:
+                return hashlib.sha256().hexdigest()
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                return hashlib.sha256(whole).hexdigest()
 
     def close(self) -> None:
         """Nothing is held open."""

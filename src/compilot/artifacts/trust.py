@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from compilot.artifacts.private import others_can_change, user_folder
-from compilot.artifacts.signing import PUBLIC_SUFFIX, PublicKey, Signature, load_public_key, verify
 from compilot.errors import EnvironmentProblem, KeyProblem, SignatureRefused
+
+if TYPE_CHECKING:
+    from compilot.artifacts.signing import PublicKey, Signature
 
 KEYS_VARIABLE = "COMPILOT_TRUSTED_KEYS"
 CONFIG_VARIABLE = "COMPILOT_CONFIG"
@@ -85,6 +87,8 @@ def trusted_folder() -> Path:
 def _decide_signed(
     manifest: bytes, signature: Signature, trusted: Sequence[PublicKey], changeable: str
 ) -> TrustDecision:
+    from compilot.artifacts.signing import verify  # here and below: an unsigned bundle's start does not pay for it
+
     try:
         key_id = verify(manifest, signature, trusted)
     except SignatureRefused as problem:
@@ -110,11 +114,15 @@ def _usual_folder() -> Iterator[Path]:
 def _key_files(place: Path) -> list[Path]:
     if not place.is_dir():
         return [place]
+    from compilot.artifacts.signing import PUBLIC_SUFFIX
+
     _must_be_safe(place)
     return sorted(place.glob(f"*{PUBLIC_SUFFIX}"))
 
 
 def _load_safely(file: Path) -> PublicKey:
+    from compilot.artifacts.signing import load_public_key
+
     key = load_public_key(file)
     _must_be_safe(file)
     return key

@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from compilot.artifacts.signing import Signature
 from compilot.artifacts.trust import TrustDecision, decide_trust, trusted_keys
 from compilot.errors import UntrustedBundle
+
+if TYPE_CHECKING:
+    from compilot.artifacts.signing import Signature
 
 
 class Trust(NamedTuple):
@@ -41,6 +43,8 @@ def vouched_for(path: Path, manifest: bytes, signature: bytes | None, trust: Tru
 
 
 def _parsed(path: Path, raw: bytes) -> Signature:
+    from compilot.artifacts.signing import Signature
+
     try:
         return msgspec.json.decode(raw, type=Signature)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:

@@ -11,8 +11,6 @@ import enum
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
-from packaging.version import InvalidVersion, Version
-
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 
@@ -118,6 +116,8 @@ def _short(value: str) -> str:
 
 
 def _minor(version: str) -> str:
+    from packaging.version import InvalidVersion, Version  # here: 5 ms that a start would pay before it needs them
+
     try:
         parsed = Version(version)
     except InvalidVersion:

@@ -1,12 +1,38 @@
 """The run plane: a plan and the user's model in, a callable that is fast and always right out.
 
-Read in this order: apply.py (plan -> model), fast.py (being the user's module), dispatch.py (one call), codegen.py (its
-hot path), guards.py and matching.py (which calls), frozen.py (weights). Nothing here imports the tuning plane.
+Read in this order: apply.py (plan -> model), bundles.py (bundle -> model), fast.py (being the user's module),
+dispatch.py (one call), codegen.py (its hot path), guards.py and matching.py (which calls), frozen.py (weights). Nothing
+here imports the tuning plane. Names load on first use: a bundle's files are checked while the rest is imported.
 """
 
-from compilot.runtime.apply import apply_process, compile  # noqa: A004  # the public name
-from compilot.runtime.bundles import load
-from compilot.runtime.fast import Fast, restore
-from compilot.runtime.notices import CompilotWarning, StalePlanWarning, Stats
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compilot.runtime.apply import apply_process, compile  # noqa: A004  # the public name
+    from compilot.runtime.bundles import load
+    from compilot.runtime.fast import Fast, restore
+    from compilot.runtime.notices import CompilotWarning, StalePlanWarning, Stats
+
+_HOMES = {
+    "CompilotWarning": "notices",
+    "Fast": "fast",
+    "StalePlanWarning": "notices",
+    "Stats": "notices",
+    "apply_process": "apply",
+    "compile": "apply",
+    "load": "bundles",
+    "restore": "fast",
+}
 
 __all__ = ["CompilotWarning", "Fast", "StalePlanWarning", "Stats", "apply_process", "compile", "load", "restore"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

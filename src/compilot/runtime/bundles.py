@@ -8,35 +8,31 @@ a model (`compile`). Not covered: packing (tuning plane), fetching (stores).
 
 from __future__ import annotations
 
+import gc
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
 
-from compilot._tree import Call
 from compilot.artifacts.bundle import PLAN, WEIGHTS, Bundle, open_bundle
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.engines import registry
-from compilot.engines.baked import OtherWeights
-from compilot.engines.protocol import Infeasible
 from compilot.errors import BundleError, NoFallback, StaleBundle, first_cause
 from compilot.identity.differences import Difference, Severity, differences
 from compilot.identity.machine import machine_fingerprint
-from compilot.identity.model import model_fingerprint
-from compilot.records import BundleEntry, Fingerprint, Manifest, Plan, PlanEntry, Weights
-from compilot.runtime import golden
-from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts
-from compilot.runtime.notices import warn
-from compilot.runtime.process import tell_differing
-from compilot.runtime.stand_in import make_stand_in
+from compilot.records import BundleEntry, Fingerprint, Manifest, ModelFingerprint, Plan, PlanEntry, Weights
+
+if TYPE_CHECKING:
+    from compilot._tree import Call
+    from compilot.runtime.fast import Fast
 
 _COMPILER = "machine.compiler"
 
@@ -81,38 +77,48 @@ def load(
 def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
     """Open, verify, load, run the golden call; raises where any of it fails."""
     clock = Clock()
-    with open_bundle(path, options.trust) as bundle:
-        manifest = bundle.manifest
-        _refuse_stale(bundle, model, options.allow_stale)
-        clock.mark("open")
-        with _engine_imported(manifest.engine):
-            folder = unpacked(bundle)
-        clock.mark("verify")
-    plan = load_plan(folder / PLAN)
-    _refuse_odd(path, plan, manifest)
-    fast = _attach(model, path, folder, plan, manifest, options)
-    clock.mark("load")
-    for entry, packed in zip(plan.entries, manifest.entries, strict=True):
-        _golden_call(fast, path, folder, entry, packed)
-    clock.mark("golden call")
+    with _no_collector():
+        with open_bundle(path, options.trust) as bundle:
+            manifest = bundle.manifest
+            _refuse_stale(bundle, model, options.allow_stale)
+            clock.mark("open")
+            folder = _checked_beside_imports(bundle)
+            clock.mark("verify")
+        plan = load_plan(folder / PLAN)
+        _refuse_odd(path, plan, manifest)
+        fast = _attach(model, path, folder, plan, manifest, options)
+        clock.mark("load")
+        for entry, packed in zip(plan.entries, manifest.entries, strict=True):
+            _golden_call(fast, path, folder, entry, packed)
+        clock.mark("golden call")
     fast.startup.update(clock.steps)
     return fast
 
 
 @contextmanager
-def _engine_imported(engine: str) -> Iterator[None]:
-    """Import the installed engine in a thread, beside the hashing; what fails is told when it loads."""
-
-    def import_it() -> None:
-        with suppress(Exception):
-            getattr(registry.load_half(engine), "import_engine", lambda: None)()
-
-    thread = threading.Thread(target=import_it, name="compilot-import", daemon=True)
-    thread.start()
+def _no_collector() -> Iterator[None]:
+    """No garbage collection while a bundle starts: a full one takes 100 ms once torch is imported."""
+    was_on = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        thread.join()
+        if was_on:
+            gc.enable()
+
+
+def _checked_beside_imports(bundle: Bundle) -> Path:
+    """Check and unpack the files in a thread (hashing needs no interpreter) while the engine and the rest are imported.
+
+    What fails to be imported here fails again, and is told, when it is used.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="compilot-check") as pool:
+        checking = pool.submit(unpacked, bundle)
+        with suppress(Exception):
+            from compilot.runtime import fast, golden, stand_in  # noqa: F401
+
+            getattr(registry.load_half(bundle.manifest.engine), "import_engine", lambda: None)()
+        return checking.result()
 
 
 def plan_in(path: Path) -> Plan:
@@ -124,6 +130,12 @@ def plan_in(path: Path) -> Plan:
 def _attach(
     model: nn.Module | None, path: Path, folder: Path, plan: Plan, manifest: Manifest, options: Options
 ) -> Fast:
+    from compilot.engines.baked import OtherWeights
+    from compilot.engines.protocol import Infeasible
+    from compilot.runtime.fast import Part, Terms, attach_eager, attach_parts
+    from compilot.runtime.process import tell_differing
+    from compilot.runtime.stand_in import make_stand_in
+
     if model is None:
         _refuse_without_model(path, plan, manifest)
     elif manifest.weights is Weights.CARRIED:
@@ -148,6 +160,8 @@ def _attach(
 
 def _give_weights(model: nn.Module, folder: Path) -> None:
     """The carried weights into the user's model: that is what carrying them is for."""
+    from compilot.runtime import golden
+
     try:
         model.load_state_dict(golden.read(folder / WEIGHTS), strict=True)
     except RuntimeError as error:
@@ -181,6 +195,8 @@ def _refuse_stale(bundle: Bundle, model: nn.Module | None, allow_stale: bool) ->
         text = f"{bundle.path} was packed for something else: {_sentences(unsafe)}"
         raise StaleBundle(f"{text} Pack it here, or pull the bundle that fits this machine.", told)
     if found:
+        from compilot.runtime.notices import warn
+
         warn(f"{bundle.path} was packed under other conditions, so its speed is unproven here: {_sentences(found)}")
 
 
@@ -188,9 +204,15 @@ def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> l
     """What is not as it was where the bundle was packed; the model is compared where there is one."""
     compiler = any(entry.needs_compiler for entry in manifest.entries)
     machine = machine_fingerprint(compiler=compiler)
-    here = manifest.fingerprint.model if model is None else model_fingerprint(model)
+    here = manifest.fingerprint.model if model is None else _fingerprint_of(model)
     found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), {manifest.engine})
     return [one for one in found if compiler or one.field != _COMPILER]
+
+
+def _fingerprint_of(model: nn.Module) -> ModelFingerprint:
+    from compilot.identity.model import model_fingerprint
+
+    return model_fingerprint(model)
 
 
 def _sentences(found: Sequence[Difference]) -> str:
@@ -202,6 +224,8 @@ def _sentences(found: Sequence[Difference]) -> str:
 
 def _golden_call(fast: Fast, path: Path, folder: Path, entry: PlanEntry, packed: BundleEntry) -> None:
     """One call whose answer is known; the variant it needs is ready afterwards."""
+    from compilot.runtime import golden
+
     if packed.golden is None:
         return
     call = golden.rebuild_call(entry.guard, golden.read(folder / packed.golden.inputs))
