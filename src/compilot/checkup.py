@@ -80,11 +80,12 @@ def run(
     tell: Tell = lambda text: None,
     *,
     env: Mapping[str, str] | None = None,
+    limit_s: float = STEP_LIMIT_S,
 ) -> DoctorReport:
     """Examine a shipped model in a child process: its graphs; `tell` hears of each step."""
     child = _child(folder, env)
     try:
-        return _steps(child, shipment, folder, tell)
+        return _steps(child, shipment, folder, tell, limit_s)
     except Dead as death:
         raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
     finally:
@@ -131,12 +132,12 @@ def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> None:
     _must(child.ask(Open, Opened, limit_s=Limits().open_s, doing="opening the model", **fields))
 
 
-def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> DoctorReport:
+def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
     _open(child, shipment, folder, tell)
     report = None
     for step in ExamineStep:
         tell(_WORDS[step])
-        report = _must(child.ask(Examine, Examined, limit_s=STEP_LIMIT_S, doing=_WORDS[step], step=step)).report
+        report = _must(child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)).report
     assert report is not None
     return report  # type: ignore[no-any-return]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from compilot import report
+from compilot import checkup, report
 from compilot._version import __version__
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
@@ -22,8 +22,9 @@ from compilot.artifacts.shipments import keep_shipment
 from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
+from compilot.diagnose.ranking import top_findings
 from compilot.engines.eager.build import EAGER
-from compilot.errors import RunDirError
+from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
 from compilot.progress import Observer
 from compilot.records import (
@@ -60,6 +61,8 @@ from compilot.verdict.plan import make_plan
 __all__ = ["Options", "Outcome", "run", "tune"]
 
 JOURNAL = "journal.jsonl"
+DOCTOR_FROM_S = 60.0  # of budget; the doctor takes 5 to 10 s of it
+DOCTOR_LIMIT_S = 60.0  # for one of its steps
 
 
 class Outcome(NamedTuple):
@@ -151,6 +154,7 @@ def begin(
     if toolchain.problem is None:
         observer.note(f"the C++ compiler works ({toolchain.wall_s:.1f} s, counted in no candidate's cold time)")
     diagnosis = completed(inspected, toolchain.problem, options)
+    diagnosis = examined(diagnosis, runner.shipment, run_dir, options, observer)
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
     for finding in diagnosis.findings:
         observer.note(f"{finding.explanation}; {finding.advice}")
@@ -165,6 +169,23 @@ def completed(inspected: Inspected, compiler_problem: str | None, options: Optio
         return diagnosis
     missing = unserved(options.engines, diagnosis, options.allow_precision)
     return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
+
+
+def examined(
+    diagnosis: Diagnosis, shipment: Shipment, run_dir: Path, options: Options, observer: Observer
+) -> Diagnosis:
+    """The diagnosis with what the doctor finds in a process of its own, worst first; a short budget goes without."""
+    if options.budget_s < DOCTOR_FROM_S or diagnosis.unjudgeable is not None:
+        return diagnosis
+    observer.stage("looking for graph breaks and recompiles")
+    try:
+        report = checkup.run(shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S)
+        checkup.save(report, run_dir / "doctor")
+    except CompilotError as problem:  # it is here to help: what it cannot do must not stop a run
+        observer.note(f"the doctor could not look at the model: {problem}")
+        return diagnosis
+    findings = (*top_findings(report), *diagnosis.findings)
+    return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(report.breaks))
 
 
 def baseline(run: Run) -> None:

@@ -139,6 +139,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     parameter_bytes: int = 0
     cores: int = 1
     threads: int = 1
+    graph_breaks: int | None = None  # places where torch.compile stops; None: nobody looked
     compiler_problem: str | None = None  # why no C++ compiler can be used; None: it works
     cpu_isa: tuple[str, ...] = ()  # as in the fingerprint: tells which precisions the CPU computes in
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal

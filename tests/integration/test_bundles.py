@@ -218,7 +218,7 @@ def test_a_damaged_bundle_serves_eager(packed: Packer, tmp_path: Path) -> None:
 def test_files_that_changed_since_the_run_are_not_packed(packed: Packer, tmp_path: Path) -> None:
     packed("onnxruntime")
     run = tiny_run(tmp_path / "run", "onnxruntime")
-    model = next(run.glob("work/*/model.onnx"))
+    model = next(run.glob("work/*/optimised.onnx"))
     model.write_bytes(model.read_bytes() + b"\0")
     with pytest.raises(compilot.UserError, match="not the file that was measured"):
         pack([run], tmp_path / "x.cpbundle", Options(), Observer())

@@ -19,6 +19,7 @@ from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, St
 
 # Engines in the order of their usual build time: a short budget should already have seen the quick ones.
 CHEAP_FIRST = ("eager", "cudagraphs", "onnxruntime", "openvino", "inductor", "aoti", "tensorrt")
+WHOLE_GRAPH = ("onnxruntime", "openvino", "aoti", "tensorrt")  # take the model as one exported graph
 BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
 FOLLOW_UP_AFTER = 4  # candidates tried before the best one is varied
 QUICK_TRIAL_S = 10.0  # variations of a candidate that takes no longer come next, others when everything was tried
@@ -52,7 +53,7 @@ class OrderedSearch:
         diagnosis: Diagnosis,
         refine: Callable[[Candidate, Diagnosis], Sequence[Candidate]] = lambda best, diagnosis: (),
     ) -> None:
-        self._queue = interleave(offers)
+        self._queue = interleave(offers, broken=bool(diagnosis.graph_breaks))
         self._diagnosis = diagnosis
         self._refine = refine
         self._known = {candidate.id for candidate in self._queue}
@@ -103,8 +104,16 @@ class OrderedSearch:
         return max(worth, key=lambda t: screening_ratio(t) or 0.0, default=None)
 
 
-def interleave(offers: Mapping[str, Sequence[Candidate]]) -> list[Candidate]:
-    """One candidate of each engine in turn, cheap engines first; duplicates by id are dropped."""
+def interleave(offers: Mapping[str, Sequence[Candidate]], *, broken: bool = False) -> list[Candidate]:
+    """One candidate of each engine in turn, cheap engines first; duplicates by id are dropped.
+
+    broken: torch.compile's graph has breaks. Engines that need the model as one graph then come after the others: most
+    likely they cannot export it at all.
+    """
+    if broken:
+        whole = {name: found for name, found in offers.items() if name in WHOLE_GRAPH}
+        others = {name: found for name, found in offers.items() if name not in WHOLE_GRAPH}
+        return list({c.id: c for c in [*interleave(others), *interleave(whole)]}.values())
     rank = {name: i for i, name in enumerate(CHEAP_FIRST)}
     backends = [name for name in offers if name.startswith(BACKEND)]
     engines = sorted(set(offers) - set(backends), key=lambda name: (rank.get(name, len(rank)), name))

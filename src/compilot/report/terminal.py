@@ -22,16 +22,29 @@ NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journa
 NARROW = 96  # columns; below, a note column would be a ladder of single words
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
+TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
 
 
 def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
-    """All that a finished run has to say about its candidates: table, footnotes, the honest sentence."""
-    parts: list[RenderableType] = [table(data, width=width), *_footnotes(data.rows, width), Text()]
+    """All that a finished run has to say: what matters most, table, footnotes, the honest sentence."""
+    parts: list[RenderableType] = [*_findings(data), table(data, width=width), *_footnotes(data.rows, width), Text()]
     parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
     versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
     if versus is not None:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
     return Group(*parts)
+
+
+def _findings(data: RunData) -> list[RenderableType]:
+    """The three findings that matter most, each with its mend."""
+    found = data.diagnosis.findings[:TOP_FINDINGS] if data.diagnosis is not None else ()
+    if not found:
+        return []
+    parts: list[RenderableType] = [Text("What matters most about this model", style="bold")]
+    for number, one in enumerate(found, 1):
+        place = f" ({one.where})" if one.where else ""
+        parts += [Text(f"{number}. {one.explanation}{place}"), Text(f"   {one.advice}", style="dim")]
+    return [*parts, Text()]
 
 
 def table(data: RunData, *, width: int = 100) -> Table:

@@ -32,6 +32,14 @@ def test_the_same_settings_are_asked_for_once():
     assert len(interleave({"inductor": twice})) == 1
 
 
+def test_engines_that_need_one_graph_come_last_where_the_graph_is_broken():
+    offers = {name: [candidate(name, name)] for name in ("onnxruntime", "openvino", "aoti", "inductor")}
+    assert [c.label for c in interleave(offers)] == ["onnxruntime", "openvino", "inductor", "aoti"]
+    assert [c.label for c in interleave(offers, broken=True)] == ["inductor", "onnxruntime", "openvino", "aoti"]
+    search = OrderedSearch(offers, Diagnosis(graph_breaks=2))
+    assert search.ask(1)[0].label == "inductor"
+
+
 def test_the_search_ends_when_everything_was_asked_for():
     search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
     assert [c.label for c in search.ask(1)] == ["a"]

@@ -1,6 +1,7 @@
 """ONNX Runtime, tuning plane: export to ONNX and offer the session options that matter.
 
-In: a BuildRequest. Out: `model.onnx` (graph), `model.onnx.data` (weights) and `structure.json`, or Infeasible.
+In: a BuildRequest. Out: `optimised.onnx` (graph, see optimise.py), `optimised.data` (weights) and `structure.json`, or
+Infeasible; `model.onnx` and `model.onnx.data` where the rewritten graph could not be kept.
 Options (all read by load.py): `graph_optimization` "all" | "extended" | "basic" | "disabled"; `threads` (0: torch's
 count at load); `allow_spinning` (worker threads wait for the next call by spinning: quicker, but they burn a core for
 36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero` (as the process
@@ -22,7 +23,15 @@ from compilot.engines.arithmetic import has_dot_product
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
-from compilot.engines.onnxruntime.load import DATA_NAME, MODEL_NAME, input_name, output_name
+from compilot.engines.onnxruntime.load import (
+    DATA_NAME,
+    MODEL_NAME,
+    OPTIMISED_DATA,
+    OPTIMISED_NAME,
+    input_name,
+    output_name,
+)
+from compilot.engines.onnxruntime.optimise import optimise
 from compilot.engines.onnxruntime.quantise import KINDS, quantise
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
@@ -117,23 +126,25 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
         _forget_sources(program.model)
         program.save(request.workspace / MODEL_NAME, external_data=True)
     _quantise(request)
+    _drop_empty_data(request.workspace)
+    optimise(request.workspace, request.candidate.settings)
     structure.write(exported.structure, request.workspace)
-    return artifact_files(request.workspace, (MODEL_NAME, structure.FILE_NAME, *_data_file(request.workspace)))
+    names = (MODEL_NAME, DATA_NAME, OPTIMISED_NAME, OPTIMISED_DATA, structure.FILE_NAME)
+    return artifact_files(request.workspace, [name for name in names if (request.workspace / name).exists()])
 
 
 def _quantise(request: BuildRequest) -> None:
     settings, folder = request.candidate.settings, request.workspace
     if settings.precision is Precision.INT8_DYNAMIC:
-        _data_file(folder)
+        _drop_empty_data(folder)
         quantise(folder / MODEL_NAME, folder / DATA_NAME, str(settings.options.get("weights", "8-bit")))
 
 
-def _data_file(workspace: Path) -> tuple[str, ...]:
-    """The file of weights, where there is something in it: small ones lie in the graph."""
+def _drop_empty_data(workspace: Path) -> None:
+    """No file of weights where there is nothing in it: small ones lie in the graph."""
     data = workspace / DATA_NAME
     if data.exists() and not data.stat().st_size:
         data.unlink()
-    return (DATA_NAME,) if data.exists() else ()
 
 
 def _forget_sources(model: Any) -> None:

@@ -26,6 +26,8 @@ from compilot.runtime.process import flushes_denormals
 STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
+OPTIMISED_NAME = "optimised.onnx"  # as the session had rewritten it at the build: opened as it is
+OPTIMISED_DATA = "optimised.data"
 
 # numbers of onnx.TensorProto.DataType
 _TYPES = {
@@ -59,9 +61,13 @@ def import_engine() -> None:
 
 def load(request: LoadRequest) -> Loaded:
     """Start the session and write the marshalling code."""
-    path, structure = opened(request, MODEL_NAME)
+    path, structure = opened(request, _file_name(request.artifacts))
     lines, namespace = _engine_lines(structure, _session(path, request.settings))
     return served(request, structure, lines, namespace)
+
+
+def _file_name(folder: Path | None) -> str:
+    return OPTIMISED_NAME if folder is not None and (folder / OPTIMISED_NAME).is_file() else MODEL_NAME
 
 
 def _session(path: Path, settings: Settings) -> Any:
@@ -69,15 +75,16 @@ def _session(path: Path, settings: Settings) -> Any:
         import onnxruntime
     except ImportError as error:
         raise Infeasible("onnxruntime is not installed; pip install 'compilot[onnxruntime]'") from error
+    options = session_options(settings, optimised=path.name == OPTIMISED_NAME)
     try:
-        session = onnxruntime.InferenceSession(path, session_options(settings), providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise Infeasible(f"ONNX Runtime cannot run this graph: {first_cause(error)}") from error
     return session
 
 
-def session_options(settings: Settings) -> Any:
-    """The session options that the settings stand for."""
+def session_options(settings: Settings, *, optimised: bool = False) -> Any:
+    """The session options that the settings stand for; optimised: the graph has been rewritten already."""
     import onnxruntime as ort
 
     options, chosen = ort.SessionOptions(), settings.options
@@ -87,7 +94,7 @@ def session_options(settings: Settings) -> Any:
         "extended": levels.ORT_ENABLE_EXTENDED,
         "basic": levels.ORT_ENABLE_BASIC,
         "disabled": levels.ORT_DISABLE_ALL,
-    }[str(chosen.get("graph_optimization", "all"))]
+    }["disabled" if optimised else str(chosen.get("graph_optimization", "all"))]
     parallel = chosen.get("execution_mode") == "parallel"
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = int(chosen.get("threads", 0)) or torch.get_num_threads()
