@@ -5,7 +5,10 @@ The run directories are made by hand from one real build each, so that no search
 
 from __future__ import annotations
 
+import pickle
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,3 +226,59 @@ def test_files_that_changed_since_the_run_are_not_packed(packed: Packer, tmp_pat
     with pytest.raises(compilot.UserError, match="not the file that was measured"):
         pack([run], tmp_path / "x.cpbundle", Options(), Observer())
     assert not (tmp_path / "x.cpbundle").exists()
+
+
+def test_weights_changed_after_the_start_are_answered_by_eager(packed: Packer) -> None:
+    model = bundling.model()
+    fast = compilot.compile(model, packed("onnxruntime"), strict=True)
+    ask(fast)
+    with torch.no_grad():
+        model.outer.bias.add_(1.0)
+        expected = model(bundling.batch(1), **EXTRA)["logits"]
+    with pytest.warns(CompilotWarning, match="weights changed"):
+        answers = [ask(fast) for _ in range(300)]  # in-place changes are noticed within 256 calls
+    torch.testing.assert_close(answers[-1], expected)
+
+
+def test_a_pickle_in_place_of_weights_is_refused_and_not_opened(packed: Packer, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+
+    class Payload:
+        def __reduce__(self) -> Any:
+            return Path.touch, (canary,)
+
+    def swap(folder: Path, manifest: Manifest) -> Manifest:
+        (folder / "weights.safetensors").write_bytes(pickle.dumps({"w": Payload()}))
+        return manifest
+
+    evil = reseal(packed(None, carry_weights=True), tmp_path / "evil", swap)
+    with pytest.raises(BundleError, match="no safetensors file"):
+        compilot.compile(bundling.model(), evil, strict=True)
+    assert not canary.exists()
+
+
+def test_serving_processes_refuse_damaged_bundles_and_live(packed: Packer, tmp_path: Path) -> None:
+    whole = packed("onnxruntime").read_bytes()
+    at = whole.index(b"optimised.onnx") + 5000  # inside of the engine's file
+    damaged = {
+        "cut": whole[: len(whole) // 2],
+        "flipped": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+        "nothing": b"",
+    }
+    paths = [tmp_path / f"{name}.cpbundle" for name in damaged]
+    for path, data in zip(paths, damaged.values(), strict=True):
+        path.write_bytes(data)
+    for answer in [told(process) for process in [serve(path) for path in paths]]:
+        assert answer["refused"] == "BundleError", answer
+
+
+def test_two_processes_packing_to_one_place_leave_one_whole_bundle(packed: Packer, tmp_path: Path) -> None:
+    run = tiny_run(tmp_path / "run", "onnxruntime")
+    code = "from compilot.cli.main import run; run()"
+    command = [sys.executable, "-c", code, "pack", str(run), "-o", str(tmp_path / "x.cpbundle"), "--quiet"]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(2)]
+    for process in processes:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+    torch.testing.assert_close(ask(compilot.load(tmp_path / "x.cpbundle")), right(), rtol=1e-4, atol=1e-5)
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from compilot._tree import Call, call_leaves, output_leaves
-from compilot.errors import InputError
+from compilot.errors import BundleError, InputError
 from compilot.records import DimRange, Golden, GoldenOutput, Guard
 from compilot.runtime.paths import parse
 
@@ -39,10 +39,14 @@ def save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
-    """Tensors by name."""
+    """Tensors by name; what is no safetensors file is refused, and never tried as a pickle."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    loaded: dict[str, torch.Tensor] = load_file(path)
+    try:
+        loaded: dict[str, torch.Tensor] = load_file(path)
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise BundleError(f"{path.name} is no safetensors file ({error}); pack the bundle again.") from error
     return loaded
 
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -275,3 +276,32 @@ def test_checking_reads_every_byte(bundle: Path) -> None:
     with open_bundle(bundle, TRUST) as opened:
         assert check_files(opened.container, opened.manifest) == sum(f.size_bytes for f in opened.manifest.files)
     assert msgspec.json.decode(msgspec.json.encode(opened.manifest), type=Manifest) == opened.manifest
+
+
+CHURN = """
+import sys
+from pathlib import Path
+from compilot.artifacts.bundle import open_bundle
+from compilot.artifacts.unpack import unpacked
+from compilot.artifacts.vouching import Trust
+from compilot.packing.writing import publish
+staged, out = Path(sys.argv[1]), Path(sys.argv[2])
+print("ready", flush=True)
+while True:
+    publish(staged, out, as_folder=False)
+    with open_bundle(out, Trust()) as bundle:
+        unpacked(bundle)
+"""
+
+
+def test_packing_killed_at_any_moment_leaves_a_whole_bundle_or_none(staged: Path, tmp_path: Path) -> None:
+    out, draw = tmp_path / "packed.cpbundle", random.Random(3)
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", CHURN, str(staged), str(out)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(draw.uniform(0.0, 0.1))
+        process.kill()
+        process.communicate()
+        if out.exists():
+            assert use(out)["artifacts/0/model.bin"] == (staged / "artifacts/0/model.bin").read_bytes()
