@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from compilot.artifacts.atomic import write_bytes
-from compilot.diagnose.report_records import DoctorReport
-from compilot.errors import EnvironmentProblem, InputError, RunDirError
+from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
+from compilot.errors import CompilotError, EnvironmentProblem, InputError, RunDirError
 from compilot.records import Candidate, Plan, Settings, Shipment
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
@@ -102,7 +102,7 @@ def add_times(
 ) -> DoctorReport:
     """The report with where the time goes, from a process of its own: its compile is really cold.
 
-    What was found before is not lost when that process dies: it leaves a note.
+    What was found before is not lost when that process fails or dies: it leaves a note.
     """
     child = _child(folder)
     try:
@@ -110,9 +110,8 @@ def add_times(
         tell(_TIMING)
         reply = child.ask(ExamineTimes, Examined, limit_s=STEP_LIMIT_S, doing=_TIMING, report=report, plan=plan)
         return _must(reply).report  # type: ignore[no-any-return]
-    except Dead as death:
-        note = f"where the time goes could not be measured: {death.reason}"
-        return msgspec.structs.replace(report, notes=(*report.notes, note))
+    except (Dead, CompilotError) as problem:
+        return _noted(report, f"where the time goes could not be measured: {problem}")
     finally:
         child.kill()
 
@@ -134,12 +133,26 @@ def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> None:
 
 def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
     _open(child, shipment, folder, tell)
-    report = None
-    for step in ExamineStep:
+
+    def take(step: ExamineStep) -> DoctorReport:
+        reply = child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)
+        return _must(reply).report  # type: ignore[no-any-return]
+
+    for step in (ExamineStep.EAGER, ExamineStep.CAPTURE, ExamineStep.WEIGH):
         tell(_WORDS[step])
-        report = _must(child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)).report
-    assert report is not None
-    return report  # type: ignore[no-any-return]
+        take(step)
+    so_far = take(ExamineStep.REPORT)
+    try:
+        for step in (ExamineStep.DRIVE, ExamineStep.REPORT):
+            tell(_WORDS[step])
+            report = take(step)
+    except (Dead, CompilotError) as problem:  # the drive makes many calls; what was found before it stands
+        return _noted(so_far, f"{_WORDS[ExamineStep.DRIVE]} ended early, so recompiles may be missing: {problem}")
+    return report
+
+
+def _noted(report: DoctorReport, note: str) -> DoctorReport:
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
 def _must(reply: Any) -> Any:
@@ -171,10 +184,16 @@ def last_report(folder: Path) -> DoctorReport:
     """The report of the last examination."""
     path = folder / REPORT_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=DoctorReport)
+        report = msgspec.json.decode(path.read_bytes(), type=DoctorReport)
     except FileNotFoundError:
         raise InputError(
             f"there is no earlier report in {folder}; run 'compilot doctor' once without --fix-check first."
         ) from None
     except (OSError, msgspec.DecodeError) as problem:
         raise InputError(f"{path} cannot be read: {problem}; run 'compilot doctor' once without --fix-check.") from None
+    if report.schema != REPORT_SCHEMA:
+        raise InputError(
+            f"{path} has schema {report.schema}, written by compilot {report.compilot}; this one reads schema "
+            f"{REPORT_SCHEMA}. Run 'compilot doctor' once without --fix-check."
+        )
+    return report

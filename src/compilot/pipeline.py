@@ -22,7 +22,7 @@ from compilot.artifacts.shipments import keep_shipment
 from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
-from compilot.diagnose.ranking import top_findings
+from compilot.diagnose.ranking import once, top_findings
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
@@ -179,13 +179,13 @@ def examined(
         return diagnosis
     observer.stage("looking for graph breaks and recompiles")
     try:
-        report = checkup.run(shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S)
-        checkup.save(report, run_dir / "doctor")
+        seen = checkup.run(shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S)
+        checkup.save(seen, run_dir / "doctor")
     except CompilotError as problem:  # it is here to help: what it cannot do must not stop a run
         observer.note(f"the doctor could not look at the model: {problem}")
         return diagnosis
-    findings = (*top_findings(report), *diagnosis.findings)
-    return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(report.breaks))
+    findings = once((*top_findings(seen), *diagnosis.findings))
+    return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(seen.breaks))
 
 
 def baseline(run: Run) -> None:

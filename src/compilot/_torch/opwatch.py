@@ -20,6 +20,7 @@ from torch.utils.flop_counter import flop_registry
 _LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_embedding_bag", "slice"})
 _VIEWS = frozenset({"_unsafe_view", "detach", "alias", "_reshape_alias", "lift_fresh"})
 _DISPATCH_SAMPLES = 200
+_AT_ONCE = 10  # operators per plain sample: the clock itself costs a tenth of an operator
 
 
 class Op(NamedTuple):
@@ -79,14 +80,18 @@ def dispatch_cost() -> Dispatch:
         with OpWatch() as watching:
             for _ in range(_DISPATCH_SAMPLES):
                 torch.add(one, one)
-        begin = time.perf_counter()
-        for _ in range(_DISPATCH_SAMPLES):
-            torch.add(one, one)
-        plain_s = (time.perf_counter() - begin) / _DISPATCH_SAMPLES
+        plain_s = statistics.median(_plain_s(one) for _ in range(_DISPATCH_SAMPLES // _AT_ONCE))
     walls, gaps = (
         statistics.median(column) for column in zip(*((op.wall_s, op.before_s) for op in watching.ops), strict=True)
     )
     return Dispatch(walls, gaps, plain_s)
+
+
+def _plain_s(one: torch.Tensor) -> float:
+    begin = time.perf_counter()
+    for _ in range(_AT_ONCE):
+        torch.add(one, one)
+    return (time.perf_counter() - begin) / _AT_ONCE
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -135,7 +140,7 @@ def _size(tensor: torch.Tensor) -> int:
 
 
 def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> float:
-    formula = flop_registry.get(func._overloadpacket)
+    formula = flop_registry.get(func._overloadpacket) or _FORMULAS.get(func._overloadpacket)
     if formula is None:  # an elementwise operator or a reduction: one for each element is near enough
         sizes = [tensor.numel() for tensor in tensors_in([args, kwargs, out])]
         return float(max(sizes, default=0)) if _computes(func) else 0.0
@@ -143,6 +148,19 @@ def _flops(func: Any, args: Any, kwargs: Any, out: Any) -> float:
         return float(formula(*args, **kwargs, out_val=out))
     except Exception:  # a formula that does not know this form of the call
         return 0.0
+
+
+def _recurrent_flops(rows: torch.Tensor, weight: torch.Tensor, recurrent: torch.Tensor, *_: Any, out_val: Any) -> int:
+    """One direction of one recurrent layer: every row of the sequence meets both matrices, for all gates."""
+    return 2 * (rows.numel() // rows.shape[-1]) * (weight.numel() + recurrent.numel())
+
+
+_FORMULAS: dict[Any, Callable[..., Any]] = {  # operators of the CPU that torch's own table does not have
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[
+        torch.ops.aten._scaled_dot_product_flash_attention
+    ],
+    torch.ops.aten.mkldnn_rnn_layer: _recurrent_flops,
+}
 
 
 def _computes(func: Any) -> bool:

@@ -63,8 +63,7 @@ def doctor(
         before = checkup.last_report(folder) if fix_check else None
         pages = _tlparse_folder(folder) if tlparse else None
         shown = _plan(plan)
-        report = _examine(target, seed, dynamic or [], pages, shown, quick=quick, quiet=quiet)
-        checkup.save(report, folder)
+        report, pages = _examine(target, seed, dynamic or [], folder, pages, shown, quick=quick, quiet=quiet)
         if html is not None:
             _write_html(report, html)
         check = fixcheck.compare(before, report) if before is not None else None
@@ -107,12 +106,14 @@ def _examine(
     target: str,
     seed: int | None,
     dynamic: list[str],
+    out: Path,
     pages: Path | None,
     plan: Plan | None,
     *,
     quick: bool,
     quiet: bool,
-) -> DoctorReport:
+) -> tuple[DoctorReport, Path | None]:
+    """The report, saved after each half, and where tlparse's pages are."""
     from compilot import checkup
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
@@ -122,12 +123,14 @@ def _examine(
         trace = Path(folder) / "trace"
         env = {"TORCH_TRACE": str(trace)} if pages else None
         report = checkup.run(shipment, Path(folder), tell, env=env)
+        checkup.save(report, out)  # before anything else can fail
         if pages is not None:
             tell("writing tlparse's pages")
-            _run_tlparse(trace, pages)
+            pages = _run_tlparse(trace, pages)
         if not quick:
             report = checkup.add_times(report, shipment, Path(folder), tell, plan=plan)
-    return report
+            checkup.save(report, out)
+    return report, pages
 
 
 @contextmanager
@@ -191,16 +194,21 @@ def _tlparse_folder(folder: Path) -> Path | None:
     return folder / "tlparse"
 
 
-def _run_tlparse(trace: Path, pages: Path) -> None:
+def _run_tlparse(trace: Path, pages: Path) -> Path | None:
+    """Where the pages are; None and one sentence where there are none: the report does not need them."""
     import subprocess
 
-    from compilot.errors import EnvironmentProblem
-
-    pages.parent.mkdir(parents=True, exist_ok=True)
     logs = sorted(trace.glob("*.log"))
-    command = ["tlparse", *map(str, logs[-1:]), "-o", str(pages), "--overwrite", "--no-browser"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise EnvironmentProblem(
-            f"tlparse failed: {' '.join(done.stderr.split())[-300:]}; run again without --tlparse."
-        )
+    if not logs:
+        common.tell("tlparse has nothing to read: torch wrote no trace of this examination")
+        return None
+    command = ["tlparse", str(logs[-1]), "-o", str(pages), "--overwrite", "--no-browser"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        problem = " ".join(done.stderr.split())[-300:] if done.returncode else ""
+        failed = bool(done.returncode)
+    except OSError as cause:
+        problem, failed = str(cause), True
+    if failed:
+        common.tell(f"tlparse failed, so its pages are missing: {problem or 'it gave no reason'}")
+    return None if failed else pages

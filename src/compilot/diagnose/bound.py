@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
+from compilot.diagnose.driving import fresh
 from compilot.diagnose.machine_peaks import Peaks
 from compilot.diagnose.report_records import Bound, OperatorTime
 from compilot.diagnose.roofline import Work
@@ -46,15 +47,15 @@ def look(workload: Workload, call: Call, peaks: Peaks) -> Looked:
     """Run the model eagerly and say what limits it."""
     model = workload.model
 
-    def run() -> Any:
+    def run(call: Call) -> Any:
         with torch.set_grad_enabled(workload.grad):
             return model(*call.args, **call.kwargs)
 
-    eager_s, ops, answer = _quickest(run)
-    bound = judge(ops, eager_s, dispatch_cost(), peaks)
-    times = submodule_times(model, run)[:SHOWN]
+    seen = _quickest(run, call)
+    bound = judge(seen.ops, seen.eager_s, dispatch_cost(), peaks)
+    times = submodule_times(model, lambda: run(fresh(call)))[:SHOWN]
     bound = msgspec.structs.replace(bound, submodules=times)
-    return Looked(bound, work_of(ops, _outside(workload, call), answer), eager_s)
+    return Looked(bound, work_of(seen.ops, _outside(workload, seen.call), seen.answer), seen.eager_s)
 
 
 def judge(ops: Sequence[Op], eager_s: float, dispatch: Dispatch, peaks: Peaks) -> Bound:
@@ -140,24 +141,35 @@ def _limit(op: Op, dispatch_s: float, peaks: Peaks) -> str:
     return COMPUTE if op.flops / peaks.flops_per_s >= op.bytes / peaks.bandwidth_bytes_per_s else MEMORY
 
 
-def _quickest(run: Callable[[], Any]) -> tuple[float, list[Op], Any]:
+class _Quickest(NamedTuple):
+    eager_s: float
+    ops: list[Op]
+    call: Call  # the one whose operators they are
+    answer: Any
+
+
+def _quickest(run: Callable[[Call], Any], example: Call) -> _Quickest:
     """The quickest plain call, and each operator at its quickest; in turns, so that both meet the same moments.
 
-    The shares come from the operators alone: on a busy machine a whole call is always disturbed somewhere, one
-    operator or the gap before it hardly in all of the repeats.
+    Each call has objects of its own, copied before the clock starts: a cache must not grow from call to call. The
+    shares come from the operators alone: on a busy machine a whole call is always disturbed somewhere, one operator or
+    the gap before it hardly in all of the repeats.
     """
-    run()
+    run(fresh(example))
     begin = time.perf_counter()
     plain: list[float] = []
     ops: list[Op] = []
     answer: Any = None
+    call = example
     while len(plain) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain):
+        call = fresh(example)
         before = time.perf_counter()
-        run()
+        run(call)
         plain.append(time.perf_counter() - before)
-        again, answer = watch(run)
+        call = fresh(example)
+        again, answer = watch(lambda call=call: run(call))  # type: ignore[misc]
         ops = _each_quickest(ops, again)
-    return min(plain), ops, answer
+    return _Quickest(min(plain), ops, call, answer)
 
 
 def _each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:

@@ -7,16 +7,19 @@ anything between its calls.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from compilot._tree import Call
+from compilot._tree import Call, call_leaves, is_tensor
+from compilot.errors import first_cause
 from compilot.workload import Workload
 from compilot.workload.variations import size_cases
 
 FURTHER_SEEDS = 3  # enough to see a shape that varies with the seed
+_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
 BOUNDARY = __file__  # frames above this file are the doctor's and the drive's, not the model's
 
 Heard = Callable[[str], None]
@@ -38,14 +41,37 @@ def listed_calls(workload: Workload) -> Iterator[tuple[str, Call]]:
         yield f"{case.name} size", case.call
 
 
-def drive(workload: Workload, model: Callable[..., Any], heard: Heard, prepare: Callable[[Call], Call]) -> None:
-    """Make every call; `heard` is told the name of each call before it begins, `prepare` copies what it may change."""
+def drive(workload: Workload, model: Callable[..., Any], heard: Heard) -> list[str]:
+    """Make every call; `heard` is told the name of each before it begins. What failed comes back as sentences.
+
+    A failing call ends neither the drive nor the examination; the user's own drive ends where it raises.
+    """
+    failed: list[str] = []
     with torch.set_grad_enabled(workload.grad):
         for name, call in listed_calls(workload):
             heard(name)
-            call_model(model, prepare(call))
-        if workload.drive is not None:
-            _own_drive(workload.drive, model, heard)
+            _try(lambda call=call: call_model(model, fresh(call)), name, failed)  # type: ignore[misc]
+        own = workload.drive
+        if own is not None:
+            _try(lambda: _own_drive(own, model, heard), "the workload's drive", failed)
+    return failed
+
+
+def _try(work: Callable[[], object], name: str, failed: list[str]) -> None:
+    try:
+        work()
+    except Exception as problem:  # the user's code may raise anything
+        failed.append(f"{name} failed: {first_cause(problem)}; what it would have shown is missing here")
+
+
+def fresh(call: Call) -> Call:
+    """The call, copied where it holds objects that a model may change (a cache of keys and values)."""
+    if all(is_tensor(leaf.value) or isinstance(leaf.value, _PLAIN) for leaf in call_leaves(call)):
+        return call
+    try:
+        return copy.deepcopy(call)
+    except Exception:  # tensors within a gradient graph cannot be copied; then the call is used as it is
+        return call
 
 
 def _own_drive(own: Callable[[Callable[..., Any]], None], model: Callable[..., Any], heard: Heard) -> None:

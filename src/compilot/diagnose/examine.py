@@ -9,13 +9,12 @@ Not covered: backward graphs.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
@@ -23,10 +22,11 @@ import torch
 from compilot import diagnose
 from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
-from compilot._tree import Call, call_leaves, is_tensor
+from compilot._tree import Call
 from compilot._version import __version__
 from compilot.diagnose import breaks, costs, driving, frames, guards, ranking, recompiles, watching
 from compilot.diagnose.breaks import Place
+from compilot.diagnose.driving import fresh
 from compilot.diagnose.report_records import (
     REPORT_SCHEMA,
     CodeFrame,
@@ -43,7 +43,7 @@ EAGER_CALLS = 5
 WARM_CALLS = 2
 TIMED_CALLS = 5
 AGAIN = "the first example again"
-_PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
+_Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
 class Examination:
@@ -96,7 +96,7 @@ class Examination:
 
     def drive(self) -> None:
         """All calls of the workload, one after the other: recompiles."""
-        self._listen(lambda: driving.drive(self.workload, self.compiled, self.calls.append, fresh))
+        self._listen(lambda: self.notes.extend(driving.drive(self.workload, self.compiled, self.calls.append)))
 
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
         """Everything that was found, the most costly first."""
@@ -191,7 +191,8 @@ class Examination:
             for call, event in self.heard
             if isinstance(event, RecompileEvent)
         ]
-        return recompiles.reconcile(seen, self._said(LimitEvent), split=bool(self._breaks()), root=written)
+        limits = [_undecorated(event, called, written) for event in self._said(LimitEvent)]
+        return recompiles.reconcile(seen, limits, split=bool(self._breaks()), root=written)
 
     # --------------------------------------------------------------------------------------------------- the graphs
 
@@ -225,8 +226,8 @@ def _heads(model: torch.nn.Module) -> tuple[guards.Place | None, guards.Place | 
     return _begin(forward), _begin(inspect.unwrap(forward))
 
 
-def _undecorated(event: RecompileEvent, called: guards.Place | None, written: guards.Place | None) -> RecompileEvent:
-    """A recompile of a decorator around forward is one of forward itself."""
+def _undecorated(event: _Told, called: guards.Place | None, written: guards.Place | None) -> _Told:
+    """What happens to a decorator around forward happens to forward itself."""
     if called is None or written is None or (event.file, event.line) != called[:2]:
         return event
     return event._replace(file=written.file, line=written.line, function=written.function)
@@ -235,13 +236,3 @@ def _undecorated(event: RecompileEvent, called: guards.Place | None, written: gu
 def _begin(function: Any) -> guards.Place | None:
     code = getattr(function, "__code__", None)
     return guards.Place(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
-
-
-def fresh(call: Call) -> Call:
-    """The call, copied where it holds objects that a model may change (a cache of keys and values)."""
-    if all(is_tensor(leaf.value) or isinstance(leaf.value, _PLAIN) for leaf in call_leaves(call)):
-        return call
-    try:
-        return copy.deepcopy(call)
-    except Exception:  # tensors within a gradient graph cannot be copied; then the call is used as it is
-        return call

@@ -71,3 +71,8 @@ def blame(stack: Sequence[AnyFrame], boundary: str) -> tuple[CodeFrame, CodeFram
     if not mine or not last.library:
         return last, None
     return code_frame(mine[-1]), last
+
+
+def spot(frame: CodeFrame) -> str:
+    """file:line of a frame."""
+    return f"{frame.file}:{frame.line}"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from compilot.diagnose.driving import fresh
 from compilot.diagnose.report_records import InputPipeline
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def measure_loading(workload: Workload, call: Call) -> InputPipeline | None:
         return None
     batches = iter(open_loader(workload.loader))
 
-    def work() -> None:
+    def work(call: Call) -> None:
         with torch.set_grad_enabled(workload.grad):
             workload.model(*call.args, **call.kwargs)
 
-    steps = list(_steps(batches, work))
+    steps = list(_steps(batches, lambda: fresh(call), work))
     if not steps:
         return InputPipeline(load_s=0.0, step_s=0.0, because="the loader gave no more than one batch; nothing to time")
     wait_s = sum(step.wait_s for step in steps) / len(steps)
@@ -65,14 +66,16 @@ def sentence(wait_s: float, step_s: float) -> str:
     return f"data loading is {share * 100:.0f} % of the step; the loader keeps up"
 
 
-def _steps(batches: Iterator[Any], work: Callable[[], None]) -> Iterator[_Step]:
+def _steps(batches: Iterator[Any], prepare: Callable[[], Call], work: Callable[[Call], None]) -> Iterator[_Step]:
+    """One step after the other; each gets its own copy of what a call may change, made outside of both times."""
     begin = time.perf_counter()
     for number in range(STEPS + 1):
+        call = prepare()
         before = time.perf_counter()
         if next(batches, _END) is _END:
             return
         loaded = time.perf_counter()
-        work()
+        work(call)
         done = time.perf_counter()
         if number:
             yield _Step(loaded - before, done - loaded)

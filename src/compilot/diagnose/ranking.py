@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from compilot.diagnose.frames import spot
 from compilot.diagnose.report_records import CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.records import Finding
 
@@ -28,6 +29,14 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def top_findings(report: DoctorReport) -> tuple[Finding, ...]:
     """The three findings that matter most."""
     return report.findings[:TOP]
+
+
+def once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Each finding once, in order; one about the whole model has no place, and its figures differ from look to look."""
+    kept: dict[tuple[str, str, str], Finding] = {}
+    for one in findings:
+        kept.setdefault((one.kind, one.where, one.explanation if one.where else ""), one)
+    return tuple(kept.values())
 
 
 def of_break(found: GraphBreak) -> Finding:
@@ -72,11 +81,6 @@ def of_recompile(found: Recompile, calls: int) -> Finding:
         snippet=found.where.source,
         count=found.count,
     )
-
-
-def spot(frame: CodeFrame) -> str:
-    """file:line of a frame."""
-    return f"{frame.file}:{frame.line}"
 
 
 def _short(frame: CodeFrame) -> str:

@@ -46,6 +46,7 @@ def reconcile(
 ) -> tuple[Recompile, ...]:
     """One record per thing that changed, in the order met. `split`: breaks cut the model, whose forward is at root."""
     found: dict[_Key, Recompile] = {}
+    functions: dict[_Key, dict[_Head, str]] = {}  # everything that the change made torch.compile trace again
     roots: dict[tuple[str, Category], _Key] = {}  # (call, category) -> the first thing that changed in it
     for one in seen:
         change = guards.read(one.event.guards[0], one.event.values[0])
@@ -54,11 +55,13 @@ def reconcile(
             key = roots.setdefault((one.call, change.category), key)
         new = _record(one, change, inner=split and root != _function(one.event))
         found[key] = _again(found[key], new) if key in found else new
+        functions.setdefault(key, {})[one.event.file, one.event.line] = one.event.function
     over = {(limit.file, limit.line): limit.limit for limit in limits}
-    return tuple(_limited(record, over) for record in found.values())
+    return tuple(_limited(record, functions[key], over) for key, record in found.items())
 
 
 _Key = tuple[str, Category, str]
+_Head = tuple[str, int]  # file and first line of a function
 
 
 def _key(one: Seen, change: Change) -> _Key:
@@ -98,12 +101,19 @@ def _again(known: Recompile, new: Recompile) -> Recompile:
     return msgspec.structs.replace(known, count=known.count + 1, new=new.new, call=new.call, compile_s=total)
 
 
-def _limited(record: Recompile, over: Mapping[tuple[str, int], int]) -> Recompile:
-    limit = over.get((record.function.file, record.function.line))
-    if limit is None:
+def _limited(record: Recompile, functions: Mapping[_Head, str], over: Mapping[_Head, int]) -> Recompile:
+    """The record with every function that was compiled too often because of it."""
+    gave_up = {head: name for head, name in functions.items() if head in over}
+    if not gave_up:
         return record
-    told = f"{record.cause}; after {limit} compiles torch.compile gave up, and {record.function.function} runs in eager"
-    return msgspec.structs.replace(record, limit_hit=True, cause=told)
+    names, limit = list(dict.fromkeys(gave_up.values())), over[next(iter(gave_up))]
+    runs = f"{' and '.join(names)} {'runs' if len(names) == 1 else 'run'} in eager"
+    return msgspec.structs.replace(
+        record,
+        limit_hit=True,
+        cause=f"{record.cause}; after {limit} compiles torch.compile gave up, and {runs}",
+        gave_up=tuple(f"{file}:{line}" for file, line in gave_up),
+    )
 
 
 def _cause(change: Change) -> str:

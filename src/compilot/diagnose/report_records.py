@@ -104,6 +104,7 @@ class Recompile(Record, frozen=True, kw_only=True):
     resumed: bool = False  # what was compiled again is the rest of a function after a graph break
     name: str = ""  # the argument, attribute or variable, as written in the source
     limit_hit: bool = False  # later calls of this function silently run eagerly
+    gave_up: tuple[str, ...] = ()  # file:line of every function that does
 
 
 class Graph(Record, frozen=True, kw_only=True):

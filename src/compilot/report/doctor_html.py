@@ -19,6 +19,7 @@ from markupsafe import Markup
 from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import DoctorReport, StageTime
 from compilot.report import figures
+from compilot.report.doctor_costs import cost_text
 from compilot.report.icicle import icicle, stage_class
 from compilot.report.moduletree import module_tree
 from compilot.report.rooflinesvg import roofline_svg
@@ -102,5 +103,6 @@ def _template() -> jinja2.Template:
         "rate": figures.rate_text,
         "share": figures.share_text,
         "sentence": figures.sentence,
+        "cost": cost_text,
     }
     return environment.get_template("doctor.html.j2")

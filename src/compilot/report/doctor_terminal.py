@@ -17,8 +17,10 @@ from rich.text import Text
 from rich.tree import Tree
 
 from compilot.diagnose.fixcheck import FixCheck
+from compilot.diagnose.frames import spot
 from compilot.diagnose.report_records import DoctorReport, ModuleNode
 from compilot.records import Finding
+from compilot.report.doctor_costs import cost_text
 
 SHOWN = 10  # findings; the rest is in report.json
 _NAMES = {
@@ -34,8 +36,6 @@ _STYLES = {
     "recompile-limit": "bold red",
     "compile-failure": "bold red",
 }
-_ONE_OFF = ("recompile", "recompile-limit")
-_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def summary(report: DoctorReport, *, root: Path) -> Group:
@@ -47,12 +47,16 @@ def summary(report: DoctorReport, *, root: Path) -> Group:
         parts += [Text(f"{len(report.findings) - SHOWN} more in report.json", style="dim"), Text()]
     if report.breaks or len(report.graphs) > 1:
         parts.append(module_tree(report))
+    if report.notes:
+        parts += [Text(), *(Text(f"Note: {_sentence(note)}", style="yellow") for note in report.notes)]
     return Group(*parts)
 
 
 def headline(report: DoctorReport) -> Text:
     """The model and what was found, in one line."""
-    limits = sum(one.limit_hit for one in report.recompiles)
+    limits = len(
+        {place for one in report.recompiles if one.limit_hit for place in one.gave_up or (spot(one.function),)}
+    )
     counts = [
         _many(len(report.graphs), "graph"),
         _many(len(report.breaks), "graph break"),
@@ -73,7 +77,7 @@ def entry(number: int, finding: Finding, calls: int, root: Path) -> RenderableTy
     top.add_column(ratio=1, overflow="fold")
     top.add_column(justify="right", no_wrap=True)
     kind = Text(f"{number}. {_NAMES.get(finding.kind, finding.kind)}", style=_STYLES.get(finding.kind, "cyan"))
-    top.add_row(kind, Text(_near(finding.where, root), style="bold"), Text(_cost(finding, calls), style="dim"))
+    top.add_row(kind, Text(_near(finding.where, root), style="bold"), Text(cost_text(finding, calls), style="dim"))
     below: list[RenderableType] = []
     if finding.snippet:
         below.append(Text(finding.snippet, style="dim italic"))
@@ -184,22 +188,6 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-
-
-def _cost(finding: Finding, calls: int) -> str:
-    if finding.cost_s is None:
-        return ""
-    if finding.kind in _ONE_OFF:
-        times = f"{finding.count} times, " if finding.count > 1 else ""
-        return f"{times}{duration(finding.cost_s * max(calls, 1))} to trace again"
-    times = f" ({finding.count} times)" if finding.count > 1 else ""
-    return f"~{duration(finding.cost_s)} per call{times}"
-
-
-def duration(seconds: float) -> str:
-    """Three significant digits in the unit that fits: "59.1 µs"."""
-    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
-    return f"{seconds / size:.3g} {unit}"
 
 
 def _near(where: str, root: Path) -> str:

@@ -49,6 +49,8 @@ def test_large_copies_are_bound_by_memory_and_products_by_compute() -> None:
 def test_time_between_operators_is_overhead_but_watching_is_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     x = torch.zeros(2, 4)
+    dispatch_cost()  # the first operators of a process cost more than all later ones
+    watch(lambda: model(x))
     cost = dispatch_cost()
     assert cost.plain_s < cost.watched_s + cost.between_s
     ops, _ = watch(lambda: model(x))
@@ -74,6 +76,31 @@ def test_operators_are_counted_with_their_flops_and_bytes() -> None:
     work = work_of(ops, outside, answer)
     assert work.least_bytes == 4 * (8 * 16 + 16 * 4 + 2 * 4)
     assert work.bytes > work.least_bytes
+
+
+def test_attention_and_recurrent_layers_count_their_products() -> None:
+    q = torch.randn(2, 4, 16, 8)
+    lstm = nn.LSTM(8, 16, bidirectional=True)
+    with torch.no_grad():
+        attention, _ = watch(lambda: nn.functional.scaled_dot_product_attention(q, q, q))
+        recurrent, _ = watch(lambda: lstm(torch.randn(5, 3, 8)))
+    assert sum(op.flops for op in attention) == 2 * (2 * 2 * 4 * 16 * 16 * 8)  # q k and the product with v
+    layers = [op.flops for op in recurrent if op.name == "aten.mkldnn_rnn_layer"]
+    assert layers == [2 * 5 * 3 * 4 * 16 * (8 + 16)] * 2  # four gates, both directions
+
+
+def test_a_cache_does_not_grow_from_call_to_call() -> None:
+    class Cache:
+        seen = 0
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, cache: Cache) -> torch.Tensor:
+            cache.seen += 1
+            assert cache.seen == 1
+            return x + 1
+
+    workload = Workload(Net(), (torch.randn(4), Cache()))
+    assert look(workload, workload.call, PEAKS).eager_s > 0
 
 
 def test_time_in_a_child_is_not_its_parents_own() -> None:

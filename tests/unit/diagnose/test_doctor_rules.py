@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import sysconfig
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import torch
+from torch import nn
 
-from compilot.diagnose import advice, causes, costs, fixcheck, frames, ranking
-from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport
+from compilot import checkup
+from compilot._torch.dynamo_events import LimitEvent, RecompileEvent
+from compilot.diagnose import advice, breaks, causes, costs, driving, fixcheck, frames, ranking, recompiles
+from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.diagnose.watching import Run, module_path
+from compilot.errors import InputError
 from compilot.records import Finding
+from compilot.workload import Workload
 
 LIBRARY = f"{sysconfig.get_path('purelib')}/torch/nn/modules/linear.py"
 STDLIB = f"{sysconfig.get_path('stdlib')}/copy.py"
@@ -136,3 +144,66 @@ def test_what_stops_compiling_for_good_comes_first_then_the_most_costly() -> Non
         "dear",
         "cheap",
     ]
+
+
+def again(
+    line: int, function: str = "forward", guard: str = "tensor 'x' size mismatch at index 0. expected 4, actual 6"
+) -> Any:
+    event = RecompileEvent(f"{line}/1", function, "m.py", line, False, (f"{line}/0: {guard}",), ("",))
+    return recompiles.Seen(event, "example 2", 0.1)
+
+
+def test_every_function_that_gave_up_is_kept() -> None:
+    limits = [LimitEvent("forward", "m.py", 3, 8, ""), LimitEvent("block", "m.py", 9, 8, "")]
+    (found,) = recompiles.reconcile([again(1, "outer"), again(3), again(9, "block")], limits)
+    assert found.limit_hit
+    assert found.gave_up == ("m.py:3", "m.py:9")
+    assert "gave up, and forward and block run in eager" in found.cause
+    assert not recompiles.reconcile([again(1)], limits)[0].limit_hit
+
+
+def test_a_recompile_of_a_break_that_hit_the_limit_is_not_hidden_by_the_break() -> None:
+    made = GraphBreak(where=at("s = x.max().item()"), category=Category.SCALAR_READ, cause="", fix="")
+    followed = Recompile(
+        where=at("y * s"),
+        function=at(""),
+        category=Category.ARGUMENT_VALUE,
+        what="",
+        old="",
+        new="",
+        cause="",
+        fix="",
+        resumed=True,
+        name="s",
+        count=3,
+    )
+    (known,), others = breaks.fold([made], [followed])
+    assert (known.recompiles, others) == (3, ())
+    _, (limited,) = breaks.fold([made], [msgspec.structs.replace(followed, limit_hit=True)])
+    finding = ranking.of_recompile(limited, calls=1)
+    assert finding.kind == "recompile-limit"
+    assert "mend the graph break at m.py:1 first" in finding.advice
+
+
+def test_a_failing_call_leaves_a_sentence_and_the_drive_goes_on() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(2, 8)
+
+    calls: list[str] = []
+    load = Workload(Net(), examples=[(torch.ones(16),), (torch.ones(3),), (torch.ones(16),)])
+    (told,) = driving.drive(load, load.model, calls.append)
+    assert calls == ["example 1", "example 2", "example 3"]
+    assert told.startswith("example 2 failed: RuntimeError: shape '[2, 8]' is invalid")
+
+
+def test_a_report_of_another_schema_is_refused(tmp_path: Path) -> None:
+    checkup.save(msgspec.structs.replace(report(), schema=99), tmp_path)
+    with pytest.raises(InputError, match="has schema 99"):
+        checkup.last_report(tmp_path)
+
+
+def test_a_finding_about_the_whole_model_is_told_once() -> None:
+    first, second = (Finding(kind="tiny-work", where="", explanation=f"{n} us", advice="") for n in (41, 43))
+    assert ranking.once([finding("a"), first, second]) == (finding("a"), first)
+    assert len(ranking.once([finding("a", 1), finding("a", 2)])) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 from rich.console import Console, RenderableType
 
 from compilot.diagnose.fixcheck import FixCheck
@@ -123,3 +124,16 @@ def test_a_narrow_terminal_cuts_neither_places_nor_costs() -> None:
 def test_what_became_of_the_findings() -> None:
     text = shown(doctor_terminal.checked(FixCheck(gone=(FINDING,)), root=Path("/home/me")))
     assert text.splitlines() == ["gone: 1", "   graph break  net.py:17  if h.max() > 1e4:", "stayed: 0", "new: 0"]
+
+
+def test_notes_are_printed() -> None:
+    report = msgspec.structs.replace(REPORT, notes=("compile time: could not be measured: it died",))
+    assert "Note: Compile time: could not be measured: it died." in shown(
+        doctor_terminal.summary(report, root=Path("/"))
+    ).replace("\n", " ")
+
+
+def test_functions_that_gave_up_are_counted_once() -> None:
+    limits = [msgspec.structs.replace(AGAIN, gave_up=places) for places in (("n.py:1", "n.py:5"), ("n.py:5",))]
+    report = msgspec.structs.replace(REPORT, recompiles=tuple(limits))
+    assert "2 functions gave up" in shown(doctor_terminal.headline(report), width=120)

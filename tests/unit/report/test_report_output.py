@@ -83,3 +83,10 @@ def test_usage_can_be_pasted(small_run: Any) -> None:
     assert lines[1].strip() == "import compilot"
     assert lines[2].strip().startswith('fast = compilot.compile(model, "runs/a/plan.json")')
     compile("\n".join(line.strip() for line in lines[1:]), "usage", "exec")
+
+
+def test_the_table_is_preceded_by_the_findings_that_matter_most(run_dir: Path, small_run: Any) -> None:
+    text = printed(run_dir, small_run.plan, 120)
+    assert text.index("What matters most about this model") < text.index("candidates")
+    assert f"1. {small_run.finding.explanation}" in text
+    assert small_run.finding.advice in text
