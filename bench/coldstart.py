@@ -5,8 +5,8 @@
 Arms: eager; torch.compile with an empty cache; with the cache directory kept; with the mega-cache
 (torch.compiler.save/load_cache_artifacts) into an empty directory; compilot bundles of AOTInductor, ONNX Runtime and
 OpenVINO, from an empty bundle cache (unpacked and checked on the way) and from a filled one. Every answer is compared
-with eager's. Bundles are started with a PATH that holds no compiler. Results go to DIR/coldstart.jsonl as they come; an
-arm that has enough of them is not run again. Nothing else should run meanwhile.
+with eager's. Bundles are started with a PATH that holds no compiler and a read-only HOME. Results go to
+DIR/coldstart.jsonl as they come; an arm that has enough of them is not run again. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -70,8 +70,10 @@ def start(model: str, arm: str, out: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as empty:
         if arm.startswith("bundle-"):
             engine = arm.split("-")[1]
-            cache = out / "unpacked" if arm.endswith("-unpacked") else Path(empty)
-            return child("bundle", model, out, engine, bundles=cache, path="/nonexistent")
+            if not arm.endswith("-unpacked"):
+                return child("bundle", model, out, engine, bundles=Path(empty), path="/nonexistent")
+            child("bundle", model, out, engine, bundles=Path(empty), path="/nonexistent")  # fills the cache
+            return child("bundle", model, out, engine, bundles=Path(empty), path="/nonexistent")
         kept = arm == "compile-kept-cache"
         return child(arm, model, out, "", cache=out / f"{model}-kept" if kept else Path(empty))
 
@@ -91,7 +93,8 @@ def child(
         env["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())
     if bundles is not None:
         env["COMPILOT_CACHE"] = str(bundles.absolute())
-    env["PATH"] = path or env["PATH"]
+    if path:
+        env |= {"PATH": path, "HOME": "/proc/self"}  # no compiler, and a home where nothing can be written
     command = [sys.executable, __file__, "--child", what, model, str(out.absolute()), engine]
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if run.returncode != 0:

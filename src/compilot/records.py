@@ -545,8 +545,10 @@ class Manifest(Record, frozen=True, kw_only=True):
     created: str  # ISO 8601, UTC
     label: str  # the model's class name, for people
     engine: str  # of the first entry, "eager" where the plan keeps eager
+    engines: tuple[str, ...] = ()  # of all entries
     fingerprint: Fingerprint
     weights: Weights
+    standalone: bool = False  # the files are the whole model: no model object is needed
     entries: tuple[BundleEntry, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     files: tuple[ArtifactFile, ...] = ()  # all but the manifest, its digest and its signature

@@ -26,11 +26,11 @@ def tiny_run(folder: Path, engine: str | None, factory: str = "one") -> Path:
     return make_run(folder, engine, f"{DATA / 'bundling.py'}:{factory}", getattr(bundling, factory)())
 
 
-def serve(bundle: Path, **env: str) -> subprocess.Popen[str]:
-    """A fresh process that starts the bundle."""
+def serve(bundle: Path, user: int | None = None, **env: str) -> subprocess.Popen[str]:
+    """A fresh process, perhaps another user's, that starts the bundle."""
     command = [sys.executable, str(DATA / "start_bundle.py"), str(bundle)]
     return subprocess.Popen(
-        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, user=user, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

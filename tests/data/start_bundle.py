@@ -5,6 +5,7 @@ Run as `python start_bundle.py BUNDLE`.
 
 import json
 import sys
+import warnings
 
 import torch
 
@@ -13,7 +14,11 @@ import compilot
 sys.path.insert(0, __file__.rpartition("/")[0])
 import bundling
 
+told: dict[str, object] = {}
+seen = warnings.catch_warnings(record=True)
 try:
+    caught = seen.__enter__()
+    warnings.simplefilter("always")
     fast = compilot.load(sys.argv[1])
     x, extra = bundling.batch(1), {"bias": torch.ones(32)}
     with torch.no_grad():
@@ -21,7 +26,13 @@ try:
         again = fast(extra=extra, x=x)
         right = bundling.model()(x, extra=extra)
     error = max(float((a - right["logits"]).abs().max()) for a in (answer["logits"], again["logits"]))
-    told = {"error": error, "keys": list(answer), "fast": fast.stats().fast, "startup": fast.startup}
+    told = {
+        "error": error,
+        "warnings": [str(w.message) for w in caught],
+        "keys": list(answer),
+        "fast": fast.stats().fast,
+        "startup": fast.startup,
+    }
 except compilot.CompilotError as refused:
     told = {"refused": type(refused).__name__, "why": str(refused)}
 heavy = [name for name in ("torch._inductor", "torch._dynamo", "onnx", "torch.onnx") if name in sys.modules]

@@ -5,10 +5,13 @@ The run directories are made by hand from one real build each, so that no search
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +21,10 @@ import msgspec
 import pytest
 import torch
 from bundle_help import reseal, serve, tiny_run, told
+from typer.testing import CliRunner
 
 import compilot
+from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback, StaleBundle
 from compilot.packing import Options, pack
 from compilot.progress import Observer
@@ -27,6 +32,7 @@ from compilot.records import Manifest
 from compilot.runtime import golden
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning
 
+NOBODY = 65534
 EXTRA = {"extra": {"bias": torch.ones(32)}}
 Packer = Callable[..., Path]
 
@@ -77,6 +83,26 @@ def test_ten_processes_at_once_from_a_cold_cache_all_answer(packed: Packer, own_
     assert len(entries) == 1
 
 
+def test_another_number_of_threads_is_warned_about_and_works(packed: Packer) -> None:
+    answer = told(serve(packed("onnxruntime"), OMP_NUM_THREADS=str(torch.get_num_threads() + 1)))
+    assert answer.get("error", 1.0) < 1e-4, answer
+    assert any("number of torch threads" in text and "unproven" in text for text in answer["warnings"])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process as another user")
+def test_another_user_starts_a_bundle_that_root_put_there(packed: Packer) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        place, home = Path(name) / "model.cpbundle", Path(name) / "home"
+        Path(name).chmod(0o755)
+        shutil.copy(packed("onnxruntime"), place)
+        home.mkdir()
+        os.chown(home, NOBODY, NOBODY)
+        process = serve(place, NOBODY, HOME=str(home), COMPILOT_CACHE="", XDG_CACHE_HOME="")
+        answer = told(process)
+        assert answer.get("error", 1.0) < 1e-4, answer
+        assert (home / ".cache/compilot/bundles").is_dir()
+
+
 def test_a_folder_bundle_is_used_in_place(packed: Packer, own_cache: Path, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     shutil.unpack_archive(packed("onnxruntime"), folder, "zip")
@@ -120,6 +146,41 @@ def test_several_bundles_live_in_one_process(packed: Packer) -> None:
     first, second = compilot.load(packed("onnxruntime")), compilot.load(packed("openvino"))
     for _ in range(3):
         torch.testing.assert_close(ask(first), ask(second), rtol=1e-4, atol=1e-5)
+
+
+def test_a_refused_bundle_leaves_the_model_as_it_was(packed: Packer, tmp_path: Path) -> None:
+    def spoil(folder: Path, manifest: Manifest) -> Manifest:
+        path = folder / "golden/0-outputs.safetensors"
+        golden.save({name: tensor + 1.0 for name, tensor in golden.read(path).items()}, path)
+        return manifest
+
+    wrong = reseal(packed("onnxruntime"), tmp_path / "wrong", spoil)
+    model = bundling.model()
+    with pytest.raises(BundleError, match="golden call"):
+        compilot.compile(model, wrong, strict=True, inplace=True)
+    assert type(model) is bundling.Tiny
+    with pytest.warns(CompilotWarning, match="golden call"):
+        compilot.compile(model, wrong, inplace=True)
+    torch.testing.assert_close(ask(model), right())
+
+
+def test_a_whole_model_with_carried_weights_still_needs_no_model(packed: Packer) -> None:
+    fast = compilot.load(packed("onnxruntime", carry_weights=True))
+    torch.testing.assert_close(ask(fast), right(), rtol=1e-4, atol=1e-5)
+
+
+def test_verify_tells_all_and_its_exit_code_is_a_gate(packed: Packer, tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["verify", "--time", "--json", str(packed("onnxruntime"))])
+    found = json.loads(run.stdout)
+    assert run.exit_code == 0
+    assert found["fits"]
+    assert list(found["startup"])[-2:] == ["golden call", "first call"]
+    cut = tmp_path / "cut.cpbundle"
+    cut.write_bytes(packed("onnxruntime").read_bytes()[:-100])
+    run = CliRunner().invoke(app, ["verify", str(cut)])
+    assert run.exit_code == 1
+    assert "refused" in run.stdout
+    assert CliRunner().invoke(app, ["verify", str(tmp_path / "none.cpbundle")]).exit_code == 2
 
 
 def test_a_plan_that_keeps_eager_packs_too(packed: Packer) -> None:
@@ -167,6 +228,7 @@ def test_other_code_is_stale_with_what_changed(packed: Packer) -> None:
     ("field", "value", "why"),
     [
         ("cpu_isa", ("avx2", "avx512f", "avx512_vnni"), "avx512_vnni"),
+        ("cpu_isa", (), "laid the weights out for a CPU without"),
         ("torch", "2.12.1", "torch: the plan was made with 2.12.1"),
         ("python", "3.10.4", "Python"),
         ("engines", {"onnxruntime": "1.2.3"}, "onnxruntime"),

@@ -47,7 +47,11 @@ class Bundle(NamedTuple):
 
 @contextmanager
 def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
-    """Open a bundle: trust first, then the digest of the manifest, then its content."""
+    """Open a bundle: trust first, then the digest of the manifest, then its content.
+
+    Links are followed once, here: what is asked about trust is what is read.
+    """
+    path = path.resolve()
     with open_container(path) as container:
         raw = read(container, MANIFEST, _LARGEST)
         signature = read(container, SIGNATURE, _LARGEST) if SIGNATURE in container.sizes else None
@@ -103,11 +107,23 @@ def _check_listing(container: Container, manifest: Manifest) -> None:
         refuse(container.path, f"{MANIFEST} names a file twice")
     if unsafe := next((name for name in wanted if not is_safe(name)), None):
         refuse(container.path, f"{MANIFEST} names {unsafe!r}, which may lead out of the bundle")
+    for named in _named(manifest):
+        if named not in wanted:
+            refuse(container.path, f"{MANIFEST} speaks of {named!r}, which is not among its files")
+    for folder in (entry.folder for entry in manifest.entries):
+        if folder and not is_safe(folder):
+            refuse(container.path, f"{MANIFEST} names {folder!r}, which may lead out of the bundle")
     own = {MANIFEST, DIGEST, SIGNATURE}
     there = {name: size for name, size in container.sizes.items() if name not in own}
     for name in sorted(wanted.keys() | there.keys()):
         if wanted.get(name) != there.get(name):
             refuse(container.path, f"{name} {_mismatch(wanted.get(name), there.get(name))}")
+
+
+def _named(manifest: Manifest) -> list[str]:
+    """Files that the manifest relies on besides listing them."""
+    golden = [entry.golden for entry in manifest.entries if entry.golden is not None]
+    return [name for one in golden for name in (one.inputs, one.outputs)]
 
 
 def _mismatch(wanted: int | None, there: int | None) -> str:

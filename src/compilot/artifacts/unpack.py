@@ -27,7 +27,8 @@ LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must no
 
 def unpacked(bundle: Bundle) -> Path:
     """The folder with the bundle's files, every digest checked."""
-    if isinstance(bundle.container, Folder) and not bundle.changeable:
+    written_to = any(entry.needs_compiler for entry in bundle.manifest.entries)  # compile caches grow
+    if isinstance(bundle.container, Folder) and not bundle.changeable and not written_to:
         check_files(bundle.container, bundle.manifest)
         return bundle.path
     try:
@@ -61,13 +62,13 @@ def _is_good(bundle: Bundle, place: Path) -> bool:
     """Whether the cache has this bundle, whole; a damaged one is as good as none."""
     if not (place / READY).is_file():
         return False
+    hold_shared(place / USED)  # before the check: from here on nobody prunes it
     try:
         check_files(Folder(place), bundle.manifest)
     except BundleError:
         return False
     with contextlib.suppress(OSError):
         os.utime(place / USED)
-    hold_shared(place / USED)
     return True
 
 

@@ -53,7 +53,7 @@ def show(packed: Packed, *, as_json: bool) -> None:
     for sentence in manifest.sentences:
         print(f"  {sentence}")
     print("\nUse it:\n")
-    if manifest.weights == "baked":
+    if manifest.standalone:
         print(f"    fast = compilot.load({str(packed.path)!r})             # no model object, no compiler")
     return print(f"    fast = compilot.compile(model, {str(packed.path)!r})   # with eager behind it")
 
@@ -66,6 +66,7 @@ def summary(packed: Packed) -> dict[str, Any]:
         "model": manifest.label,
         "engine": manifest.engine,
         "weights": str(manifest.weights),
+        "standalone": manifest.standalone,
         "size_bytes": packed.size_bytes,
         "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
         "start_s": [entry.start_s for entry in manifest.entries],

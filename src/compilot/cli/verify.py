@@ -65,7 +65,7 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
             "files": len(manifest.files),
             "size_bytes": checked,
             "weights": str(manifest.weights),
-            "standalone": manifest.weights == "baked",
+            "standalone": manifest.standalone,
             "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
             "fits": not any(d.severity == "unsafe" for d in differing),
             "differences": [{"severity": str(d.severity), "sentence": d.sentence} for d in differing],

@@ -37,6 +37,7 @@ _MODEL_FIELDS = {
     "structure_sha256": "the model's structure (submodules or their settings)",
     "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
 }
+EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
 _SPEED_FIELDS = {
     "cpu_model": "CPU",
     "cores": "number of usable cores",
@@ -50,7 +51,8 @@ _SPEED_FIELDS = {
 def differences(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[Difference]:
     """Every difference, the unsafe ones first; only these engines' versions count (None: all of the old one's)."""
     used = old.machine.engines.keys() if engines is None else old.machine.engines.keys() & set(engines)
-    found = [*_model(old.model, new.model), *_machine(old.machine, new.machine, sorted(used))]
+    exact_isa = engines is not None and bool(EXACT_ISA & set(engines))
+    found = [*_model(old.model, new.model), *_machine(old.machine, new.machine, sorted(used), exact_isa)]
     return sorted(found, key=lambda difference: difference.severity is not Severity.UNSAFE)
 
 
@@ -75,11 +77,13 @@ def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
     return f", from {old.parameter_count} to {new.parameter_count} values"
 
 
-def _machine(old: MachineFingerprint, new: MachineFingerprint, engines: list[str]) -> Iterator[Difference]:
+def _machine(
+    old: MachineFingerprint, new: MachineFingerprint, engines: list[str], exact_isa: bool
+) -> Iterator[Difference]:
     yield from _changed("torch", "torch", old.torch, new.torch)
     yield from _changed("python", "Python", _minor(old.python), _minor(new.python))
     yield from _changed("platform", "platform", old.platform, new.platform)
-    yield from _isa(set(old.cpu_isa), set(new.cpu_isa))
+    yield from _isa(set(old.cpu_isa), set(new.cpu_isa), exact=exact_isa)
     yield from _changed("gpu", "GPU", old.gpu, new.gpu)
     for engine in engines:
         yield from _changed(f"engines.{engine}", engine, old.engines[engine], new.engines.get(engine))
@@ -94,9 +98,12 @@ def _changed(field: str, words: str, old: Any, new: Any, severity: Severity = Se
     yield Difference(f"machine.{field}", a, b, severity, f"{words}: the plan was made with {a}, this process has {b}.")
 
 
-def _isa(old: set[str], new: set[str]) -> Iterator[Difference]:
-    """More extensions are harmless; a missing one can end the process with an illegal instruction."""
-    missing = sorted(old - new)
+def _isa(old: set[str], new: set[str], *, exact: bool) -> Iterator[Difference]:
+    """More extensions are harmless to code, but not to data laid out for them; a missing one ends the process."""
+    missing, more = sorted(old - new), sorted(new - old)
+    if exact and more and not missing:
+        words = f"CPU instructions: ONNX Runtime laid the weights out for a CPU without {', '.join(more)}"
+        yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
     if missing:
         words = f"CPU instructions: the plan was made with {', '.join(missing)}, which this machine does not have"
         yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)

@@ -39,6 +39,7 @@ class Made(NamedTuple):
     golden: Golden
     parameters: tuple[Parameter, ...]
     start_s: float
+    weights_sha256: str
 
 
 def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
@@ -51,7 +52,7 @@ def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: i
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
         made = _ask(child, MakeGolden, GoldenMade, LIMITS.check_s, "the golden call", folder=str(staged), **names)
-    return Made(made.golden, made.parameters, built.cold_s)
+    return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256)
 
 
 def save_weights(run: Run, place: Path, path: Path) -> None:

@@ -8,8 +8,8 @@ bundle. Covered: plans that keep eager; torch.compile plans as their ahead-of-ti
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot._version import __version__
+from compilot.artifacts import atomic
 from compilot.artifacts.bundle import PLAN, WEIGHTS
 from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
@@ -27,7 +28,7 @@ from compilot.packing.runs import Run, entry_files, open_run
 from compilot.packing.twin import find_twin
 from compilot.packing.writing import publish, seal
 from compilot.progress import Observer
-from compilot.records import BUNDLE_SCHEMA, BundleEntry, Manifest, Parameter, Plan, PlanEntry, Weights
+from compilot.records import BUNDLE_SCHEMA, BundleEntry, Fingerprint, Manifest, Parameter, Plan, PlanEntry, Weights
 
 
 class Options(NamedTuple):
@@ -51,6 +52,7 @@ class _Part(NamedTuple):
     entry: PlanEntry
     packed: BundleEntry
     parameters: tuple[Parameter, ...]
+    weights_sha256: str
     said: str
 
 
@@ -58,8 +60,7 @@ def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observe
     """Collect the entries, make a golden call for each, and write the bundle."""
     runs = [open_run(folder) for folder in folders]
     _refuse_mixed(runs)
-    with tempfile.TemporaryDirectory(dir=_beside(out), prefix=".compilot-pack-") as name:
-        staged = Path(name)
+    with _staging(out) as staged:
         parts: list[_Part] = []
         for run in runs:
             for entry in run.plan.entries:
@@ -101,7 +102,7 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
     )
     if packed.needs_compiler:
         said = f"{said}; needs g++, starts in about {made.start_s:.0f} s".removeprefix("; ")
-    return _Part(entry, packed, made.parameters, said)
+    return _Part(entry, packed, made.parameters, made.weights_sha256, said)
 
 
 def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
@@ -131,13 +132,23 @@ def _manifest(plan: Plan, parts: Sequence[_Part], options: Options) -> Manifest:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         label=plan.workload.label,
         engine=engines[0] if engines else "eager",
-        fingerprint=plan.fingerprint,
+        engines=tuple(dict.fromkeys(engines)),
+        fingerprint=_fingerprint(plan, parts if standalone else ()),
         weights=where,
+        standalone=standalone,
         entries=tuple(part.packed for part in parts),
         parameters=parts[0].parameters if parts else (),
         sentences=tuple(text for part in parts for text in (part.entry.sentence, part.said) if text),
         built={"torch": machine.torch, "python": machine.python, **machine.engines},
     )
+
+
+def _fingerprint(plan: Plan, baked: Sequence[_Part]) -> Fingerprint:
+    """The plan's; with the digest of the weight values where they are inside of the engines' files."""
+    if not baked:
+        return plan.fingerprint
+    model = msgspec.structs.replace(plan.fingerprint.model, weights_sha256=baked[0].weights_sha256)
+    return msgspec.structs.replace(plan.fingerprint, model=model)
 
 
 def _needs_compiler(entry: PlanEntry) -> bool:
@@ -155,9 +166,17 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")
 
 
-def _beside(out: Path) -> Path:
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder beside the bundle to collect its files in; what a killed packer left there goes first."""
+    folder = atomic.partial_name(out.absolute())
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        atomic.sweep(folder.parent)
+        folder.mkdir(mode=0o700)
     except OSError as problem:
-        raise RunDirError(f"cannot make {out.parent}: {problem.strerror}; choose another -o.") from problem
-    return out.parent
+        raise RunDirError(f"cannot write to {out.parent}: {problem.strerror}; choose another -o.") from problem
+    try:
+        yield folder
+    finally:
+        atomic.remove(folder)

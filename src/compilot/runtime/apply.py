@@ -127,7 +127,8 @@ def _note_start(entry: PlanEntry, model: nn.Module, folder: Path | None) -> None
 def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:
     """Why the plan must not be applied; None: it may be, with a warning where its speed is unproven."""
     now = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
-    found = differences(plan.fingerprint, now)
+    used = {entry.candidate.settings.engine for entry in plan.entries}
+    found = differences(plan.fingerprint, now, used)
     unsafe = [one for one in found if one.severity is Severity.UNSAFE]
     if unsafe and not allow_stale:
         text = f"the plan is stale: {_sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."

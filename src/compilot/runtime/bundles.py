@@ -11,11 +11,11 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -77,7 +77,7 @@ def load(
 def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
     """Open, verify, load, run the golden call; raises where any of it fails."""
     clock = Clock()
-    with _no_collector():
+    with _no_collector(), _undone_on_failure(model) as keep_weights:
         with open_bundle(path, options.trust) as bundle:
             manifest = bundle.manifest
             _refuse_stale(bundle, model, options.allow_stale)
@@ -86,6 +86,9 @@ def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
             clock.mark("verify")
         plan = load_plan(folder / PLAN)
         _refuse_odd(path, plan, manifest)
+        if model is not None and manifest.weights is Weights.CARRIED:
+            keep_weights()
+            _give_weights(model, folder)
         fast = _attach(model, path, folder, plan, manifest, options)
         clock.mark("load")
         for entry, packed in zip(plan.entries, manifest.entries, strict=True):
@@ -93,6 +96,27 @@ def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
         clock.mark("golden call")
     fast.startup.update(clock.steps)
     return fast
+
+
+@contextmanager
+def _undone_on_failure(model: nn.Module | None) -> Iterator[Callable[[], None]]:
+    """Whatever fails on the way, the user's model is afterwards as it was: its class, and its weights once kept."""
+    kept: dict[str, torch.Tensor] = {}
+
+    def keep_weights() -> None:
+        if model is not None:
+            kept.update({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
+
+    try:
+        yield keep_weights
+    except BaseException:
+        if model is not None:
+            from compilot.runtime.fast import restore
+
+            restore(model)
+            if kept:
+                model.load_state_dict(kept)
+        raise
 
 
 @contextmanager
@@ -121,6 +145,26 @@ def _checked_beside_imports(bundle: Bundle) -> Path:
         return checking.result()
 
 
+class Example(NamedTuple):
+    """A call that a bundle takes."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grad: bool
+
+
+def example_call(path: Path, trust: Trust) -> Example:
+    """The golden call of a bundle's first entry."""
+    from compilot.runtime import golden
+
+    with open_bundle(path, trust) as bundle:
+        folder, packed = unpacked(bundle), bundle.manifest.entries[0]
+    entry = load_plan(folder / PLAN).entries[0]
+    assert packed.golden is not None
+    call = golden.rebuild_call(entry.guard, golden.read(folder / packed.golden.inputs))
+    return Example(call.args, call.kwargs, entry.guard.grad_enabled)
+
+
 def plan_in(path: Path) -> Plan:
     """The plan of a bundle that may be loaded."""
     with open_bundle(path, Trust()) as bundle:
@@ -138,8 +182,6 @@ def _attach(
 
     if model is None:
         _refuse_without_model(path, plan, manifest)
-    elif manifest.weights is Weights.CARRIED:
-        _give_weights(model, folder)
     if not plan.entries:
         assert model is not None
         return attach_eager(model, inplace=options.inplace)
@@ -176,7 +218,7 @@ def _refuse_odd(path: Path, plan: Plan, manifest: Manifest) -> None:
 def _refuse_without_model(path: Path, plan: Plan, manifest: Manifest) -> None:
     if not plan.entries:
         text = "its plan keeps the model as it is, so the model itself is needed"
-    elif manifest.weights is not Weights.BAKED:
+    elif not manifest.standalone:
         text = f"its engine, {manifest.engine}, runs the model's own code and weights"
     else:
         return
@@ -205,7 +247,7 @@ def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> l
     compiler = any(entry.needs_compiler for entry in manifest.entries)
     machine = machine_fingerprint(compiler=compiler)
     here = manifest.fingerprint.model if model is None else _fingerprint_of(model)
-    found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), {manifest.engine})
+    found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), set(manifest.engines))
     return [one for one in found if compiler or one.field != _COMPILER]
 
 

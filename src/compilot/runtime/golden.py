@@ -142,7 +142,7 @@ def _leaf_difference(one: GoldenOutput, answer: Any, right: torch.Tensor | None)
 
 def rmse(answer: torch.Tensor, right: torch.Tensor) -> float:
     """Root mean square error; infinite where the non-finite numbers are not the same."""
-    a, b = answer.detach().cpu().double(), right.detach().cpu().double()
+    a, b = (_real(tensor.detach().cpu()).double() for tensor in (answer, right))
     same = (a == b) | (a.isnan() & b.isnan())
     gap = torch.where(same, 0.0, a - b)
     if not gap.isfinite().all():
@@ -150,8 +150,12 @@ def rmse(answer: torch.Tensor, right: torch.Tensor) -> float:
     return float(gap.square().mean().sqrt()) if gap.numel() else 0.0
 
 
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
 def _rms(tensor: torch.Tensor) -> float:
-    finite = tensor.detach().double()
+    finite = _real(tensor.detach()).double()
     finite = finite[finite.isfinite()]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
 

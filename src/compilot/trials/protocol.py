@@ -202,6 +202,7 @@ class Verified(Reply, frozen=True, kw_only=True):
 class GoldenMade(Reply, frozen=True, kw_only=True):
     golden: Golden
     parameters: tuple[Parameter, ...] = ()
+    weights_sha256: str = ""
 
 
 class Warmed(Reply, frozen=True, kw_only=True):

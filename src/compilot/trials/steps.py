@@ -242,7 +242,9 @@ class Steps:
         golden.save(golden.input_tensors(load.call), folder / request.inputs)
         golden.save(golden.output_tensors(eager), folder / request.outputs)
         made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
-        return GoldenMade(id=request.id, golden=made, parameters=stand_in.describe(load.model.forward))
+        weights = model_fingerprint(load.model, weights=True).weights_sha256 or ""
+        parameters = stand_in.describe(load.model.forward)
+        return GoldenMade(id=request.id, golden=made, parameters=parameters, weights_sha256=weights)
 
     def saveweights(self, request: SaveWeights) -> None:
         """Write the model's weights."""

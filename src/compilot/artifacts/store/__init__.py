@@ -9,6 +9,7 @@ Covered: concurrent pushes, damaged objects and entries, interrupted transfers. 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -70,7 +71,7 @@ def pull(
     """Get the bundle that fits this machine best; a file that is it already is left alone."""
     remote = Remote(url)
     best = choose(listing(remote), machine, wanted, remote.url)
-    path = out / f"{best.entry.label}{SUFFIX}" if out.is_dir() else out
+    path = out / file_name(best.entry.label) if out.is_dir() else out
     signers: list[str | None] = []
 
     def accept(file: Path) -> None:
@@ -81,6 +82,11 @@ def pull(
         return Pulled(path, best, signers[0], None)
     done = download(remote, best.entry, path, accept)
     return Pulled(path, best, signers[0], done)
+
+
+def file_name(label: str) -> str:
+    """A bundle's name in a folder of the user's; the label comes from the store, so no part of it leads elsewhere."""
+    return (re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "model") + SUFFIX
 
 
 def listing(remote: Remote) -> Listing:

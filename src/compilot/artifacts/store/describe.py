@@ -24,6 +24,7 @@ def describe(path: Path) -> Description:
     return Description(
         label=manifest.label,
         engine=manifest.engine,
+        engines=manifest.engines,
         needs_compiler=any(entry.needs_compiler for entry in manifest.entries),
         created=manifest.created,
         compilot=manifest.compilot,

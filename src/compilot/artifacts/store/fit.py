@@ -47,7 +47,7 @@ def none_fits(fits: Sequence[Fit]) -> str:
 
 def _fit(entry: StoreEntry, machine: MachineFingerprint, model: ModelFingerprint | None) -> Fit:
     here = Fingerprint(machine=machine, model=model or entry.fingerprint.model)
-    found = differences(entry.fingerprint, here, {entry.engine})
+    found = differences(entry.fingerprint, here, {entry.engine, *entry.engines})
     found = [difference for difference in found if entry.needs_compiler or difference.field != COMPILER]
     unsafe = tuple(difference for difference in found if difference.severity is Severity.UNSAFE)
     return Fit(entry, unsafe, tuple(difference for difference in found if difference not in unsafe))
@@ -65,6 +65,8 @@ def _needs(difference: Difference) -> tuple[str, str]:
     """What the bundle needs and what is here, in as few words as can be."""
     name = difference.field.rpartition(".")[2]
     if name == "cpu_isa":
-        missing = sorted(set(difference.old.split()) - set(difference.new.split()))
-        return ", ".join(missing), ", ".join(difference.new.split()) or "no vector instructions"
+        old, new = set(difference.old.split()), set(difference.new.split())
+        if old < new:
+            return f"a CPU without {', '.join(sorted(new - old))}", "it"
+        return ", ".join(sorted(old - new)), ", ".join(difference.new.split()) or "no vector instructions"
     return f"{name} {difference.old}", f"no {name}" if difference.new == "none" else f"{name} {difference.new}"

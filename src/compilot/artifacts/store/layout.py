@@ -32,7 +32,8 @@ class Description(NamedTuple):
     """What a bundle says about itself."""
 
     label: str
-    engine: str
+    engine: str  # of the first entry
+    engines: tuple[str, ...] = ()  # of all entries
     needs_compiler: bool  # at the start
     created: str
     compilot: str
