@@ -55,7 +55,8 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path, sent: signal.Signals) -> None:
     journal = tmp_path / "run" / "journal.jsonl"
     command = [*COMPILOT, "tune", TINY, "--budget", "5m", "--out", "run"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
+    with started as process:
         wait_for(lambda: journal.exists() and b'"trial"' in journal.read_bytes(), process)
         workers = psutil.Process(process.pid).children(recursive=True)
         begin = time.monotonic()
@@ -73,6 +74,11 @@ def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path,
     document = json.loads(compilot("tune", TINY, "--budget", "5s", "--resume", "run", "--json", cwd=tmp_path).stdout)
     assert [row["candidate"] for row in document["rows"]].count("eager") == 1
     assert (tmp_path / "run" / "plan.json").exists()
+
+
+def heed_interrupts() -> None:
+    """A shell's background jobs ignore Ctrl-C, and so would everything started from there."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(ready: object, process: subprocess.Popen[str]) -> None:
