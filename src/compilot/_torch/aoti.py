@@ -22,10 +22,15 @@ _MODEL = "model"  # the name that aoti_compile_and_package gives to the one mode
 
 
 def compile_package(program: ExportedProgram, path: Path, configs: Mapping[str, Any]) -> None:
-    """Compile a program into a package; takes 15-70 s and a C++ compiler. Checked on torch 2.13.0."""
-    from torch._inductor import aoti_compile_and_package
+    """Compile a program into a package; takes 15-70 s and a C++ compiler. Checked on torch 2.13.0.
 
-    aoti_compile_and_package(program, package_path=os.fspath(path), inductor_configs=dict(configs))
+    torch notes the machine in its configuration on the way and leaves it there, which would change the cache key of
+    every later compile in this process; it is put back.
+    """
+    from torch._inductor import aoti_compile_and_package, config
+
+    with config.patch({"aot_inductor.metadata": dict(config.aot_inductor.metadata)}):
+        aoti_compile_and_package(program, package_path=os.fspath(path), inductor_configs=dict(configs))
 
 
 def load_package(path: Path) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:
