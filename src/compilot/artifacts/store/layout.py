@@ -33,7 +33,7 @@ class Description(NamedTuple):
 
     label: str
     engine: str  # of the first entry
-    engines: tuple[str, ...] = ()  # of all entries
+    engines: tuple[str, ...]  # of all entries
     needs_compiler: bool  # at the start
     created: str
     compilot: str
@@ -47,7 +47,8 @@ class StoreEntry(Record, frozen=True, kw_only=True):
     sha256: str  # of the whole file
     size_bytes: int
     label: str
-    engine: str
+    engine: str  # of the first entry
+    engines: tuple[str, ...] = ()  # of all entries
     needs_compiler: bool = False  # at the start
     created: str
     compilot: str
