@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from compilot.artifacts.container import Container, is_safe, open_container, opened_member, read, refuse
+from compilot.artifacts.container import Container, is_safe, open_container, read, refuse, sha256_of
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
 
@@ -28,7 +28,6 @@ WEIGHTS = "weights.safetensors"
 SUFFIX = ".cpbundle"
 
 _LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
-_BLOCK = 1 << 23  # large: hashing lets other threads run, and each block waits for them
 
 
 class Bundle(NamedTuple):
@@ -132,14 +131,15 @@ def _mismatch(wanted: int | None, there: int | None) -> str:
     return "is not in the manifest" if wanted is None else f"has {there} bytes instead of {wanted}"
 
 
-def checked_blocks(container: Container, file: ArtifactFile) -> Iterator[bytes]:
-    """A file's bytes in blocks; raises BundleError at the end if they are not what the manifest says."""
-    digest = hashlib.sha256()
-    with opened_member(container, file.name) as member:
-        while block := member.read(_BLOCK):
-            digest.update(block)
-            yield block
-    if digest.hexdigest() != file.sha256:
+def copy_checked(container: Container, file: ArtifactFile, place: Path) -> None:
+    """A file's bytes at a private place; BundleError if the copy is not what the manifest says."""
+    try:
+        container.copy(file.name, place)
+    except OSError:
+        raise  # the place, not the bundle
+    except Exception as error:
+        refuse(container.path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
+    if sha256_of(place) != file.sha256:
         refuse(container.path, f"{file.name} does not match its digest")
 
 

@@ -11,6 +11,7 @@ import hashlib
 import mmap
 import os
 import stat
+import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from typing import BinaryIO, NoReturn, Protocol
 from compilot.errors import BundleError
 
 _BLOCK = 1 << 23
+_LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
 
@@ -35,6 +37,10 @@ class Container(Protocol):
 
     def sha256(self, name: str) -> str:
         """Digest of a member's bytes."""
+        ...
+
+    def copy(self, name: str, place: Path) -> None:
+        """A member's bytes as a new file; whoever uses it checks its digest."""
         ...
 
     def close(self) -> None: ...
@@ -128,6 +134,16 @@ class Archive:
                 digest.update(block)
         return digest.hexdigest()
 
+    def copy(self, name: str, place: Path) -> None:
+        """A member as a new file, copied by the kernel: stored members lie in the archive as they are."""
+        info = self._zip.getinfo(name)
+        with self.path.open("rb") as archive, place.open("xb") as copy:
+            archive.seek(info.header_offset)
+            header = archive.read(_LOCAL_HEADER)
+            name_size, extra_size = struct.unpack_from("<HH", header, _LOCAL_HEADER - 4)
+            start = info.header_offset + _LOCAL_HEADER + name_size + extra_size
+            _copy_range(archive.fileno(), start, copy.fileno(), info.file_size)
+
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
@@ -169,15 +185,35 @@ class Folder:
         return os.fdopen(os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
     def sha256(self, name: str) -> str:
-        """Digest of a file, in one piece: hashing lets other threads run, and every block more would wait for them."""
-        with self.open(name) as file:
-            if not os.fstat(file.fileno()).st_size:
-                return hashlib.sha256().hexdigest()
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-                return hashlib.sha256(whole).hexdigest()
+        """Digest of a file."""
+        return sha256_of(self.path / name)
+
+    def copy(self, name: str, place: Path) -> None:
+        """A file as a new file."""
+        with self.open(name) as source, place.open("xb") as copy:
+            _copy_range(source.fileno(), 0, copy.fileno(), os.fstat(source.fileno()).st_size)
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def sha256_of(path: Path) -> str:
+    """Digest of a file, in one piece: hashing lets other threads run, and every block more would wait for them."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return hashlib.sha256().hexdigest()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            return hashlib.sha256(whole).hexdigest()
+
+
+def _copy_range(source: int, start: int, target: int, size: int) -> None:
+    """Bytes from one file to another without passing through this process."""
+    done = 0
+    while done < size:
+        moved = os.sendfile(target, source, start + done, size - done)
+        if not moved:
+            raise EOFError("the file ends too early")
+        done += moved
 
 
 def _told(error: BaseException) -> str:

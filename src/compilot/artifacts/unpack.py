@@ -2,7 +2,7 @@
 
 In: an open bundle. Out: a folder with its files. A folder bundle that nobody else can change is checked and used in
 place. Everything else is unpacked once per machine and user, into a private cache addressed by the manifest's digest:
-hashed while it is copied, a marker last, renamed into place. Later starts hash the unpacked files again, so damage on
+copied, the copy hashed, a marker last, renamed into place. Later starts hash the unpacked files again, so damage on
 disk is found there too, and mended from the bundle. Nothing is synced to disk: what a crash leaves is found by its
 digest. Covered: many processes at once (one unpacks, the others wait, with a limit), kill -9 at any moment. Not
 covered: pruning (cache.py).
@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from compilot.artifacts import atomic, cache
-from compilot.artifacts.bundle import MANIFEST, Bundle, check_files, checked_blocks
+from compilot.artifacts.bundle import MANIFEST, Bundle, check_files, copy_checked
 from compilot.artifacts.cache import READY, USED
 from compilot.artifacts.container import Folder, read
 from compilot.artifacts.locks import file_lock, hold_shared
@@ -76,9 +76,7 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
     for file in bundle.manifest.files:
         path = folder / file.name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with path.open("xb") as copy:
-            for block in checked_blocks(bundle.container, file):
-                copy.write(block)
+        copy_checked(bundle.container, file, path)
     container = bundle.container  # with the manifest, 'compilot cache' can tell what this is and check it
     (folder / MANIFEST).write_bytes(read(container, MANIFEST, container.sizes[MANIFEST]))
     for marker in (USED, READY):
