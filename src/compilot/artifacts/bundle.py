@@ -27,7 +27,7 @@ PLAN = "plan.json"
 WEIGHTS = "weights.safetensors"
 SUFFIX = ".cpbundle"
 
-_LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
+LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
 
 
 class Bundle(NamedTuple):
@@ -52,8 +52,8 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
     """
     path = path.resolve()
     with open_container(path) as container:
-        raw = read(container, MANIFEST, _LARGEST)
-        signature = read(container, SIGNATURE, _LARGEST) if SIGNATURE in container.sizes else None
+        raw = read(container, MANIFEST, LARGEST)
+        signature = read(container, SIGNATURE, LARGEST) if SIGNATURE in container.sizes else None
         vouched = vouched_for(path, raw, signature, trust)
         digest = hashlib.sha256(raw).hexdigest()
         if read(container, DIGEST, 256).strip() != digest.encode():
@@ -66,7 +66,7 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
 def read_manifest(path: Path) -> Manifest:
     """The manifest of a bundle, by its own digest only: to list and compare bundles, not to run them."""
     with open_container(path) as container:
-        raw = read(container, MANIFEST, _LARGEST)
+        raw = read(container, MANIFEST, LARGEST)
         if read(container, DIGEST, 256).strip() != hashlib.sha256(raw).hexdigest().encode():
             refuse(path, f"{MANIFEST} does not match its digest")
         return _parsed(path, raw)

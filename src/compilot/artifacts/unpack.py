@@ -44,7 +44,7 @@ def unpacked(bundle: Bundle) -> Path:
 def _from_cache(bundle: Bundle, place: Path) -> Path:
     if _is_good(bundle, place):
         return place
-    with file_lock(place.with_name(place.name + ".lock"), wait_s=LOCK_WAIT_S):
+    with file_lock(cache.lock_path(place), wait_s=LOCK_WAIT_S):
         if _is_good(bundle, place):
             return place
         atomic.remove(place)

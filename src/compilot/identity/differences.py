@@ -8,7 +8,7 @@ Not covered: what to do about it (runtime refuses or warns).
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
@@ -37,6 +37,7 @@ _MODEL_FIELDS = {
     "structure_sha256": "the model's structure (submodules or their settings)",
     "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
 }
+COMPILER = "machine.compiler"  # the field that only matters to those who compile at the start
 EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
 _SPEED_FIELDS = {
     "cpu_model": "CPU",
@@ -59,6 +60,11 @@ def differences(old: Fingerprint, new: Fingerprint, engines: Collection[str] | N
 def explain_difference(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[str]:
     """The same as sentences."""
     return [difference.sentence for difference in differences(old, new, engines)]
+
+
+def sentences(found: Iterable[Difference]) -> str:
+    """All of them as one text."""
+    return " ".join(one.sentence.rstrip(".") + "." for one in found)
 
 
 def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]:

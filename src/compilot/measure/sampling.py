@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
+from compilot._collector import no_collector
 from compilot.measure.stats import calls_per_batch, is_steady
 from compilot.records import WarmUp
 
@@ -25,18 +25,6 @@ class Steadied(NamedTuple):
     warm_up: WarmUp
     calls_per_batch: int
     call_s: float
-
-
-@contextmanager
-def no_collector() -> Iterator[None]:
-    """Keep Python's garbage collector out of the samples. It does not collect: that would outlast a batch."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def settle_garbage() -> None:

@@ -20,7 +20,7 @@ from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.vouching import Trust
 from compilot.engines.registry import DYNAMO
 from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
-from compilot.identity.differences import Difference, Severity, differences
+from compilot.identity.differences import Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
@@ -131,16 +131,12 @@ def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> 
     found = differences(plan.fingerprint, now, used)
     unsafe = [one for one in found if one.severity is Severity.UNSAFE]
     if unsafe and not allow_stale:
-        text = f"the plan is stale: {_sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
+        text = f"the plan is stale: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
         if strict:
             raise StalePlan(text, tuple(one.sentence for one in unsafe))
         warn(f"{text} Until then eager answers.", StalePlanWarning)
         return f"stale plan: {unsafe[0].sentence}"
     if found:
-        text = f"the plan was measured under other conditions, so its speed is unproven here: {_sentences(found)}"
+        text = f"the plan was measured under other conditions, so its speed is unproven here: {sentences(found)}"
         warn(text)
     return None
-
-
-def _sentences(found: list[Difference]) -> str:
-    return " ".join(one.sentence.rstrip(".") + "." for one in found)

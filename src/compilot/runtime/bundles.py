@@ -8,7 +8,6 @@ a model (`compile`). Not covered: packing (tuning plane), fetching (stores).
 
 from __future__ import annotations
 
-import gc
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,21 +19,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from compilot._collector import no_collector
 from compilot.artifacts.bundle import PLAN, WEIGHTS, Bundle, open_bundle
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.engines import registry
 from compilot.errors import BundleError, NoFallback, StaleBundle, first_cause
-from compilot.identity.differences import Difference, Severity, differences
+from compilot.identity.differences import COMPILER, Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import BundleEntry, Fingerprint, Manifest, ModelFingerprint, Plan, PlanEntry, Weights
 
 if TYPE_CHECKING:
     from compilot._tree import Call
     from compilot.runtime.fast import Fast
-
-_COMPILER = "machine.compiler"
 
 
 class Options(NamedTuple):
@@ -77,7 +75,7 @@ def load(
 def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
     """Open, verify, load, run the golden call; raises where any of it fails."""
     clock = Clock()
-    with _no_collector(), _undone_on_failure(model) as keep_weights:
+    with no_collector(), _undone_on_failure(model) as keep_weights:
         with open_bundle(path, options.trust) as bundle:
             manifest = bundle.manifest
             _refuse_stale(bundle, model, options.allow_stale)
@@ -117,18 +115,6 @@ def _undone_on_failure(model: nn.Module | None) -> Iterator[Callable[[], None]]:
             if kept:
                 model.load_state_dict(kept)
         raise
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """No garbage collection while a bundle starts: a full one takes 100 ms once torch is imported."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def _checked_beside_imports(bundle: Bundle) -> Path:
@@ -234,12 +220,12 @@ def _refuse_stale(bundle: Bundle, model: nn.Module | None, allow_stale: bool) ->
     unsafe = [one for one in found if one.severity is Severity.UNSAFE]
     if unsafe and not allow_stale:
         told = tuple(one.sentence for one in unsafe)
-        text = f"{bundle.path} was packed for something else: {_sentences(unsafe)}"
+        text = f"{bundle.path} was packed for something else: {sentences(unsafe)}"
         raise StaleBundle(f"{text} Pack it here, or pull the bundle that fits this machine.", told)
     if found:
         from compilot.runtime.notices import warn
 
-        warn(f"{bundle.path} was packed under other conditions, so its speed is unproven here: {_sentences(found)}")
+        warn(f"{bundle.path} was packed under other conditions, so its speed is unproven here: {sentences(found)}")
 
 
 def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> list[Difference]:
@@ -248,17 +234,13 @@ def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> l
     machine = machine_fingerprint(compiler=compiler)
     here = manifest.fingerprint.model if model is None else _fingerprint_of(model)
     found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), set(manifest.engines))
-    return [one for one in found if compiler or one.field != _COMPILER]
+    return [one for one in found if compiler or one.field != COMPILER]
 
 
 def _fingerprint_of(model: nn.Module) -> ModelFingerprint:
     from compilot.identity.model import model_fingerprint
 
     return model_fingerprint(model)
-
-
-def _sentences(found: Sequence[Difference]) -> str:
-    return " ".join(one.sentence.rstrip(".") + "." for one in found)
 
 
 # --------------------------------------------------------------------------------------------------------- golden call

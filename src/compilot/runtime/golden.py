@@ -17,7 +17,7 @@ import torch
 
 from compilot._tree import Call, call_leaves, output_leaves
 from compilot.errors import BundleError, InputError
-from compilot.records import DimRange, Golden, GoldenOutput, Guard
+from compilot.records import Golden, GoldenOutput, Guard
 from compilot.runtime.paths import parse
 
 ROOM = 4.0  # times the error seen at packing: another CPU rounds differently
@@ -158,8 +158,3 @@ def _rms(tensor: torch.Tensor) -> float:
     finite = _real(tensor.detach()).double()
     finite = finite[finite.isfinite()]
     return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
-
-
-def is_dynamic(guard: Guard) -> bool:
-    """Whether any size of the call may vary."""
-    return any(isinstance(size, DimRange) for tensor in guard.tensors for size in tensor.shape)

@@ -19,6 +19,7 @@ import psutil
 import torch
 
 from compilot import diagnose
+from compilot._collector import no_collector
 from compilot._torch import toolchain, trace
 from compilot._tree import Call, map_call
 from compilot.diagnose import timing
@@ -272,7 +273,7 @@ class Steps:
 
     def timebatch(self, request: TimeBatch) -> BatchTimed:
         """Time one calibrated batch."""
-        with sampling.no_collector():
+        with no_collector():
             per_unit = sampling.time_batch(self.unit.call, self.batch)
         return BatchTimed(id=request.id, per_call_s=per_unit / self.unit.calls)
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compilot.artifacts.bundle import MANIFEST, SIGNATURE, read_manifest
+from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, read_manifest
 from compilot.artifacts.container import open_container, read
 from compilot.artifacts.store.layout import Description, StoreEntry
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import InputError, StoreError
-
-MAX_BYTES = 32 * 2**20  # of manifest and signature
 
 
 def describe(path: Path) -> Description:
@@ -39,7 +37,7 @@ def check_pulled(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
             f"{entry.index_name} is not about its bundle: the fingerprints differ; remove that index entry."
         )
     with open_container(path) as container:
-        signature = read(container, SIGNATURE, MAX_BYTES) if SIGNATURE in container.sizes else None
+        signature = read(container, SIGNATURE, LARGEST) if SIGNATURE in container.sizes else None
         if signature is None and not trust.require_signature:
             return None
-        return vouched_for(path, read(container, MANIFEST, MAX_BYTES), signature, trust).key_id
+        return vouched_for(path, read(container, MANIFEST, LARGEST), signature, trust).key_id

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilot.artifacts.store.layout import StoreEntry
-from compilot.identity.differences import Difference, Severity, differences
+from compilot.identity.differences import COMPILER, Difference, Severity, differences
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
-COMPILER = "machine.compiler"
 MOST_REASONS = 3  # distinct ones that a sentence names
 
 
