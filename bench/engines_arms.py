@@ -69,26 +69,40 @@ def build(work: Path, model: str, arm: str) -> Built:
 
 @contextmanager
 def live(work: Path, model: str, arms: Sequence[str]) -> Iterator[list[Child]]:
-    """Fresh workers, one per arm, opened and warmed up one after the other."""
+    """Fresh workers, one per arm: they import side by side, then each answers its first call and warms up alone."""
     os.environ[WORK] = str(work.resolve())
-    runners: list[LocalRunner] = []
+    runners = {arm: _runner(work, model, arm) for arm in dict.fromkeys(arms)}
     try:
-        yield [_start(runners, work, model, arm) for arm in arms]
+        children = [_begin(runners[arm], arm) for arm in arms]
+        for step in (LocalRunner.extra_opened, LocalRunner.extra_warm):
+            for arm, child in zip(arms, children, strict=True):
+                with _blamed(arm):
+                    step(runners[arm], child)
+        yield children
     finally:
-        for runner in runners:
+        for runner in runners.values():
             runner.close()
 
 
-def _start(runners: list[LocalRunner], work: Path, model: str, arm: str) -> Child:
+def _runner(work: Path, model: str, arm: str) -> LocalRunner:
     shipment = ship_target(f"{BY_HAND}:{model}__{arm}")
-    runner = LocalRunner(shipment, arm_folder(work, model, arm), limits=LIMITS, observer=Observer())
-    runners.append(runner)
-    try:
-        child = runner.extra_eager(arm)
-    except (CompilotError, Failure, Dead) as problem:
-        raise ArmFailed(arm, str(problem)) from problem
+    return LocalRunner(shipment, arm_folder(work, model, arm), limits=LIMITS, observer=Observer())
+
+
+def _begin(runner: LocalRunner, arm: str) -> Child:
+    with _blamed(arm):
+        child = runner.begin_extra(arm)
     child.owner = arm
     return child
+
+
+@contextmanager
+def _blamed(arm: str) -> Iterator[None]:
+    """Whatever goes wrong is this arm's failure."""
+    try:
+        yield
+    except (CompilotError, Failure, Dead) as problem:
+        raise ArmFailed(arm, str(problem)) from problem
 
 
 def race_once(work: Path, model: str, arms: Sequence[str], *, name: str, process: int, pairs: int) -> Raced:

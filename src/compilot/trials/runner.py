@@ -386,12 +386,26 @@ class LocalRunner:
 
     def extra_eager(self, name: str) -> Child:
         """One more eager worker, warmed up; it lives until `close`."""
+        child = self.begin_extra(name)
+        self.extra_opened(child)
+        self.extra_warm(child)
+        return child
+
+    def begin_extra(self, name: str) -> Child:
+        """Start an eager worker and do not wait: several can import side by side."""
         child = self._spawn(EAGER, name, keep=False)
         self._spares.append(child)
-        _answered(child.ask(Open, Opened, limit_s=self.limits.open_s, doing="opening", **self._open_fields(EAGER)))
+        child.send(Open, Opened, doing="opening", **self._open_fields(EAGER))
+        return child
+
+    def extra_opened(self, child: Child) -> None:
+        """Wait until a worker of `begin_extra` has its model."""
+        _answered(child.receive(limit_s=self.limits.open_s))
+
+    def extra_warm(self, child: Child) -> None:
+        """Its first call and its warm-up: nothing else should run meanwhile."""
         self._build(child, EAGER, {}, self.limits)
         self._warm_up(child, self.limits)
-        return child
 
     def _open_fields(self, candidate: Candidate) -> dict[str, Any]:
         workspace = str(self._workspace(candidate))
