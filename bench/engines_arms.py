@@ -24,7 +24,8 @@ from compilot.progress import Observer
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
 from compilot.trials.load import LoadWatch
-from compilot.trials.runner import Failure, LocalRunner
+from compilot.trials.runner import LocalRunner
+from compilot.trials.workers import Failure
 from compilot.workload.dispatch import ship_target
 from engines_journal import Built, Raced
 

@@ -36,7 +36,8 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.records import Outcome as RaceOutcome
-from compilot.trials.runner import TAIL_CALLS, TAIL_S, ArmLost, LocalRunner
+from compilot.trials.runner import TAIL_S, ArmLost, LocalRunner
+from compilot.trials.trying import TAIL_CALLS
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import choose_finalists, decide
 

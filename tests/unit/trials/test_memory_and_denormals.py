@@ -13,7 +13,7 @@ from compilot.records import Candidate, Measurement, Objective, ProcessSettings,
 from compilot.runtime.process import apply_settings, flushes_denormals
 from compilot.stages import Options, best_under_the_rule
 from compilot.trials.limits import Limits
-from compilot.trials.runner import _too_large
+from compilot.trials.trying import too_large
 from compilot.workload import Workload
 
 MIB = 2**20
@@ -22,9 +22,9 @@ TINY = torch.finfo(torch.float32).tiny
 
 def test_a_candidate_above_the_limit_is_refused_with_its_figures():
     measured = Measurement(cold_s=1.0, cold_cache=True, peak_rss_bytes=812 * MIB, steady_rss_bytes=640 * MIB)
-    assert _too_large(measured, 700 * MIB) == "peak memory 812 MiB (640 MiB steady) is above the limit of 700 MiB"
-    assert _too_large(measured, 900 * MIB) == ""
-    assert _too_large(measured, None) == ""
+    assert too_large(measured, 700 * MIB) == "peak memory 812 MiB (640 MiB steady) is above the limit of 700 MiB"
+    assert too_large(measured, 900 * MIB) == ""
+    assert too_large(measured, None) == ""
 
 
 def test_the_memory_objective_races_the_smallest_whatever_its_build_took():
