@@ -14,13 +14,15 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from torch._dynamo import config, exc
 from torch._guards import CompileContext
+
+from compilot._torch.guarded_state import guarded_state
 
 _TRACE = "torch.__trace"
 _LIMITS = "torch._dynamo.convert_frame"  # warns when a function was compiled too often
@@ -63,6 +65,7 @@ class CompileEvent(NamedTuple):
     file: str
     line: int
     wall_s: float
+    state: Mapping[str, str] = {}  # torch's global state that the code is made for
 
 
 class RecompileEvent(NamedTuple):
@@ -75,6 +78,7 @@ class RecompileEvent(NamedTuple):
     resumed: bool  # it is the rest of a function after a graph break
     guards: tuple[str, ...]  # why not, one per earlier compile, the latest first
     values: tuple[str, ...]  # what the call has instead, "" where it cannot be told
+    state: Mapping[str, str] = {}  # torch's global state in this call
 
 
 class LimitEvent(NamedTuple):
@@ -114,6 +118,21 @@ def compiled_self() -> Any:
     """The object whose method is being compiled right now, None for a plain function; for backends."""
     frame = _local_at_hand(_COMPILING, "frame")
     return frame.f_locals.get("self") if frame is not None else None
+
+
+class Part(NamedTuple):
+    """What one compile makes a graph of: a function up to its first break, or the rest of it after one."""
+
+    function: str  # file and qualified name, the same for all parts of a function
+    resumed: bool
+
+
+def compiled_part() -> Part:
+    """Which part of which function is being compiled right now; for backends."""
+    code = _local_at_hand(_COMPILING, "code")
+    if not isinstance(code, CodeType):
+        return Part("", resumed=False)
+    return Part(f"{code.co_filename}:{_compiled_function()}", bool(_RESUMED.fullmatch(code.co_name)))
 
 
 def _compiled_function() -> str:
@@ -210,6 +229,7 @@ def _compile_event(compile_id: str, metrics: dict[str, Any]) -> Iterator[Compile
         file=str(metrics.get("co_filename") or ""),
         line=int(metrics.get("co_firstlineno") or 0),
         wall_s=took_us / 1e6,
+        state=guarded_state(),
     )
 
 
@@ -225,6 +245,7 @@ def _recompile_event(compile_id: str, payload: str) -> RecompileEvent:
         resumed=bool(code and _RESUMED.fullmatch(code.co_name)),
         guards=guards,
         values=tuple(_value_now(guard, frame) for guard in guards),
+        state=guarded_state(),
     )
 
 

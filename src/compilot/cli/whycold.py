@@ -30,15 +30,17 @@ def why_cold(
     with common.guarded(debug=debug, as_json=json):
         import msgspec
 
+        from compilot.diagnose.cachemiss import not_compared
         from compilot.diagnose.cachemiss import why_cold as compare
 
         old = read(before)
         new, which = (read(after), str(after)) if after is not None else latest(before)
-        causes = compare(old, new)
+        causes, unknown = compare(old, new), not_compared(old, new)
         if json:
-            common.print_json({"compared_with": which, "causes": msgspec.to_builtins(causes)})
+            document = {"compared_with": which, "causes": msgspec.to_builtins(causes), "not_compared": unknown}
+            common.print_json(document)
         else:
-            print("\n".join(lines(causes, which)))
+            print("\n".join(lines(causes, which, unknown)))
 
 
 def read(path: Path) -> KeyComponents:
@@ -101,13 +103,16 @@ def _decode(path: Path) -> KeyComponents:
     raise InputError(f"{why}; give a run directory, plan.json or key.json.")
 
 
-def lines(causes: tuple[Cause, ...], which: str) -> list[str]:
-    """The answer for people."""
+def lines(causes: tuple[Cause, ...], which: str, unknown: tuple[str, ...] = ()) -> list[str]:
+    """The answer for people: causes, and what could not be looked at."""
     from compilot.diagnose.cachemiss import UNKNOWN
 
-    if not causes:
-        return [f"Compared with {which}: {UNKNOWN}."]
-    text = [f"Compared with {which}, this start was cold because:"]
+    if causes:
+        text = [f"Compared with {which}, this start was cold because:"]
+    else:
+        text = [f"Compared with {which}: {UNKNOWN}."]
     for number, cause in enumerate(causes, 1):
         text += [f"{number}. {cause.sentence}", f"   {cause.advice}"]
+    if unknown:
+        text += ["Not compared, because one of the two has no record of it:", *(f"- {words}" for words in unknown)]
     return text

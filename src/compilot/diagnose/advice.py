@@ -47,6 +47,8 @@ def advise(category: Category, where: CodeFrame, inside: CodeFrame | None = None
     if inside is None or "site-packages" not in inside.file or usual != _USUAL[category]:
         return usual
     package = inside.file.rpartition("site-packages/")[2].partition("/")[0]
+    if package == "torch":  # not a program around the model, but what the user's line asked for
+        return usual
     return (
         f"the code is {package}'s: call it outside of the compiled part (compile the model that it calls); or {usual}"
     )
@@ -57,6 +59,8 @@ def _special_text(source: str) -> str | None:
         return "write tensor.clone() instead of copy.deepcopy(tensor)"
     if re.search(r"\b(lstm|gru|rnn)\b", source, re.IGNORECASE):
         return "compile the parts around the recurrent layer only, or set torch._dynamo.config.allow_rnn = True"
+    if re.search(r"(?<!torch\.)\brandom\.\w+\(", source):
+        return "draw it with torch (torch.rand, torch.randn): those numbers are made within the graph"
     if ".resize_(" in source:
         return "make a tensor of the new shape with reshape(), or new_empty(), instead of resizing in place"
     return None

@@ -2,6 +2,7 @@
 
 In: the key components of a start that was warm (or of the build) and of the one that was cold. Out: `Cause` records,
 the most decisive first: an empty cache explains everything, then what is in every key, then what only may matter.
+`not_compared` says what one of the two did not write down, so that silence about it is not taken for "the same".
 Pure: no torch, no clock. Not covered: code outside of the model's classes, which no component holds; that is said.
 """
 
@@ -73,6 +74,19 @@ def why_cold(before: KeyComponents, after: KeyComponents) -> tuple[Cause, ...]:
         *_inputs(before.guard, after.guard),
     ]
     return tuple(sorted(found, key=lambda cause: cause.weight))
+
+
+def not_compared(before: KeyComponents, after: KeyComponents) -> tuple[str, ...]:
+    """What at least one of the two starts has no record of, in plain words."""
+    both = (before, after)
+    missing = (
+        (any(one.guard is None for one in both), "the inputs (shapes, strides, dtypes, values), grad and train mode"),
+        (any(one.model is None for one in both), "the model's code, structure and parameters"),
+        (any(one.settings is None for one in both), "the plan's settings"),
+        (not all(one.complete for one in both), "compiler configuration, default dtype, environment, compiler path"),
+        (after.cached_files is None, "how many compiled files lie in the cache directory"),
+    )
+    return tuple(words for is_missing, words in missing if is_missing)
 
 
 def _cause(component: str, what: str, old: Any, new: Any, advice: str, weight: Weight = Weight.KEY) -> Cause:

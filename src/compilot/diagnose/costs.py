@@ -1,9 +1,12 @@
 """What a graph break costs in one call. In: when the graphs of a call ran. Out: seconds per break, an estimate.
 
-Time between two graphs is time outside of graphs; it belongs to the break that ended the earlier one. Time before the
-first graph belongs to functions that were given up before they had a graph, where there are any; otherwise it is the
-ordinary cost of guards and belongs to nobody. What crosses a break must be written and read again: the time of copying
-it stands for the fusion that is lost.
+Time between two graphs is time outside of graphs; it belongs to the innermost break that is open. A break opens where
+it ends a graph, and closes when the rest of its function has run to the end; functions without a break that run in
+between change nothing. Where no break is open, time belongs to functions that were given up before they had a graph, if
+there are any; otherwise it is the ordinary cost of guards and belongs to nobody. What crosses a break must be written
+and read again: the time of copying it stands for the fusion that is lost.
+Not covered: a rest without any operator has no graph, so its end is not seen; its break stays open until the same
+function begins anew or a function around it goes on.
 """
 
 from __future__ import annotations
@@ -11,29 +14,50 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import torch
 
+    from compilot._torch.dynamo_events import Part
     from compilot.diagnose.watching import Run
 
 Place = tuple[str, int]
 COPIES = 3  # of the values that cross a break; the shortest counts
 
 
+class Ending(NamedTuple):
+    """How a graph came to its end: which part of a function it is, and the break that ended it, if one did."""
+
+    part: Part
+    place: Place | None
+
+
 def outside(
-    begin_s: float, end_s: float, runs: Sequence[Run], owner: Callable[[int], Place | None], graphless: Sequence[Place]
+    begin_s: float, end_s: float, runs: Sequence[Run], ending: Callable[[int], Ending], graphless: Sequence[Place]
 ) -> dict[Place, float]:
     """Seconds outside of graphs, by the break that is to blame."""
     spent: dict[Place, float] = {}
-    current: Place | None = None
+    opened: list[Ending] = []  # the breaks that are open, the innermost last
     last = begin_s
     for run in runs:
-        _charge(spent, current, run.begin_s - last, graphless)
-        current, last = owner(run.graph) or current, run.end_s
-    _charge(spent, current, end_s - last, graphless)
+        _charge(spent, _innermost(opened), run.begin_s - last, graphless)
+        opened, last = _after(opened, ending(run.graph)), run.end_s
+    _charge(spent, _innermost(opened), end_s - last, graphless)
     return spent
+
+
+def _innermost(opened: Sequence[Ending]) -> Place | None:
+    return opened[-1].place if opened else None
+
+
+def _after(opened: list[Ending], ended: Ending) -> list[Ending]:
+    """The open breaks after a graph ran: its function's earlier break is over, a break of its own is open."""
+    known = [index for index, one in enumerate(opened) if one.part.function == ended.part.function]
+    is_innermost = bool(known) and known[-1] == len(opened) - 1
+    over = bool(known) and (ended.part.resumed or is_innermost)  # innermost and begun anew: its rest had no graph
+    left = opened[: known[-1]] if over else opened
+    return [*left, ended] if ended.place is not None else left
 
 
 def _charge(spent: dict[Place, float], place: Place | None, seconds: float, graphless: Sequence[Place]) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from statistics import median
 from typing import Any, TypeVar
@@ -42,7 +43,12 @@ from compilot.workload import Workload
 EAGER_CALLS = 5
 WARM_CALLS = 2
 TIMED_CALLS = 5
+MOST_TRIES = 12  # calls made to get them; one that compiles something is no sample, and some models compile for long
 AGAIN = "the first example again"
+NEVER_WARM = (
+    "every call of the first example made torch.compile trace something again, so the time that graph breaks cost "
+    "could not be told apart from it"
+)
 _Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
@@ -85,12 +91,10 @@ class Examination:
             return
         for _ in range(WARM_CALLS):
             self._listen(lambda: self._named(AGAIN, self.workload.call))
-        samples = []
-        for _ in range(TIMED_CALLS):
-            call = fresh(self.workload.call)
-            begin, end, runs = self.watch.timed(lambda call=call: self._once(self.compiled, call))  # type: ignore[misc]
-            samples.append(costs.outside(begin, end, runs, self._owner, self._graphless()))
+        samples = self._samples()
         self.outside_s = costs.typical(samples)
+        if not samples:
+            self.notes.append(NEVER_WARM)
         self._weigh_copies()
         self._count_lines()
 
@@ -136,8 +140,11 @@ class Examination:
 
     def _listen(self, work: Callable[[], None]) -> None:
         """Run something compiled and keep what the tracer says, with the name of the call it said it in."""
-        with dynamo_events.listening(lambda event: self.heard.append((self.calls[-1], event))):
+        with self._listening():
             work()
+
+    def _listening(self) -> AbstractContextManager[None]:
+        return dynamo_events.listening(lambda event: self.heard.append((self.calls[-1], event)))
 
     # --------------------------------------------------------------------------------------------------- the breaks
 
@@ -147,11 +154,26 @@ class Examination:
     def _breaks(self) -> dict[Place, GraphBreak]:
         return breaks.reconcile(self._said(BreakEvent), driving.BOUNDARY)
 
-    def _owner(self, graph: int) -> Place | None:
-        """The break that ended a graph."""
-        compile_id = self.watch.graphs[graph].compile_id
-        ended = [event for event in self._said(BreakEvent) if event.compile_id == compile_id and event.stack]
-        return breaks.place(ended[-1]) if ended else None
+    def _samples(self) -> list[dict[Place, float]]:
+        """Seconds outside of graphs in some calls, by break; calls in which anything is compiled do not count."""
+        samples: list[dict[Place, float]] = []
+        for _ in range(MOST_TRIES):
+            said = len(self.heard)
+            self.calls.append(AGAIN)
+            call = fresh(self.workload.call)
+            with self._listening():
+                begin, end, runs = self.watch.timed(lambda call=call: self._once(self.compiled, call))  # type: ignore[misc]
+            if len(self.heard) == said:
+                samples.append(costs.outside(begin, end, runs, self._ending, self._graphless()))
+            if len(samples) == TIMED_CALLS:
+                break
+        return samples
+
+    def _ending(self, graph: int) -> costs.Ending:
+        """The break that ended a graph, if one did."""
+        captured = self.watch.graphs[graph]
+        ended = [event for event in self._said(BreakEvent) if event.compile_id == captured.compile_id and event.stack]
+        return costs.Ending(captured.part, breaks.place(ended[-1]) if ended else None)
 
     def _graphless(self) -> list[Place]:
         """Breaks that came before their function had any graph."""
@@ -161,10 +183,15 @@ class Examination:
         return list(dict.fromkeys(breaks.place(event) for event in events if breaks.place(event) not in owned))
 
     def _weigh_copies(self) -> None:
-        for graph, tensors in self.watch.outputs.items():
-            place = self._owner(graph)
+        """Every run of a graph counts: equal blocks share one graph, and each hands its values over."""
+
+        def crossed(graph: int, tensors: list[torch.Tensor]) -> None:
+            place = self._ending(graph).place
             if place is not None:
                 self.fusion_s[place] = self.fusion_s.get(place, 0.0) + costs.copying_s(tensors)
+
+        call = fresh(self.workload.call)
+        self._listen(lambda: self.watch.handing(lambda: self._once(self.compiled, call), crossed))
 
     def _count_lines(self) -> None:
         call = fresh(self.workload.call)
@@ -186,8 +213,9 @@ class Examination:
     def _recompiles(self) -> tuple[Recompile, ...]:
         called, written = _heads(self.workload.model)
         took = {event.compile_id: event.wall_s for event in self._said(CompileEvent)}
+        states = {event.compile_id: event.state for event in self._said(CompileEvent)}
         seen = [
-            recompiles.Seen(_undecorated(event, called, written), call, took.get(event.compile_id))
+            recompiles.Seen(_undecorated(event, called, written), call, took.get(event.compile_id), states)
             for call, event in self.heard
             if isinstance(event, RecompileEvent)
         ]

@@ -8,7 +8,7 @@ torch's words.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from compilot.diagnose.report_records import Category
@@ -34,6 +34,8 @@ class Place(NamedTuple):
 
 
 STACK_VALUE = "a value from before a graph break"
+AS_COMPILED = "as compiled"  # an old value that nothing tells
+_NO_STATE: Mapping[str, str] = {}
 _STACK_NAME = re.compile(r"^___stack\d+$")
 _DTYPES = {
     "Float": "torch.float32",
@@ -64,9 +66,18 @@ def place_of(guard: str) -> Place | None:
     return Place(found[-1][0], int(found[-1][1]), found[-1][2]) if found else None
 
 
-def read(guard: str, value: str = "") -> Change:
-    """What changed; value is what this call has, where it could be read."""
+def compile_of(guard: str) -> str:
+    """Which earlier compile the guard belongs to: "0/0"."""
+    match = re.match(r"(\d+/\d+)(?:_\d+)?: ", guard)
+    return match[1] if match else ""
+
+
+def read(guard: str, value: str = "", old: Mapping[str, str] = _NO_STATE, new: Mapping[str, str] = _NO_STATE) -> Change:
+    """What changed; value is what this call has, where it could be read; old and new are torch's global state."""
     text = text_of(guard)
+    state = re.search(r"GLOBAL_STATE changed: (?P<name>\S+)", text)
+    if state is not None:
+        return _state(state["name"], old, new)
     for pattern, make in _RULES:
         match = re.search(pattern, text)
         if match is not None:
@@ -102,12 +113,15 @@ def _needs_grad(match: re.Match[str], guard: str, value: str) -> Change:
     return Change(Category.REQUIRES_GRAD, f"requires_grad of {name}", name, str(before), str(not before))
 
 
-def _state(match: re.Match[str], guard: str, value: str) -> Change:
-    name = match["name"].strip()
+def _state(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Change:
+    """torch's guard does not say the values; where they look equal, something else behind the name changed."""
     category, words = _STATES.get(name, (Category.GLOBAL_STATE, f"torch's global state ({name})"))
     if name.startswith("autocast"):
-        words = "autocast"
-    return Change(category, words, name, "as compiled", "changed")
+        words = "the dtype of autocast" if name.endswith("_dtype") else "autocast"
+    before, now = old.get(name, ""), new.get(name, "")
+    if not before or not now or before == now:
+        before, now = AS_COMPILED, "changed"
+    return Change(category, words, name, before, now)
 
 
 def _symbolic(match: re.Match[str], guard: str, value: str) -> Change:
@@ -141,7 +155,7 @@ def _none(match: re.Match[str], guard: str, value: str) -> Change:
 
 def _kind(match: re.Match[str], guard: str, value: str) -> Change:
     name = plain(match["name"])
-    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, "as compiled", value or "another type")
+    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, AS_COMPILED, value or "another type")
 
 
 def _identity(match: re.Match[str], guard: str, value: str) -> Change:
@@ -181,7 +195,6 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], Change]], ...] = (
         _TENSOR + r"dispatch key set mismatch\. expected (?P<old>.+?), actual (?P<new>.+)",
         _tensor(Category.GLOBAL_STATE, "the kind (device, inference mode)"),
     ),
-    (r"GLOBAL_STATE changed: (?P<name>.+)", _state),
     (r"expected type of '(?P<name>.+?)' to be a tensor type", _kind),
     (r"(?P<name>[\w.\[\]']+)\.(?P<kind>size|stride)\(\)\[(?P<dim>\d+)\]", _symbolic),
     (r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+?)\)", _key),

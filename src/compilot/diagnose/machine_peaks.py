@@ -2,7 +2,8 @@
 
 In: a dtype. Out: `Peaks`, measured once per machine, thread count and dtype, then kept in compilot's cache folder.
 The peak is a big matrix product, the bandwidth a copy of 1 GiB (reads and writes counted), both the best of several:
-whatever else the machine does can only make them look lower. Not covered: GPUs.
+whatever else the machine does can only make them look lower. A measurement that did not have its cores for itself is
+marked, used once and not kept. Not covered: GPUs; a program on other cores that only takes memory bandwidth away.
 """
 
 from __future__ import annotations
@@ -54,15 +55,15 @@ def machine_peaks(dtype: torch.dtype = torch.float32, folder: Path | None = None
 
 def measure_peaks(dtype: torch.dtype = torch.float32) -> Peaks:
     """Measure both roofs now; takes a few seconds and up to 2 GiB."""
-    copied, bandwidth = measure_bandwidth()
-    flops, share = measure_flops(dtype)
+    copied, bandwidth, copy_share = measure_bandwidth()
+    flops, product_share = measure_flops(dtype)
     return Peaks(
         flops_per_s=flops,
         bandwidth_bytes_per_s=bandwidth,
         dtype=str(dtype).removeprefix("torch."),
         threads=torch.get_num_threads(),
         copy_bytes=copied,
-        busy=share < OURS,
+        busy=min(copy_share, product_share) < OURS,
     )
 
 
@@ -81,12 +82,14 @@ def measure_flops(dtype: torch.dtype, repeats: int = REPEATS) -> tuple[float, fl
         size *= 2
 
 
-def measure_bandwidth(repeats: int = REPEATS) -> tuple[int, float]:
-    """Size of the copy, and bytes per second read and written by it."""
+def measure_bandwidth(repeats: int = REPEATS) -> tuple[int, float, float]:
+    """Size of the copy, bytes per second read and written by it, and which share of the time it had its core."""
     size = min(COPY_BYTES, psutil.virtual_memory().available // 4)  # two buffers, and room for others
     source = torch.ones(size // 4, dtype=torch.float32)
     target = torch.zeros_like(source)
-    return size, 2 * size / best_of(lambda: target.copy_(source), repeats)
+    cpu, wall = time.thread_time(), time.perf_counter()
+    best_s = best_of(lambda: target.copy_(source), repeats)
+    return size, 2 * size / best_s, (time.thread_time() - cpu) / (time.perf_counter() - wall)
 
 
 def best_of(work: Callable[[], object], repeats: int) -> float:

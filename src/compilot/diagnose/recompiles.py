@@ -39,6 +39,7 @@ class Seen(NamedTuple):
     event: RecompileEvent
     call: str
     compile_s: float | None
+    states: Mapping[str, Mapping[str, str]] = {}  # compile id -> torch's global state that its code was made for
 
 
 def reconcile(
@@ -49,7 +50,7 @@ def reconcile(
     functions: dict[_Key, dict[_Head, str]] = {}  # everything that the change made torch.compile trace again
     roots: dict[tuple[str, Category], _Key] = {}  # (call, category) -> the first thing that changed in it
     for one in seen:
-        change = guards.read(one.event.guards[0], one.event.values[0])
+        change = _change(one)
         key = _key(one, change)
         if change.category in _WHOLE_CALL:
             key = roots.setdefault((one.call, change.category), key)
@@ -58,6 +59,11 @@ def reconcile(
         functions.setdefault(key, {})[one.event.file, one.event.line] = one.event.function
     over = {(limit.file, limit.line): limit.limit for limit in limits}
     return tuple(_limited(record, functions[key], over) for key, record in found.items())
+
+
+def _change(one: Seen) -> Change:
+    guard = one.event.guards[0]
+    return guards.read(guard, one.event.values[0], one.states.get(guards.compile_of(guard), {}), one.event.state)
 
 
 _Key = tuple[str, Category, str]
@@ -121,7 +127,7 @@ def _cause(change: Change) -> str:
         return f"{change.what} changed from {change.old} to {change.new}; sizes 0 and 1 always get code of their own"
     if change.name == "kwargs":
         return f"the number of keyword arguments changed from {change.old} to {change.new}"
-    if change.old == "as compiled":
+    if change.old == guards.AS_COMPILED:
         return f"{change.what} is not what it was when the code was compiled"
     if change.category is Category.OTHER:
         return f"{change.what} no longer holds: {change.old}"
@@ -136,7 +142,10 @@ def _fix(change: Change, source: str) -> str:
     if change.name.endswith(".training"):
         return "do not switch between train and eval mode with one compiled model: compile one for each"
     if change.category in _NUMBERS and not change.old.lstrip("-").replace(".", "", 1).isdigit():
-        return f"keep {change.name} the same for one compiled model; compile one model per value if there are few"
+        return (
+            f"keep {change.name} the same for one compiled model: fix it in __init__ and compile one model per value; "
+            "if there are many values, do what depends on it before the call and pass the result as a tensor"
+        )
     if change.category is Category.CONTAINER_LENGTH and ".append(" in source:
         return f"do not let {change.name} grow inside forward: return the value and append it outside"
     if change.name == "kwargs":

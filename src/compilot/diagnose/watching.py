@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 
-from compilot._torch.dynamo_events import compiled_self, current_compile_id
+from compilot._torch.dynamo_events import Part, compiled_part, compiled_self, current_compile_id
 
 _CALLS = ("call_function", "call_method", "call_module")
 
@@ -28,6 +28,7 @@ class Captured(NamedTuple):
     """One graph, as the tracer handed it over."""
 
     compile_id: str
+    part: Part
     ops: int
     modules: dict[str, None]  # paths of the submodules whose work it does, in order; one graph may serve many blocks
 
@@ -40,6 +41,9 @@ class Run(NamedTuple):
     end_s: float
 
 
+Handed = Callable[[int, list[torch.Tensor]], None]  # which graph, and what it hands over to Python
+
+
 class Watch:
     """A backend for torch.compile that keeps the graphs and times them."""
 
@@ -48,8 +52,8 @@ class Watch:
         self._owners = {id(part): path for path, module in model.named_modules() for part in _parts(module)}
         self.graphs: list[Captured] = []
         self.runs: list[Run] = []
-        self.outputs: dict[int, list[torch.Tensor]] = {}  # of graphs that ran in the last timed call
         self.timing = False
+        self.handed: Handed | None = None
         self.mapping = False  # note whose weights each graph is given
 
     def backend(self, module: fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
@@ -58,17 +62,17 @@ class Watch:
         base = self._paths.get(id(compiled_self()), "")
         inner = _modules(module)
         modules = dict.fromkeys(_joined(base, path) for path in inner)
-        self.graphs.append(Captured(current_compile_id(), _ops(module), modules))
+        self.graphs.append(Captured(current_compile_id(), compiled_part(), _ops(module), modules))
 
         def run(*args: Any) -> Any:
             if self.mapping:
                 self._map(self.graphs[index], inner, args)
-            if not self.timing:
-                return module.forward(*args)
             begin = time.perf_counter()
             out = module.forward(*args)
-            self.runs.append(Run(index, begin, time.perf_counter()))
-            self.outputs[index] = [value for value in out if isinstance(value, torch.Tensor)]
+            if self.timing:
+                self.runs.append(Run(index, begin, time.perf_counter()))
+            if self.handed is not None:
+                self.handed(index, [value for value in out if isinstance(value, torch.Tensor)])
             return out
 
         return run
@@ -91,6 +95,14 @@ class Watch:
             return begin, time.perf_counter(), self.runs
         finally:
             self.timing = False
+
+    def handing(self, call: Callable[[], Any], handed: Handed) -> None:
+        """Make one call and show the listener what every run of a graph hands over; nothing of it is kept."""
+        self.handed = handed
+        try:
+            call()
+        finally:
+            self.handed = None
 
 
 def _ops(module: fx.GraphModule) -> int:

@@ -40,7 +40,7 @@ class KeyComponents(Record, frozen=True, kw_only=True):
     machine: MachineFingerprint
     compiler_path: str = ""  # the compiler's path is part of the key, not only its version
     model: ModelFingerprint | None = None
-    guard: Guard | None = None  # shapes, strides, dtypes and values of the inputs
+    guard: Guard | None = None  # shapes, strides, dtypes and values of the inputs; None: not recorded
     settings: Settings | None = None
     config: dict[str, str] = {}  # compiler configuration that is not torch's default
     state: dict[str, str] = {}  # default dtype, matmul precision, ...
@@ -104,10 +104,13 @@ def save_components(components: KeyComponents, path: Path) -> None:
     write_bytes(path, msgspec.json.format(encode(components), indent=2) + b"\n")
 
 
-def note_start(settings: Settings, guard: Guard, model: ModelFingerprint, artifacts: Path) -> None:
-    """Note a start in a user's process; a note that cannot be written is left out, the start is what matters."""
+def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path) -> None:
+    """Note a start in a user's process; a note that cannot be written is left out, the start is what matters.
+
+    It is noted before the first call, so nothing is known of the inputs and the grad mode that the user will bring.
+    """
     with contextlib.suppress(Exception):
-        components = key_components(settings=settings, guard=guard, model=model, cache_dir=artifacts / "inductor")
+        components = key_components(settings=settings, model=model, cache_dir=artifacts / "inductor")
         save_components(components, start_file(artifacts))
 
 

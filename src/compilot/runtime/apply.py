@@ -121,7 +121,7 @@ def _note_start(entry: PlanEntry, model: nn.Module, folder: Path | None) -> None
     if folder is not None and settings.engine.startswith(("inductor", DYNAMO)):
         from compilot.identity.keys import note_start  # here: other engines start without it
 
-        note_start(settings, entry.guard, model_fingerprint(model), folder / entry.artifacts_dir)
+        note_start(settings, model_fingerprint(model), folder / entry.artifacts_dir)
 
 
 def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:

@@ -18,6 +18,7 @@ class Fixed(nn.Module):
         return x.sin().cos()
 
 
+# advice: remove torch.compiler.disable or graph_break here
 def broken():
     return Net(), (torch.randn(4, 8),)
 

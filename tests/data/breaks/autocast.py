@@ -13,6 +13,7 @@ class Net(nn.Module):
         return x.sin().cos()
 
 
+# advice: set it once, before the first call
 def broken():
     def drive(call):
         call(torch.randn(4, 8))

@@ -19,6 +19,7 @@ class Net(nn.Module):
         return self.linear(x).sin()  # expect: graph-break hook
 
 
+# advice: take the hook away when not debugging
 def broken():
     return Workload(Net(hooked=True), (torch.randn(4, 8),), grad=True)
 

@@ -13,6 +13,8 @@ class Net(nn.Module):
         return x.sin().cos()
 
 
+# advice: call torch._dynamo.mark_dynamic(x, 0) before the first call
+# edit: in the calling program
 def broken():
     return Workload(Net(), examples=[(torch.randn(4, 8),), (torch.randn(6, 8),)])
 

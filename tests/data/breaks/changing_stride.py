@@ -13,6 +13,8 @@ class Net(nn.Module):
         return x.sin().cos()
 
 
+# advice: call .contiguous() on x before the model
+# edit: in the calling program
 def broken():
     return Workload(Net(), examples=[(torch.randn(8, 8),), (torch.randn(8, 8).t(),)])
 

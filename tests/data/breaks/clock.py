@@ -20,6 +20,7 @@ class Fixed(nn.Module):
         return x.sin().cos()
 
 
+# advice: move the call out of forward
 def broken():
     return Net(), (torch.randn(4, 8),)
 

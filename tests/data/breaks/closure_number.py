@@ -42,6 +42,7 @@ def _workload(start, values):
     return Workload(Net(apply), (torch.randn(4, 8),), drive=drive)
 
 
+# advice: capture a tensor
 def broken():
     return _workload(1, (1, 2))
 

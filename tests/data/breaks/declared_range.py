@@ -13,6 +13,8 @@ class Net(nn.Module):
         return tokens.sin().cos()
 
 
+# advice: call torch._dynamo.mark_dynamic(tokens, 1) before the first call
+# edit: in the calling program
 def broken():
     return Workload(Net(), (torch.randn(4, 16),), dynamic={"tokens": {1: (2, 64)}})
 

@@ -21,12 +21,16 @@ class Net(nn.Module):
 
 
 class Fixed(Net):
+    def __init__(self):
+        super().__init__()
+        self.table["b"] = 2
+
     def forward(self, x):
         y = x.sin()
-        self.table["b"] = 2
-        return y.cos() + self.table["b"]
+        return y.cos() + self.view["b"]
 
 
+# advice: do it before or after the model's call
 def broken():
     return Net(), (torch.randn(4, 8),)
 

@@ -22,6 +22,7 @@ class Fixed(nn.Module):
         return x.sin().cos() + 1
 
 
+# advice: remove torch.compiler.disable
 def broken():
     return Net(), (torch.randn(4, 8),)
 

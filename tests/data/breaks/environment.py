@@ -15,5 +15,6 @@ class Net(nn.Module):
         return y.cos()
 
 
+# advice: do it before or after the model's call
 def broken():
     return Net(), (torch.randn(4, 8),)

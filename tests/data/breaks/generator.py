@@ -22,6 +22,7 @@ class Fixed(nn.Module):
         return x.sin().cos() * scale
 
 
+# advice: pass the next value as an argument
 def broken():
     return Net(), (torch.randn(4, 8),)
 

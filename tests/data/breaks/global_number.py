@@ -32,6 +32,7 @@ def _fixed_drive(call):
         call(torch.randn(4, 8), torch.tensor(scale))
 
 
+# advice: pass SCALE to forward as a tensor argument
 def broken():
     return Workload(Net(), (torch.randn(4, 8),), drive=_drive)
 

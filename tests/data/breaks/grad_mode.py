@@ -13,6 +13,8 @@ class Net(nn.Module):
         return x.sin().cos()
 
 
+# advice: make all calls in the same grad mode
+# edit: in the calling program
 def broken():
     def drive(call):
         call(torch.randn(4, 8))
@@ -23,8 +25,11 @@ def broken():
 
 
 def fixed():
-    def drive(call):
-        call(torch.randn(4, 8))
-        call(torch.randn(4, 8))
+    """The calls that had no gradients have them, too; those that need them still do."""
 
-    return Workload(Net(), (torch.randn(4, 8),), drive=drive)
+    def drive(call):
+        with torch.enable_grad():
+            call(torch.randn(4, 8))
+            call(torch.randn(4, 8))
+
+    return Workload(Net(), (torch.randn(4, 8),), drive=drive, grad=True)

@@ -19,5 +19,6 @@ class Net(nn.Module):
         return slope * 2
 
 
+# advice: set torch._dynamo.config.trace_autograd_ops = True
 def broken():
     return Workload(Net(), (torch.randn(4, 8, requires_grad=True),), grad=True)

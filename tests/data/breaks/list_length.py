@@ -16,5 +16,6 @@ class Net(nn.Module):
         return total
 
 
+# advice: stack the items into one tensor
 def broken():
     return Workload(Net(), examples=[([torch.randn(4, 8)] * 2,), ([torch.randn(4, 8)] * 3,)])

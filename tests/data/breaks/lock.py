@@ -25,6 +25,7 @@ class Fixed(nn.Module):
         return x.sin().cos() + 1
 
 
+# advice: put `with self.lock:` around the model's call
 def broken():
     return Net(), (torch.randn(4, 8),)
 

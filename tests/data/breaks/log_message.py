@@ -25,6 +25,7 @@ class Fixed(nn.Module):
         return y.cos()
 
 
+# advice: `if not torch.compiler.is_compiling(): logger.info("shape %s", y.shape)`
 def broken():
     return Net(), (torch.randn(4, 8),)
 

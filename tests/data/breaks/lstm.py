@@ -16,5 +16,6 @@ class Net(nn.Module):
         return y.cos()
 
 
+# advice: set torch._dynamo.config.allow_rnn = True
 def broken():
     return Net().eval(), (torch.randn(4, 2, 8),)

@@ -13,9 +13,12 @@ class Net(nn.Module):
         return x.sin().cos()
 
 
+# advice: detach x before the call
+# edit: in the calling program
 def broken():
     return Workload(Net(), examples=[(torch.randn(4, 8),), (torch.randn(4, 8, requires_grad=True),)], grad=True)
 
 
 def fixed():
-    return Workload(Net(), examples=[(torch.randn(4, 8),), (torch.randn(4, 8),)], grad=True)
+    wanted = torch.randn(4, 8, requires_grad=True)
+    return Workload(Net(), examples=[(torch.randn(4, 8),), (wanted.detach(),)], grad=True)

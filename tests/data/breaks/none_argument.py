@@ -14,6 +14,8 @@ class Net(nn.Module):
         return y if mask is None else y * mask  # expect: recompile argument-kind
 
 
+# advice: always pass mask (an all-ones mask
+# edit: in the calling program
 def broken():
     return Workload(Net(), examples=[(torch.randn(4, 8), None), (torch.randn(4, 8), torch.ones(4, 8))])
 

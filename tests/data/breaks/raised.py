@@ -23,6 +23,7 @@ class Fixed(nn.Module):
         return y + 1
 
 
+# advice: test the condition first (shapes and types are known while tracing)
 def broken():
     return Net(), (torch.randn(4, 8),)
 

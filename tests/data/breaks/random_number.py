@@ -21,6 +21,7 @@ class Fixed(nn.Module):
         return torch.where(torch.randn(()) > 0, y.cos(), y)
 
 
+# advice: draw it with torch (torch.rand, torch.randn)
 def broken():
     return Net(), (torch.randn(4, 8),)
 

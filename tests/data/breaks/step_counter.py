@@ -39,6 +39,7 @@ def _count(model):
     model.step += 1
 
 
+# advice: make self.step a buffer (self.register_buffer with a tensor)
 def broken():
     return _workload(Net(), _count)
 

@@ -23,6 +23,7 @@ class Fixed(nn.Module):
         return x.sin().cos() + self.size
 
 
+# advice: compute it once in __init__
 def broken():
     return Net(), (torch.randn(4, 8),)
 

@@ -13,6 +13,7 @@ class Net(nn.Module):
         return x.sin() + len(name)  # expect: recompile-limit argument-value
 
 
+# advice: do what depends on it before the call and pass the result as a tensor
 def broken():
     def drive(call):
         for number in range(12):

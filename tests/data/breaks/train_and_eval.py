@@ -18,21 +18,25 @@ class Net(nn.Module):
         return y * 2 if self.training else y  # expect: recompile attribute
 
 
-def _workload(other):
-    model = Net().eval()
-
+def _workload(model, modes):
     def drive(call):
-        call(torch.randn(4, 8))
-        model.train(other)
-        call(torch.randn(4, 8))
-        model.eval()
+        for training in modes:
+            model.train(training)
+            call(torch.randn(4, 8))
+        model.train(modes[0])
 
-    return Workload(model, (torch.randn(4, 8),), drive=drive)
+    return Workload(model.train(modes[0]), (torch.randn(4, 8),), drive=drive)
 
 
+# advice: compile one for each
+# edit: in the calling program
 def broken():
-    return _workload(True)
+    return _workload(Net(), (False, True))
 
 
 def fixed():
-    return _workload(False)
+    return _workload(Net(), (False, False))
+
+
+def fixed_too():
+    return _workload(Net(), (True, True))

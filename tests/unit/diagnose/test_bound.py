@@ -11,6 +11,7 @@ from torch import nn
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, watch
 from compilot.diagnose import machine_peaks as peaks_module
+from compilot.diagnose import submodules
 from compilot.diagnose.bound import judge, look, work_of
 from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
 from compilot.diagnose.roofline import Work, roof_s, roofline
@@ -103,13 +104,38 @@ def test_a_cache_does_not_grow_from_call_to_call() -> None:
     assert look(workload, workload.call, PEAKS).eager_s > 0
 
 
-def test_time_in_a_child_is_not_its_parents_own() -> None:
-    model = nn.Sequential(nn.Linear(256, 256), nn.Sequential(nn.Linear(256, 256), nn.ReLU()))
-    x = torch.randn(64, 256)
-    times = {one.path: one for one in submodule_times(model, lambda: model(x))}
-    assert set(times) == {"", "0", "1", "1.0", "1.1"}
-    assert times[""].wall_s >= times["0"].wall_s + times["1"].wall_s
-    assert times["1"].own_s == pytest.approx(times["1"].wall_s - times["1.0"].wall_s - times["1.1"].wall_s)
+class Clock:
+    """Stands for the module `time`; only `Takes` makes it go on."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Takes(nn.Module):
+    """Takes some seconds itself, then runs its parts."""
+
+    def __init__(self, clock: Clock, seconds: float, *parts: nn.Module) -> None:
+        super().__init__()
+        self.clock, self.seconds, self.parts = clock, seconds, nn.ModuleList(parts)
+
+    def forward(self) -> None:
+        self.clock.now += self.seconds
+        for part in self.parts:
+            part()
+
+
+def test_time_in_a_child_is_not_its_parents_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(submodules, "time", clock)
+    model = Takes(clock, 1, Takes(clock, 2), Takes(clock, 4, Takes(clock, 8)))
+    assert [(one.path, one.wall_s, one.own_s) for one in submodule_times(model, model)] == [
+        ("parts.1.parts.0", 8.0, 8.0),
+        ("parts.1", 12.0, 4.0),
+        ("parts.0", 2.0, 2.0),
+        ("", 15.0, 1.0),
+    ]
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
@@ -166,6 +192,19 @@ def test_peaks_of_a_busy_moment_are_not_kept(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(peaks_module, "measure_peaks", lambda dtype: msgspec.structs.replace(PEAKS, busy=True))
     assert machine_peaks(folder=tmp_path).busy
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("core_share", "busy"), [(1.0, False), (0.8, True)])
+def test_a_copy_without_its_core_for_itself_is_a_busy_moment(
+    core_share: float, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peaks_module, "COPY_BYTES", 2**12)
+    monkeypatch.setattr(peaks_module, "measure_flops", lambda dtype: (1e9, 1.0))
+    clock = Clock()
+    monkeypatch.setattr(peaks_module, "best_of", lambda work, repeats: setattr(clock, "now", 2.0) or 1.0)
+    monkeypatch.setattr(clock, "thread_time", lambda: core_share * clock.now, raising=False)
+    monkeypatch.setattr(peaks_module, "time", clock)
+    assert measure_peaks().busy is busy
 
 
 def test_the_roof_agrees_with_a_plain_measurement() -> None:

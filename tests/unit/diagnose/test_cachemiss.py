@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from compilot._tree import Call
 from compilot.cli.main import app
-from compilot.diagnose.cachemiss import Cause, Weight, why_cold
+from compilot.diagnose.cachemiss import Cause, Weight, not_compared, why_cold
 from compilot.identity.keys import (
     KeyComponents,
     key_components,
@@ -74,8 +74,10 @@ def desk(tmp_path: Path) -> Desk:
 def threads(desk: Desk) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
-    yield
-    torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager
@@ -88,9 +90,12 @@ def config(desk: Desk) -> Iterator[None]:
 
 @contextlib.contextmanager
 def default_dtype(desk: Desk) -> Iterator[None]:
+    before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextlib.contextmanager
@@ -254,6 +259,7 @@ def test_the_command_compares_two_key_files(desk: Desk, tmp_path: Path) -> None:
     assert f"1. number of torch threads: {count} -> {count + 1}" in _ask(tmp_path / "a.json", tmp_path / "b.json")
     document = msgspec.json.decode(_ask(tmp_path / "a.json", tmp_path / "b.json", "--json"))
     assert [cause["component"] for cause in document["causes"]] == ["threads"]
+    assert document["not_compared"] == []
     assert "nothing that was recorded differs" in _ask(tmp_path / "a.json", tmp_path / "a.json")
 
 
@@ -263,13 +269,14 @@ def test_the_command_compares_a_run_with_its_last_start(
     monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
     built = desk.start()
     assert built.model is not None
-    assert built.guard is not None
     save_components(built, run_dir / "key.json")  # the plan's artifacts lie in the run's own folder
     (run_dir / "inductor").mkdir()
-    note_start(Settings(engine="inductor"), built.guard, built.model, run_dir)
+    note_start(Settings(engine="inductor"), built.model, run_dir)
     said = _ask(run_dir)
     assert "Compared with its last start on this machine" in said
     assert "1. the cache directory moved, and nothing compiled is in the new one" in said
+    assert "Not compared" in said
+    assert "the inputs (shapes, strides, dtypes, values), grad and train mode" in said
 
 
 def test_a_plan_alone_is_compared_with_this_machine(
@@ -284,6 +291,20 @@ def test_a_plan_alone_is_compared_with_this_machine(
 def test_what_a_plan_does_not_hold_is_not_called_a_difference(small_run: object, desk: Desk) -> None:
     causes: tuple[Cause, ...] = why_cold(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
     assert not any(cause.component.startswith(("config", "environment", "state")) for cause in causes)
+    told = not_compared(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
+    assert told == ("compiler configuration, default dtype, environment, compiler path",)
+
+
+def test_what_was_not_recorded_is_said_to_be_not_compared(desk: Desk) -> None:
+    start = desk.start()
+    bare = key_components(cache_dir=desk.cache)
+    assert not_compared(start, start) == ()
+    assert why_cold(start, bare) == ()
+    assert [words.partition(" (")[0] for words in not_compared(start, bare)] == [
+        "the inputs",
+        "the model's code, structure and parameters",
+        "the plan's settings",
+    ]
 
 
 def test_a_file_that_is_no_key_file_is_refused(tmp_path: Path) -> None:

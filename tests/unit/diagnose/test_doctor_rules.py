@@ -13,9 +13,9 @@ from torch import nn
 
 from compilot import checkup
 from compilot._torch.dynamo_events import LimitEvent, RecompileEvent
-from compilot.diagnose import advice, breaks, causes, costs, driving, fixcheck, frames, ranking, recompiles
+from compilot.diagnose import advice, breaks, causes, driving, fixcheck, frames, ranking, recompiles
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
-from compilot.diagnose.watching import Run, module_path
+from compilot.diagnose.watching import module_path
 from compilot.errors import InputError
 from compilot.records import Finding
 from compilot.workload import Workload
@@ -83,18 +83,6 @@ def test_the_standard_library_is_not_the_users() -> None:
     assert frames.is_library(STDLIB)
     assert frames.is_library("<frozen os>")
     assert not frames.is_library(__file__)
-
-
-def test_time_between_graphs_belongs_to_the_break_that_ended_the_earlier_one() -> None:
-    runs = [Run(0, 1.0, 2.0), Run(1, 5.0, 6.0), Run(2, 6.5, 7.0)]
-    owners: dict[int, Any] = {0: ("m.py", 3), 1: ("m.py", 8)}
-    spent = costs.outside(0.0, 7.25, runs, owners.get, graphless=[])
-    assert spent == {("m.py", 3): 3.0, ("m.py", 8): 0.75}
-
-
-def test_time_before_any_graph_belongs_to_functions_that_were_given_up() -> None:
-    given_up = [("m.py", 1), ("m.py", 2)]
-    assert costs.outside(0.0, 4.0, [], lambda graph: None, given_up) == {("m.py", 1): 2.0, ("m.py", 2): 2.0}
 
 
 @pytest.mark.parametrize(

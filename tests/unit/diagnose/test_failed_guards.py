@@ -48,6 +48,15 @@ def test_old_and_new_are_told() -> None:
     assert guards.read("0/0: tensor 'x' dtype mismatch. expected Float, actual Double").new == "torch.float64"
 
 
+def test_global_state_is_told_with_the_values_that_the_guard_leaves_out() -> None:
+    text = "0/1: GLOBAL_STATE changed: num_threads "
+    change = guards.read(text, old={"num_threads": "2"}, new={"num_threads": "8"})
+    assert (change.category, change.old, change.new) == (Category.THREADS, "2", "8")
+    assert guards.compile_of(text) == "0/1"
+    assert guards.read(text).old == guards.AS_COMPILED
+    assert guards.read(text, old={"num_threads": "2"}, new={"num_threads": "2"}).old == guards.AS_COMPILED
+
+
 def test_a_captured_variable_has_the_name_the_user_gave_it() -> None:
     text = '0/0: self.f.__closure__[0].cell_contents == 1   # x * scale (HINT: guard on "scale")'
     assert guards.read(text, "2").what == "the captured variable scale"

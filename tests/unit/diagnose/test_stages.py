@@ -134,7 +134,8 @@ def test_stages_of_a_real_compile_add_up_to_its_wall_time(compiled: tuple[Compil
     (made, wall_s) = compiled
     times = _by_name(made.stages)
     assert sum(times.values()) == pytest.approx(made.time.total_s, rel=0.05)
-    assert made.time.total_s == pytest.approx(wall_s, rel=0.05)  # the second, finished call is the difference
+    frames_s = sum(span.wall_s for span in made.time.spans if span.name == "entire_frame_compile")
+    assert frames_s < made.time.total_s < wall_s  # around torch's own phases, within what a second call comes after
     assert times[Stage.OTHER] < 0.05 * made.time.total_s + 0.1  # nearly everything has a name
     assert {Stage.CAPTURE, Stage.AUTOGRAD, Stage.FUSION, Stage.CODEGEN, Stage.CPP} <= times.keys()
 
