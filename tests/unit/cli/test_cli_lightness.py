@@ -40,5 +40,5 @@ def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:
 
 
 def test_version() -> None:
-    command = [sys.executable, "-c", "from compilot.cli.main import run; run()", "--version"]
+    command = [sys.executable, "-m", "compilot", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"compilot {__version__}\n"
