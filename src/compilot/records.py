@@ -339,7 +339,7 @@ class Race(Record, frozen=True, kw_only=True):
     arms: tuple[str, ...]  # candidate ids
     with_aa: bool
     processes: tuple[ProcessSamples, ...]
-    purpose: str = "race"  # "race", "confirm", "aa", "bench"
+    purpose: str = "race"  # "race", "confirm", "aa", "bench", "twin"
     load: str = ""  # what was odd on the machine meanwhile ("another process used 83 % of a core"), "" for quiet
 
 

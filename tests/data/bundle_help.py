@@ -28,9 +28,9 @@ def tiny_run(folder: Path, engine: str | None, factory: str = "one") -> Path:
 
 def serve(bundle: Path, user: int | None = None, **env: str) -> subprocess.Popen[str]:
     """A fresh process, perhaps another user's, that starts the bundle."""
-    command = [sys.executable, str(DATA / "start_bundle.py"), str(bundle)]
+    command = [sys.executable, str(DATA / "start_bundle.py"), str(bundle), *([] if user is None else [str(user)])]
     return subprocess.Popen(
-        command, user=user, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, env={**os.environ, **env}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 

@@ -74,6 +74,15 @@ def test_a_changed_bundle_with_the_old_signature_is_refused(signed: Path, tmp_pa
         compilot.load(forged, trusted_keys=[tmp_path / "key.pub"])
 
 
+def test_the_plan_in_a_bundle_is_read_by_the_same_rules(signed: Path, packed: Packer, tmp_path: Path) -> None:
+    with pytest.raises(UntrustedBundle, match="not trusted"):
+        compilot.apply_process(signed)
+    assert compilot.apply_process(signed, trusted_keys=[tmp_path / "key.pub"], require_signature=True) == {}
+    assert compilot.apply_process(packed("onnxruntime")) == {}
+    with pytest.raises(UntrustedBundle, match="not signed"):
+        compilot.apply_process(packed("onnxruntime"), require_signature=True)
+
+
 def test_unsigned_bundles_are_refused_where_a_signature_is_required(packed: Packer) -> None:
     with pytest.raises(UntrustedBundle, match="not signed"):
         compilot.load(packed("onnxruntime"), require_signature=True)

@@ -3,7 +3,7 @@
 In: a path, or the environment. Out: a folder that belongs to this user and that others can neither write to nor swap;
 otherwise an UnsafeDirectory with its reason. For compilot's own cache there is always an answer: where the usual place
 cannot be used, a fresh private folder that lives as long as this process, and why.
-Covered: links, other owners, loose modes (of the folders above it too), read-only disks, no HOME.
+Covered: links, other owners, loose modes (of the folders above it too), groups, read-only disks, no HOME.
 Not covered: root, who can do everything; access-control lists.
 """
 
@@ -13,8 +13,10 @@ import atexit
 import contextlib
 import enum
 import functools
+import grp
 import logging
 import os
+import pwd
 import shutil
 import stat
 import tempfile
@@ -171,8 +173,31 @@ def _check_above(path: Path, folder: Path) -> None:
         found = above.stat()
         if found.st_uid not in (ROOT, os.getuid()):
             _refuse(path, Unfit.SWAPPABLE, f"{above}, above it, belongs to user {found.st_uid}")
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-            _refuse(path, Unfit.SWAPPABLE, f"everybody may write to {above}, above it")
+        if found.st_mode & stat.S_ISVTX:
+            continue  # as /tmp: others cannot rename what is not theirs
+        if found.st_mode & stat.S_IWOTH:
+            _refuse(path, Unfit.SWAPPABLE, f"everybody may write to {above}, above it; run chmod go-w on that")
+        if found.st_mode & stat.S_IWGRP and not _is_ours_alone(found.st_gid):
+            group = f"group {_group_name(found.st_gid)} may write to {above}, above it"
+            _refuse(path, Unfit.SWAPPABLE, f"{group}; run chmod g-w on that")
+
+
+def _is_ours_alone(group: int) -> bool:
+    """Root's group, or the private group that many systems give each user (umask 0002 makes every folder its own)."""
+    if group == ROOT:
+        return True
+    try:
+        user, found = pwd.getpwuid(os.getuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return user.pw_gid == group and user.pw_name == found.gr_name and set(found.gr_mem) <= {user.pw_name}
+
+
+def _group_name(group: int) -> str:
+    try:
+        return grp.getgrgid(group).gr_name
+    except KeyError:
+        return str(group)
 
 
 def _refuse(path: Path, reason: Unfit, why: str) -> NoReturn:

@@ -5,7 +5,8 @@ The one default: an unsigned bundle is loaded only if nobody but this user and r
 a trusted key signed it. `require_signature` refuses unsigned ones altogether.
 Trusted keys are the files in trusted_keys/ of compilot's configuration ($COMPILOT_CONFIG, else $XDG_CONFIG_HOME or
 ~/.config, /compilot), and what COMPILOT_TRUSTED_KEYS or an option names: files or folders.
-Covered: files and folders with all that is in them, links among them, key files that others can change.
+Covered: files and folders with all that is in them, the folders above them (whoever can rename there can swap the
+bundle), links among them, key files that others can change.
 Not covered: whether the files are what the manifest says (digests, where the bundle is read); root.
 """
 

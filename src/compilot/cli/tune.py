@@ -11,9 +11,11 @@ import typer
 
 from compilot.api import default_run_dir, precision_options
 from compilot.cli import common
+from compilot.cli import pack as packing
 from compilot.records import Objective
 
 if TYPE_CHECKING:
+    from compilot.packing import Packed
     from compilot.pipeline import Options, Outcome
     from compilot.progress import Observer
 
@@ -57,19 +59,28 @@ def tune(
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
         outcome = _run(target, seed, dynamic or [], run_dir, options, quiet=quiet, resume=resume is not None)
-        if pack is not None:
-            _pack(outcome, pack, quiet=quiet)
-        show(outcome, as_json=json)
-        if pack is not None and not json:
-            print(f"{pack}: the plan with everything it needs; compilot verify --time {pack}")
+        finish(outcome, pack, as_json=json, quiet=quiet)
 
 
-def _pack(outcome: Outcome, out: Path, *, quiet: bool) -> None:
+def finish(outcome: Outcome, out: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Show the result, and pack it where that was asked for: packing may take minutes, the result does not wait."""
+    from compilot import report
+
+    if not as_json:
+        show(outcome)
+        return None if out is None else packing.show(_pack(outcome, out, quiet=quiet), as_json=False)
+    document = report.as_json(outcome)
+    if out is not None:
+        document["bundle"] = packing.summary(_pack(outcome, out, quiet=quiet))
+    return common.print_json(document)
+
+
+def _pack(outcome: Outcome, out: Path, *, quiet: bool) -> Packed:
     from compilot.cli.progress import PlainObserver
     from compilot.packing import Options, pack
     from compilot.progress import Observer
 
-    pack([outcome.run_dir], out, Options(), Observer() if quiet else PlainObserver())
+    return pack([outcome.run_dir], out, Options(), Observer() if quiet else PlainObserver())
 
 
 def _resume(target: str, run_dir: Path) -> str:
@@ -121,14 +132,11 @@ def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer
     return LiveObserver(budget_s)
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    """The result on stdout: one JSON document, or the table, the sentence and how to use the plan."""
-    from compilot import report
-
-    if as_json:
-        return common.print_json(report.as_json(outcome))
+def show(outcome: Outcome) -> None:
+    """The result on stdout: the table, the sentence and how to use the plan."""
     from rich.console import Console
 
+    from compilot import report
     from compilot.report import terminal
 
     console = Console()
@@ -139,4 +147,4 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
     console.print(terminal.usage(outcome.plan, where / "plan.json"), soft_wrap=True, highlight=False, markup=False)
     console.print()
     files = f"{where}: plan.json, journal.jsonl (raw samples), trials.csv"
-    return console.print(files, soft_wrap=True, highlight=False, markup=False)
+    console.print(files, soft_wrap=True, highlight=False, markup=False)

@@ -49,7 +49,7 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
     """Everything there is to know without running any of it."""
     from compilot.artifacts.bundle import check_files, open_bundle
     from compilot.artifacts.vouching import Trust
-    from compilot.runtime.bundles import machine_differences
+    from compilot.runtime.fitting import machine_differences
 
     with open_bundle(bundle, Trust(keys, require_signature)) as opened:
         checked = check_files(opened.container, opened.manifest)
@@ -67,6 +67,7 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
             "weights": str(manifest.weights),
             "standalone": manifest.standalone,
             "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
+            "start_s": [entry.start_s for entry in manifest.entries],
             "fits": not any(d.severity == "unsafe" for d in differing),
             "differences": [{"severity": str(d.severity), "sentence": d.sentence} for d in differing],
             "sentences": list(manifest.sentences),
@@ -107,7 +108,9 @@ def show(found: dict[str, Any], *, timed: bool) -> None:
 def _needs(found: dict[str, Any]) -> str:
     parts = [] if found["standalone"] else ["the model object"]
     parts += ["a C++ compiler"] if found["needs_compiler"] else []
-    return " and ".join(parts) or "nothing but torch and its engine"
+    took = sum(seconds or 0.0 for seconds in found["start_s"]) if found["needs_compiler"] else 0.0
+    starts = f"; started in {took:.0f} s where it was packed" if took else ""
+    return (" and ".join(parts) or "nothing but torch and its engine") + starts
 
 
 def _show_times(steps: dict[str, float] | None) -> None:

@@ -2,12 +2,13 @@
 
 In: two starts, each as a run directory, a plan file, a bundle or a key file. With one: its build against its last start
 on this machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do.
+Bundles are trusted by the same rules as for loading. Not covered: bundles whose engines compile nothing at the start.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -16,6 +17,10 @@ from compilot.cli import common
 if TYPE_CHECKING:
     from compilot.diagnose.cachemiss import Cause
     from compilot.identity.keys import KeyComponents
+    from compilot.records import Plan
+
+PLAN = "plan.json"
+CACHE = "inductor"  # the compile cache directory beside a plan's other files
 
 
 def why_cold(
@@ -45,47 +50,64 @@ def why_cold(
 
 def read(path: Path) -> KeyComponents:
     """The components behind a run directory, a plan, a bundle or a key file; a plan alone leaves some open."""
-    from compilot.artifacts.bundle import is_bundle
-    from compilot.artifacts.planfile import load_plan
-    from compilot.identity.keys import KEY_FILE, plan_components
-    from compilot.runtime.bundles import plan_in
+    import msgspec
 
-    if is_bundle(path):
-        return plan_components(plan_in(path))
-    plan_path = path / "plan.json" if path.is_dir() else path
-    if path.is_dir() and not plan_path.exists():
-        return _decode(path / KEY_FILE)
-    if plan_path.name != "plan.json":
-        return _decode(path)
-    plan = load_plan(plan_path)
-    key = _artifacts(plan_path) / KEY_FILE
-    return _decode(key) if key.exists() else plan_components(plan)
+    from compilot.identity.keys import KEY_FILE, plan_components
+
+    built = _built(path)
+    if built is None:
+        return _decode(path / KEY_FILE if path.is_dir() else path)
+    key = built.artifacts / KEY_FILE
+    if not key.exists():
+        return plan_components(built.plan)
+    found = _decode(key)  # a bundle's cache directory came along: it has not moved away from the build
+    return msgspec.structs.replace(found, cache_dir=str(built.artifacts / CACHE)) if built.moved else found
 
 
 def latest(path: Path) -> tuple[KeyComponents, str]:
     """The last noted start of the plan's artifacts, else this machine now."""
-    import msgspec
-
     from compilot.identity.keys import key_components, start_file
 
-    plan_path = path / "plan.json" if path.is_dir() else path
-    if plan_path.name == "plan.json" and plan_path.exists():
-        noted = start_file(_artifacts(plan_path))
-        if noted.exists():
-            return _decode(noted), "its last start on this machine"
-        return key_components(cache_dir=_artifacts(plan_path) / "inductor"), "this machine now"
-    cache_dir = read(path).cache_dir
-    now = key_components(cache_dir=Path(cache_dir) if cache_dir else None)
-    if not cache_dir:  # a bundle brings its compiled code along; the usual folder says nothing about it
-        now = msgspec.structs.replace(now, cached_files=None)
-    return now, "this machine now"
+    built = _built(path)
+    if built is None:
+        folder = read(path).cache_dir
+        return key_components(cache_dir=Path(folder) if folder else None), "this machine now"
+    noted = start_file(built.artifacts)
+    if noted.exists():
+        return _decode(noted), "its last start on this machine"
+    return key_components(cache_dir=built.artifacts / CACHE), "this machine now"
 
 
-def _artifacts(plan_path: Path) -> Path:
+class _Built(NamedTuple):
+    plan: Plan
+    artifacts: Path  # of the first entry
+    moved: bool  # it was built elsewhere and brought along
+
+
+def _built(path: Path) -> _Built | None:
+    """What a run directory, a plan file or a bundle holds; None: it is a key file, or a folder with one."""
+    from compilot.artifacts.bundle import is_bundle
     from compilot.artifacts.planfile import load_plan
 
+    if is_bundle(path):
+        return _in_bundle(path)
+    plan_path = path / PLAN if path.is_dir() else path
+    if plan_path.name != PLAN or (path.is_dir() and not plan_path.exists()):
+        return None
     plan = load_plan(plan_path)
-    return plan_path.absolute().parent / (plan.entries[0].artifacts_dir if plan.entries else "")
+    return _Built(plan, plan_path.absolute().parent / (plan.entries[0].artifacts_dir if plan.entries else ""), False)
+
+
+def _in_bundle(path: Path) -> _Built:
+    from compilot.artifacts.vouching import Trust
+    from compilot.errors import InputError
+    from compilot.runtime.bundles import opened_bundle
+
+    opened = opened_bundle(path, Trust())
+    if not any(packed.needs_compiler for packed in opened.manifest.entries):
+        text = f"{path} compiles nothing when it starts (it runs on {opened.manifest.engine}), so no start is cold"
+        raise InputError(f"{text}; 'compilot verify --time {path}' shows what each step of a start takes.")
+    return _Built(opened.plan, opened.folder / opened.manifest.entries[0].folder, True)
 
 
 def _decode(path: Path) -> KeyComponents:

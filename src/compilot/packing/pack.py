@@ -83,12 +83,7 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
         entry, said = _or_twin(run, entry, observer)
     inner = f"artifacts/{number}"
     place = staged / inner
-    source, files = entry_files(run, entry)
-    for file in files:
-        copy = place / file.relative_to(source)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
-    place.mkdir(parents=True, exist_ok=True)
+    files = _copy_files(run, entry, place)
     observer.stage(f"starting the packed {entry.candidate.label} and making its golden call")
     before = {p for p in place.rglob("*") if p.is_file()}
     made = make_golden(run, entry, place, staged, number)
@@ -105,8 +100,24 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
     return _Part(entry, packed, made.parameters, made.weights_sha256, said)
 
 
+def _copy_files(run: Run, entry: PlanEntry, place: Path) -> list[Path]:
+    """The entry's files at their place in the bundle; with a compile cache goes what its keys are made of."""
+    source, files = entry_files(run, entry)
+    if files and _needs_compiler(entry):
+        from compilot.identity.keys import KEY_FILE  # here: such an engine has imported torch anyway
+
+        files += [key] if (key := source / KEY_FILE).is_file() else []
+    place.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        copy = place / file.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    return files
+
+
 def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
     twin = find_twin(run, entry, observer)
+    observer.note(twin.because)
     return (entry if twin.entry is None else twin.entry), twin.because
 
 

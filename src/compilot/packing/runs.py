@@ -1,7 +1,9 @@
 """What a finished run left behind, ready to be packed.
 
 In: a run directory. Out: its plan, how to rebuild its workload, and the folder of the plan's files, every digest
-compared with what was measured. Not covered: runs whose target or live model is gone (the sentence says so).
+compared with what was measured. A compile cache is the exception: each process that starts from it may add to it, so
+only losses are noticed here; what is packed of it is started and asked its golden call first. Not covered: runs whose
+target or live model is gone (the sentence says so).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import NamedTuple
 
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.shipments import read_shipment
-from compilot.engines.files import file_record, folder_record
+from compilot.engines.files import file_record
 from compilot.errors import RunDirError
 from compilot.records import ArtifactFile, Plan, PlanEntry, Shipment
 
@@ -51,10 +53,15 @@ def is_cache_file(path: Path) -> bool:
 
 def _refuse_changed(folder: Path, file: ArtifactFile) -> None:
     path = folder / file.name
-    there = path.exists()
-    now = (
-        (folder_record(path, file.name) if file.name.endswith("/") else file_record(path, file.name)) if there else None
-    )
-    if now is None or now.sha256 != file.sha256:
-        what = "is missing" if now is None else "is not the file that was measured"
+    if not path.exists():
+        what = "is missing"
+    elif file.name.endswith("/"):
+        what = "has lost files since it was measured" if _size(path) < file.size_bytes else ""
+    else:
+        what = "" if file_record(path, file.name).sha256 == file.sha256 else "is not the file that was measured"
+    if what:
         raise RunDirError(f"{path} {what}; run 'compilot tune' again, then pack.")
+
+
+def _size(cache: Path) -> int:
+    return sum(path.stat().st_size for path in cache.rglob("*") if is_cache_file(path))

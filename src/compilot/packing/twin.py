@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.packing.runs import Run
 from compilot.progress import Observer
 from compilot.records import (
+    BreakEven,
     Candidate,
     Comparison,
     Decision,
@@ -24,7 +28,6 @@ from compilot.records import (
     Race,
     RaceLine,
     RunHeader,
-    Settings,
     State,
     Trial,
     TrialLine,
@@ -32,10 +35,13 @@ from compilot.records import (
 )
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.runner import ArmLost, LocalRunner, eager_must_work
+from compilot.verdict.breakeven import break_even
 from compilot.verdict.compare import compare
+from compilot.verdict.contenders import column_median
 from compilot.verdict.plan import make_plan
 from compilot.verdict.words import interval
 
+PURPOSE = "twin"  # of its race: what the run itself confirmed stays what is reported of the winner
 PAIRS = 40
 PROCESSES = 3
 TRIAL_CAP_S = 900.0
@@ -54,6 +60,8 @@ def find_twin(run: Run, entry: PlanEntry, observer: Observer) -> Twin:
     candidate = twin_of(entry.candidate)
     if candidate is None:
         return Twin(None, f"{entry.candidate.settings.engine} has no ahead-of-time form")
+    if problem := registry.build_half("aoti").validate(candidate.settings):
+        return Twin(None, f"it has no ahead-of-time form: {problem}")
     runner = LocalRunner(
         run.shipment, run.folder, limits=Limits(memory_bytes=default_memory_limit()), observer=observer
     )
@@ -73,7 +81,7 @@ def twin_of(winner: Candidate) -> Candidate | None:
     options = {name: settings.options[name] for name in _SHARED if settings.options.get(name)}
     if settings.mode in ("max-autotune", "max-autotune-no-cudagraphs"):
         options["max_autotune"] = True
-    twin = Settings(engine="aoti", options=options, shapes=settings.shapes, memory_format=settings.memory_format)
+    twin = msgspec.structs.replace(settings, engine="aoti", mode=None, options=options)
     words = " + ".join([*sorted(options), *(["channels_last"] if settings.memory_format == "channels_last" else [])])
     return Candidate(
         settings=twin,
@@ -89,7 +97,8 @@ def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: LocalRunn
     runner.prepare_toolchain()
     eager = runner.trial(EAGER, {}, TRIAL_CAP_S)
     eager_must_work(eager)
-    trial = _known(run, candidate) or runner.trial(candidate, {}, TRIAL_CAP_S)
+    known = _known(run, candidate)
+    trial = known or runner.trial(candidate, {}, TRIAL_CAP_S)
     observer.finished(trial, None)
     if trial.state is not State.OK:
         return Twin(None, f"{candidate.label}: {trial.state}, {trial.reason}")
@@ -97,14 +106,15 @@ def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: LocalRunn
         [entry.candidate, candidate], pairs=PAIRS, enough=lambda race: len(race.processes) >= PROCESSES
     )
     with Journal.open(run.folder / "journal.jsonl") as journal:
-        journal.append(TrialLine(trial=trial, at_s=0.0))
-        journal.append(RaceLine(race=race, at_s=0.0))
+        if known is None:
+            journal.append(TrialLine(trial=trial, at_s=0.0))
+        journal.append(RaceLine(race=msgspec.structs.replace(race, purpose=PURPOSE), at_s=0.0))
     versus = compare(race, candidate.id, entry.candidate.id)
     told = f"{candidate.label} against {entry.candidate.label}: {versus.ratio:.2f}x ({interval(versus)})"
     if versus.outcome in (Outcome.SLOWER, Outcome.UNDECIDED):
         return Twin(None, f"{told}, so the measured plan is packed as it is")
-    observer.note(f"{told}: not shown slower, so it is packed instead")
-    return Twin(_entry(run, trial, eager, race, versus, warm[candidate.id][0]), f"packed as its twin: {told}")
+    entry = _entry(run, trial, eager, race, versus, warm[candidate.id][0])
+    return Twin(entry, f"packed as its twin, not shown slower: {told}")
 
 
 def _known(run: Run, candidate: Candidate) -> Trial | None:
@@ -117,7 +127,13 @@ def _known(run: Run, candidate: Candidate) -> Trial | None:
 
 def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:
     header = next(line for line in journals.read(run.folder / "journal.jsonl") if isinstance(line, RunHeader))
-    verdict = Verdict(decision=Decision.USE, chosen_id=trial.candidate.id, because="", comparisons=(versus,))
+    verdict = Verdict(
+        decision=Decision.USE,
+        chosen_id=trial.candidate.id,
+        because="",
+        comparisons=(versus,),
+        break_even=_break_even(trial, eager, race, warm),
+    )
     plan = make_plan(
         verdict,
         [eager, trial],
@@ -130,3 +146,10 @@ def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison,
         artifacts_dir=f"work/{trial.candidate.id}",
     )
     return plan.entries[0]
+
+
+def _break_even(trial: Trial, eager: Trial, race: Race, warm: Measurement) -> BreakEven | None:
+    eager_s, own_s = column_median(race, 0), column_median(race, race.arms.index(trial.candidate.id))
+    if trial.measurement is None or eager.measurement is None or eager_s is None or own_s is None:
+        return None
+    return break_even(eager_s, own_s, trial.measurement.cold_s, warm.cold_s, eager.measurement.cold_s)

@@ -65,7 +65,7 @@ class Row(TypedDict):
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
-    speedup_from: str  # "baseline", "confirm", "bench", "race", "screening" or ""
+    speedup_from: str  # "baseline", "confirm", "bench", "race", "twin", "screening" or ""
     peak_rss_mib: float | None
     steady_rss_mib: float | None
     compiler_runs: int | None

@@ -18,16 +18,16 @@ from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.vouching import Trust
-from compilot.engines.registry import DYNAMO
 from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
-from compilot.runtime.bundles import Options, plan_in, start
+from compilot.runtime.bundles import Options, opened_bundle, start
 from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
 from compilot.runtime.process import apply_settings, tell_differing
+from compilot.runtime.starts import note_first
 
 PLAN_NAME = "plan.json"
 
@@ -64,7 +64,8 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
         return attach_eager(model, inplace=inplace)
     tell_differing(record.entries[0].candidate.process)
     parts = tuple(Part(entry.candidate, entry.guard, _artifacts(entry, beside)) for entry in record.entries)
-    _note_start(record.entries[0], model, beside)
+    first = record.entries[0]
+    note_first(first, model, None if beside is None else beside / first.artifacts_dir)
     try:
         return attach_parts(model, parts, terms=Terms(keep_model=keep_model), inplace=inplace)
     except Exception as error:
@@ -88,9 +89,20 @@ def _from_bundle(model: nn.Module, path: Path, options: Options, strict: bool) -
         return attach_eager(model, f"bundle refused: {said}", inplace=options.inplace)
 
 
-def apply_process(plan: Plan | str | os.PathLike[str]) -> dict[str, tuple[Any, Any]]:
-    """Give this process the plan's threads and denormal setting; returns what was changed: name -> (before, now)."""
-    record, _ = _read(plan, None)
+def apply_process(
+    plan: Plan | str | os.PathLike[str],
+    *,
+    trusted_keys: Sequence[str | os.PathLike[str]] = (),
+    require_signature: bool = False,
+) -> dict[str, tuple[Any, Any]]:
+    """Give this process the plan's threads and denormal setting; returns what was changed: name -> (before, now).
+
+    A bundle's plan is read by the same rules of trust as the bundle itself.
+    """
+    if not isinstance(plan, Plan) and is_bundle(Path(plan)):
+        record = opened_bundle(Path(plan), Trust(trusted_keys, require_signature)).plan
+    else:
+        record, _ = _read(plan, None)
     return apply_settings(record.entries[0].candidate.process if record.entries else ProcessSettings())
 
 
@@ -98,8 +110,6 @@ def _read(plan: Plan | str | os.PathLike[str], folder: Path | None) -> tuple[Pla
     if isinstance(plan, Plan):
         return plan, folder or home_of(plan)
     path = Path(plan)
-    if is_bundle(path):
-        return plan_in(path), None
     if path.is_dir():
         path = path / PLAN_NAME
         if not path.exists():
@@ -113,15 +123,6 @@ def _artifacts(entry: PlanEntry, folder: Path | None) -> Path | None:
         return None
     found = folder / entry.artifacts_dir
     return found if found.is_dir() else None
-
-
-def _note_start(entry: PlanEntry, model: nn.Module, folder: Path | None) -> None:
-    """Engines that compile on use can start cold; `compilot why-cold` compares what is noted here."""
-    settings = entry.candidate.settings
-    if folder is not None and settings.engine.startswith(("inductor", DYNAMO)):
-        from compilot.identity.keys import note_start  # here: other engines start without it
-
-        note_start(settings, model_fingerprint(model), folder / entry.artifacts_dir)
 
 
 def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:

@@ -65,6 +65,7 @@ class Fast(nn.Module):
     """Base of every made-fast model; each one has its own subclass with its own generated `__call__`."""
 
     _compilot_core: ClassVar[Core]
+    _compilot_entries: ClassVar[dict[int, Core]] = {}  # by number in the plan; without those that eager answers
     _compilot_plain: ClassVar[nn.Module]
     _compilot_rebuild: ClassVar[tuple[Any, ...]]
     _compilot_frozen: ClassVar[bool] = False
@@ -123,18 +124,32 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
         _refuse_unknown(part.candidate)
     if not terms.keep_model and inplace:
         raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
-    real = tuple(part for part in parts if part.candidate.settings != Settings(shapes=part.candidate.settings.shapes))
+    real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate.settings)}
     if not real and not terms.keep_model:
         raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
     if not real:
         return attach_eager(model, inplace=inplace)
     plain = alias(model, type(model)) if inplace else model
     bones = None if terms.keep_model else _remains(plain)
-    links = [_dispatcher(plain, part, terms, bones) for part in real]
-    core: Core = links[0] if len(links) == 1 else Chain(links)
+    links = {number: _dispatcher(plain, part, terms, bones) for number, part in real.items()}
+    core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))
     if bones is not None:
-        return _put_on(bones, core, (_cannot_copy, bones), inplace)
-    return _put_on(model, core, (_reattach, plain, parts, terms), inplace)
+        fast = _put_on(bones, core, (_cannot_copy, bones), inplace)
+    else:
+        fast = _put_on(model, core, (_reattach, plain, parts, terms), inplace)
+    type(fast)._compilot_entries = dict(links)
+    return fast
+
+
+def _is_plain(settings: Settings) -> bool:
+    """Eager as it is: nothing stands before the model."""
+    return settings == Settings(shapes=settings.shapes)
+
+
+def entry_core(fast: Fast, number: int) -> Core | None:
+    """What answers for one entry of the plan, whichever come before it; None: eager, behind the other entries."""
+    kind = type(fast)
+    return kind._compilot_entries.get(number, kind._compilot_core if not kind._compilot_entries else None)
 
 
 def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:

@@ -120,7 +120,7 @@ def honest_sentence(
     process = candidate.process if candidate else ProcessSettings()
     versus = evidence.versus_eager
     if versus is None:
-        return f"not compared with eager; {evidence.candidates_tried} candidates tried."
+        return f"not compared with eager; {_count(evidence.candidates_tried, 'candidate')} tried."
     parts = [
         _speed(versus, machine, process.threads or machine.threads),
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
@@ -129,7 +129,7 @@ def honest_sentence(
         _pays_back(evidence.break_even),
         _noise(versus, aa),
         *versus.doubts,
-        f"{evidence.candidates_tried} candidates tried",
+        f"{_count(evidence.candidates_tried, 'candidate')} tried",
     ]
     return "; ".join(part for part in parts if part) + "."
 

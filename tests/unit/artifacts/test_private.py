@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -60,6 +62,25 @@ def test_a_folder_that_others_could_swap_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "open" / "mine") is Unfit.SWAPPABLE
     (tmp_path / "open").chmod(0o1777)  # sticky, as /tmp: others cannot rename what is mine
     assert private_directory(tmp_path / "open" / "mine").is_dir()
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("name", "members", "private"), [("me", [], True), ("me", ["me"], True), ("me", ["you"], False), ("us", [], False)]
+)
+def test_a_users_own_group_may_write_above_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], private: bool
+) -> None:
+    """Many systems give each user a group of the same name and a umask of 0002."""
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(("me", "x", 0, NOBODY, "", "/", "")))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", NOBODY, members)))
+    (tmp_path / "above").mkdir()
+    os.chown(tmp_path / "above", -1, NOBODY)
+    (tmp_path / "above").chmod(0o775)
+    if private:
+        assert private_directory(tmp_path / "above" / "mine").is_dir()
+    else:
+        assert refusal(tmp_path / "above" / "mine") is Unfit.SWAPPABLE
 
 
 @as_root

@@ -67,6 +67,24 @@ def test_a_link_in_a_folder_is_not_followed(folder: Path) -> None:
 def test_a_folder_above_that_everybody_may_write_to_is_enough(bundle: Path) -> None:
     bundle.parent.chmod(0o777)
     assert "everybody may write to" in decide_trust(bundle, MANIFEST, None).why
+    bundle.parent.chmod(0o1777)  # sticky, as /tmp: nobody can rename what is not theirs
+    assert decide_trust(bundle, MANIFEST, None).ok
+
+
+@as_root
+@pytest.mark.parametrize("far", [False, True])
+def test_a_folder_above_that_a_group_may_write_to_is_enough(tmp_path: Path, far: bool) -> None:
+    (tmp_path / "above" / "near").mkdir(parents=True)
+    path = tmp_path / "above" / "near" / "model.cpbundle"
+    path.write_bytes(b"bundle")
+    shared = path.parent.parent if far else path.parent
+    os.chown(shared, -1, NOBODY)
+    shared.chmod(0o775)
+    decision = decide_trust(path, MANIFEST, None)
+    assert not decision.ok
+    assert f"may write to {shared}, above it; run chmod g-w" in decision.why
+    shared.chmod(0o1775)
+    assert decide_trust(path, MANIFEST, None).ok
 
 
 def test_a_missing_bundle_is_not_trusted(tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""Bundles with several entries, and starts that are noted: fake engines, no compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+import compilot
+from compilot._tree import Call
+from compilot.artifacts.planfile import save_plan
+from compilot.cli import whycold
+from compilot.diagnose.cachemiss import why_cold
+from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.errors import BundleError, InputError
+from compilot.identity.keys import KEY_FILE, key_components, save_components
+from compilot.identity.machine import machine_fingerprint
+from compilot.identity.model import model_fingerprint
+from compilot.packing.writing import publish, seal
+from compilot.records import (
+    BUNDLE_SCHEMA,
+    PLAN_SCHEMA,
+    BundleEntry,
+    Candidate,
+    DynamicDim,
+    Evidence,
+    Fingerprint,
+    Golden,
+    Manifest,
+    Plan,
+    PlanEntry,
+    ProcessSettings,
+    Settings,
+    Shapes,
+    Weights,
+    WorkloadRef,
+)
+from compilot.runtime import CompilotWarning, golden
+from compilot.runtime.guards import make_guard
+
+USUAL = ProcessSettings()
+UP_TO_EIGHT = (DynamicDim(input="input", dim=0, min=1, max=8),)
+
+
+class Adding:
+    """An engine that answers as the model does, plus something."""
+
+    def __init__(self) -> None:
+        self.error = 0.0
+        self.calls = 0
+
+    def load(self, request: LoadRequest) -> Loaded:
+        def call(x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            answer: torch.Tensor = request.model(x) + self.error
+            return answer
+
+        return Loaded(call=call)
+
+
+@pytest.fixture
+def engines() -> Iterator[tuple[Adding, Adding]]:
+    made = Adding(), Adding()
+    for name, engine in zip(("first", "second"), made, strict=True):
+        registry.register(name, None, engine)
+    yield made
+    for name in ("first", "second"):
+        registry.unregister(name)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def model() -> nn.Module:
+    return nn.Linear(3, 3).eval()
+
+
+def entry_of(model: nn.Module, size: int, settings: Settings, process: ProcessSettings = USUAL) -> PlanEntry:
+    dynamic = UP_TO_EIGHT if settings.shapes is Shapes.DYNAMIC else ()
+    call = Call((torch.randn(size, 3),), {})
+    return PlanEntry(
+        guard=make_guard(model, call, dynamic=dynamic, shapes=settings.shapes, grad=False),
+        candidate=Candidate(settings=settings, label=settings.engine, rationale="", process=process),
+        evidence=Evidence(),
+        sentence="fast",
+    )
+
+
+def golden_of(folder: Path, number: int, model: nn.Module, size: int) -> Golden:
+    """The golden call of an entry, with the model's own answer to it."""
+    call = Call((torch.randn(size, 3),), {})
+    with torch.no_grad():
+        right = model(*call.args)
+    inputs, outputs = (f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs"))
+    (folder / "golden").mkdir(exist_ok=True, parents=True)
+    golden.save(golden.input_tensors(call), folder / inputs)
+    golden.save(golden.output_tensors(right), folder / outputs)
+    return Golden(inputs=inputs, outputs=outputs, expected=golden.expected(right, right))
+
+
+def bundle_of(folder: Path, model: nn.Module, entries: tuple[PlanEntry, ...], packed: tuple[BundleEntry, ...]) -> Path:
+    """The folder with what was put there, sealed as a bundle."""
+    fingerprint = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
+    plan = Plan(
+        schema=PLAN_SCHEMA,
+        compilot="0",
+        created="2026-01-01T00:00:00Z",
+        workload=WorkloadRef(label="Linear"),
+        fingerprint=fingerprint,
+        because="test",
+        entries=entries,
+    )
+    save_plan(plan, folder / "plan.json")
+    manifest = Manifest(
+        schema=BUNDLE_SCHEMA,
+        compilot="0",
+        created="2026-01-01T00:00:00Z",
+        label="Linear",
+        engine=entries[0].candidate.settings.engine,
+        fingerprint=fingerprint,
+        weights=Weights.MODEL,
+        entries=packed,
+    )
+    seal(folder, manifest, None)
+    publish(folder, folder.with_suffix(".cpbundle"), as_folder=False)
+    return folder.with_suffix(".cpbundle")
+
+
+@pytest.fixture
+def overlapping(tmp_path: Path, model: nn.Module) -> Path:
+    """Any batch up to eight by the first engine; batches of four, which the first takes too, by the second."""
+    folder = tmp_path / "both"
+    entries = (
+        entry_of(model, 2, Settings(engine="first", shapes=Shapes.DYNAMIC)),
+        entry_of(model, 4, Settings(engine="second")),
+    )
+    packed = tuple(BundleEntry(folder="", golden=golden_of(folder, i, model, size)) for i, size in enumerate((2, 4)))
+    return bundle_of(folder, model, entries, packed)
+
+
+def test_each_golden_call_goes_to_its_own_entry(
+    overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
+    first, second = engines
+    fast = compilot.compile(model, overlapping, strict=True)
+    assert (first.calls, second.calls) == (1, 1)
+    assert fast.stats().fast == 2
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+    assert (first.calls, second.calls) == (2, 1)  # in use, the first that takes a call answers it
+
+
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_an_entry_that_answers_wrongly_is_found_behind_another_that_takes_its_calls(
+    overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding], wrong: int
+) -> None:
+    engines[wrong].error = 1.0
+    with pytest.raises(BundleError, match="wrong answer to its golden call"):
+        compilot.compile(model, overlapping, strict=True)
+
+
+def test_an_entry_whose_guard_does_not_take_its_golden_call_proves_nothing(
+    tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
+    entries = (entry_of(model, 4, Settings(engine="second")), entry_of(model, 2, Settings(engine="first")))
+    odd = (msgspec.structs.replace(entries[0].guard, training=True), entries[1].guard)
+    entries = tuple(msgspec.structs.replace(e, guard=g) for e, g in zip(entries, odd, strict=True))  # type: ignore
+    packed = tuple(BundleEntry(folder="", golden=golden_of(tmp_path / "odd", i, model, s)) for i, s in ((0, 4), (1, 2)))
+    with pytest.raises(BundleError, match="does not answer its golden call by its engine"):
+        compilot.compile(model, bundle_of(tmp_path / "odd", model, entries, packed), strict=True)
+
+
+@pytest.mark.usefixtures("engines")
+def test_an_entry_that_keeps_eager_goes_along_with_another(tmp_path: Path, model: nn.Module) -> None:
+    threads = ProcessSettings(threads=torch.get_num_threads())
+    entries = (entry_of(model, 4, Settings(), threads), entry_of(model, 2, Settings(engine="first")))
+    packed = tuple(BundleEntry(folder="", golden=golden_of(tmp_path / "mix", i, model, s)) for i, s in ((0, 4), (1, 2)))
+    fast = compilot.compile(model, bundle_of(tmp_path / "mix", model, entries, packed), strict=True)
+    assert fast.stats().fast == 1
+
+
+# ------------------------------------------------------------------------------------------------ starts are noted
+
+
+@pytest.fixture
+def with_cache(tmp_path: Path, model: nn.Module) -> Path:
+    """A bundle with a compile cache, as a torch.compile plan without a twin gives one."""
+    folder = tmp_path / "cached"
+    artifacts = folder / "artifacts/0"
+    (artifacts / "inductor").mkdir(parents=True)
+    (artifacts / "inductor/kernel.so").write_bytes(b"compiled")
+    entry = entry_of(model, 2, Settings(engine="dynamo:eager"))
+    key = key_components(
+        settings=entry.candidate.settings,
+        guard=entry.guard,
+        model=model_fingerprint(model),
+        cache_dir=artifacts / "inductor",
+    )
+    save_components(key, artifacts / KEY_FILE)
+    return bundle_of(folder, model, (entry,), (BundleEntry(folder="artifacts/0", needs_compiler=True),))
+
+
+def test_why_cold_compares_a_bundle_with_its_last_start(with_cache: Path, model: nn.Module) -> None:
+    assert whycold.latest(with_cache)[1] == "this machine now"
+    compilot.compile(model, with_cache, strict=True)
+    start, which = whycold.latest(with_cache)
+    assert which == "its last start on this machine"
+    assert why_cold(whycold.read(with_cache), start) == ()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        with pytest.warns(CompilotWarning, match="unproven"):
+            compilot.compile(model, with_cache, strict=True)
+    finally:
+        torch.set_num_threads(threads)
+    causes = why_cold(whycold.read(with_cache), whycold.latest(with_cache)[0])
+    assert [cause.component for cause in causes] == ["threads"]
+
+
+def test_why_cold_says_that_a_bundle_without_a_compiler_has_no_cold_start(overlapping: Path) -> None:
+    with pytest.raises(InputError, match=r"compiles nothing when it starts.*verify --time"):
+        whycold.read(overlapping)
