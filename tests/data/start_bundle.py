@@ -42,7 +42,9 @@ try:
         answer = fast(x, extra=extra)
         again = fast(extra=extra, x=x)
         right = bundling.model()(x, extra=extra)
-    error = max(float((a - right["logits"]).abs().max()) for a in (answer["logits"], again["logits"]))
+    careless = fast(x, extra=extra)  # grad mode: there is nothing that could be differentiated
+    assert not careless["logits"].requires_grad
+    error = max(float((a["logits"] - right["logits"]).abs().max()) for a in (answer, again, careless))
     told = {
         "error": error,
         "warnings": [str(w.message) for w in caught],

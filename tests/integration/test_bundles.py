@@ -70,7 +70,7 @@ def test_a_moved_bundle_starts_without_model_compiler_inductor_or_home(
     answer = told(serve(moved, PATH="/nonexistent", HOME=str(home), COMPILOT_CACHE="", XDG_CACHE_HOME="/proc/nowhere"))
     assert answer.get("error", 1.0) < 1e-4, answer
     assert answer["keys"] == ["logits", "hidden", "none"]
-    assert answer["fast"] == 3  # the golden call and two more
+    assert answer["fast"] == 4  # the golden call and three more
     assert answer["heavy"] == []
     assert list(answer["startup"]) == ["open", "verify", "load", "golden call"]
 
@@ -99,7 +99,7 @@ def test_another_user_starts_a_bundle_that_root_put_there(packed: Packer) -> Non
         os.chown(home, NOBODY, NOBODY)
         answer = told(serve(place, NOBODY, HOME=str(home), COMPILOT_CACHE="", XDG_CACHE_HOME=""))
         assert answer.get("error", 1.0) < 1e-4, answer
-        assert answer["fast"] == 3  # the golden call and two more
+        assert answer["fast"] == 4  # the golden call and three more
         assert (home / ".cache/compilot/bundles").stat().st_uid == NOBODY
 
 
@@ -125,6 +125,8 @@ def test_without_a_model_what_the_bundle_does_not_take_is_a_typed_error(packed: 
     fast = compilot.load(packed("onnxruntime"))
     with pytest.raises(NoFallback, match="shape"):
         ask(fast, 3)
+    with pytest.raises(NoFallback, match="gradients enabled"):
+        fast(bundling.batch(1).requires_grad_(), **EXTRA)
     torch.testing.assert_close(ask(fast), right(), rtol=1e-4, atol=1e-5)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from compilot._tree import Call, map_call
+from compilot._tree import Call, Leaf, call_leaves, map_call
 from compilot.engines.protocol import Infeasible, Loaded, NotTaken
 from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
 from compilot.records import Guard
@@ -49,10 +49,20 @@ class Dispatcher:
     """One engine's callable behind one guard, with eager behind it."""
 
     def __init__(
-        self, plain: nn.Module, guard: Guard, load: Callable[[], Loaded], *, remains: nn.Module | None = None
+        self,
+        plain: nn.Module,
+        guard: Guard,
+        load: Callable[[], Loaded],
+        *,
+        remains: nn.Module | None = None,
+        stand_in: bool = False,
     ) -> None:
-        """remains: what is kept of the model where the model itself is let go; None: all of it."""
+        """remains: what is kept of the model where the model itself is let go; None: all of it.
+
+        stand_in: there never was a model, so there are no weights that a call could be differentiated by.
+        """
         self._keep_model = remains is None
+        self._stand_in = stand_in
         loaded = load()
         if not self._keep_model:
             refuse_to_drop(loaded)
@@ -107,11 +117,19 @@ class Dispatcher:
             return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
             return self.call(None, *call.args, **call.kwargs)
-        mismatch = self._matcher.mode_mismatch(self._plain.training) or self._matcher.call_mismatch(call)
+        mismatch = self._mode_mismatch(call) or self._matcher.call_mismatch(call)
         if mismatch is not None:
             return self._pass_on(self._closed_now() or mismatch, call)
         closed = self._closed_now()
         return self._serve(self._tidy(call)) if closed is None else self._eager(closed, call)
+
+    def _mode_mismatch(self, call: Call) -> str | None:
+        """Why the modes do not match; grad mode means nothing where neither weights nor inputs want gradients."""
+        careless = self._stand_in and torch.is_grad_enabled() and not self._matcher.guard.grad_enabled
+        if careless and not any(map(_wants_gradients, call_leaves(call))):
+            with torch.no_grad():
+                return self._matcher.mode_mismatch(self._plain.training)
+        return self._matcher.mode_mismatch(self._plain.training)
 
     def _pass_on(self, reason: str, call: Call) -> Any:
         """A call for another entry of the plan, where there is one."""
@@ -331,6 +349,10 @@ def refuse_to_drop(loaded: Loaded) -> None:
             "keep_model=False cannot be used with this plan: its engine runs the model itself. Tune with "
             "--engines onnxruntime,openvino,aoti for a plan whose files hold everything, or keep the model."
         )
+
+
+def _wants_gradients(leaf: Leaf) -> bool:
+    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
 
 
 def _nothing_to_load() -> Loaded:

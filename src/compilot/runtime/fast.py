@@ -161,7 +161,7 @@ def _dispatcher(plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | N
     settings = part.candidate.settings
     half = registry.load_half(settings.engine)
     request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
-    return Dispatcher(plain, part.guard, lambda: half.load(request), remains=bones)
+    return Dispatcher(plain, part.guard, lambda: half.load(request), remains=bones, stand_in=terms.stand_in)
 
 
 def _remains(plain: nn.Module) -> nn.Module:
