@@ -24,6 +24,7 @@ from bundle_help import reseal, serve, tiny_run, told
 from typer.testing import CliRunner
 
 import compilot
+from compilot.artifacts.bundle import read_manifest
 from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback, StaleBundle
 from compilot.packing import Options, pack
@@ -186,6 +187,7 @@ def test_verify_tells_all_and_its_exit_code_is_a_gate(packed: Packer, tmp_path: 
 
 
 def test_a_plan_that_keeps_eager_packs_too(packed: Packer) -> None:
+    assert read_manifest(packed(None)).sentences == ("eager is kept: made by hand",)
     fast = compilot.compile(bundling.model(), packed(None), strict=True)
     torch.testing.assert_close(ask(fast), right())
     with pytest.raises(NoFallback, match="keeps the model as it is"):

@@ -149,9 +149,16 @@ def _manifest(plan: Plan, parts: Sequence[_Part], options: Options) -> Manifest:
         standalone=standalone,
         entries=tuple(part.packed for part in parts),
         parameters=parts[0].parameters if parts else (),
-        sentences=tuple(text for part in parts for text in (part.entry.sentence, part.said) if text),
+        sentences=_sentences(plan, parts),
         built={"torch": machine.torch, "python": machine.python, **machine.engines},
     )
+
+
+def _sentences(plan: Plan, parts: Sequence[_Part]) -> tuple[str, ...]:
+    """What the plan says for itself, and what packing has to add."""
+    if not parts:
+        return (f"eager is kept: {plan.because}",)
+    return tuple(text for part in parts for text in (part.entry.sentence, part.said) if text)
 
 
 def _fingerprint(plan: Plan, baked: Sequence[_Part]) -> Fingerprint:
