@@ -19,7 +19,7 @@ from markupsafe import Markup
 from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import DoctorReport, StageTime
 from compilot.report import figures
-from compilot.report.doctor_costs import cost_text
+from compilot.report.doctor_words import cost_text, kind_text, place_text
 from compilot.report.icicle import icicle, stage_class
 from compilot.report.moduletree import module_tree
 from compilot.report.rooflinesvg import roofline_svg
@@ -48,7 +48,14 @@ def doctor_page(report: DoctorReport) -> str:
         shares=_shares(report),
         worst_s=max((finding.cost_s or 0.0 for finding in report.findings), default=0.0),
         machine=msgspec.to_builtins(report.fingerprint.machine) if report.fingerprint else None,
+        root=_root(report),
     )
+
+
+def _root(report: DoctorReport) -> Path | None:
+    """The folder of the user's own file: places below it are written without it."""
+    file = report.target.rpartition(":")[0]
+    return Path(file).parent if file.endswith(".py") else None
 
 
 def write_page(report: DoctorReport, path: Path) -> None:
@@ -104,5 +111,7 @@ def _template() -> jinja2.Template:
         "share": figures.share_text,
         "sentence": figures.sentence,
         "cost": cost_text,
+        "kind": kind_text,
+        "place": place_text,
     }
     return environment.get_template("doctor.html.j2")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -20,16 +20,11 @@ from compilot.diagnose.fixcheck import FixCheck
 from compilot.diagnose.frames import spot
 from compilot.diagnose.report_records import DoctorReport, ModuleNode
 from compilot.records import Finding
-from compilot.report.doctor_costs import cost_text
+from compilot.report.doctor_words import cost_text, kind_text, place_text
+from compilot.report.figures import sentence
 
 SHOWN = 10  # findings; the rest is in report.json
-_NAMES = {
-    "graph-break": "graph break",
-    "recompile-limit": "gives up: eager from then on",
-    "compile-failure": "compile error",
-    "train-mode": "train mode",
-    "tiny-work": "tiny work",
-}
+_APART = 2  # columns between kind, place and cost
 _STYLES = {
     "graph-break": "yellow",
     "recompile": "magenta",
@@ -48,7 +43,7 @@ def summary(report: DoctorReport, *, root: Path) -> Group:
     if report.breaks or len(report.graphs) > 1:
         parts.append(module_tree(report))
     if report.notes:
-        parts += [Text(), *(Text(f"Note: {_sentence(note)}", style="yellow") for note in report.notes)]
+        parts += [Text(), *(Text(f"Note: {sentence(note)}", style="yellow") for note in report.notes)]
     return Group(*parts)
 
 
@@ -72,18 +67,33 @@ def headline(report: DoctorReport) -> Text:
 
 def entry(number: int, finding: Finding, calls: int, root: Path) -> RenderableType:
     """One finding: its kind, place and cost on a line; the source, the cause and the fix below."""
-    top = Table.grid(padding=(0, 2, 0, 0), expand=True)
-    top.add_column(no_wrap=True)
-    top.add_column(ratio=1, overflow="fold")
-    top.add_column(justify="right", no_wrap=True)
-    kind = Text(f"{number}. {_NAMES.get(finding.kind, finding.kind)}", style=_STYLES.get(finding.kind, "cyan"))
-    top.add_row(kind, Text(_near(finding.where, root), style="bold"), Text(cost_text(finding, calls), style="dim"))
+    kind = Text(f"{number}. {kind_text(finding.kind)}", style=_STYLES.get(finding.kind, "cyan"))
+    top = _Head(kind, Text(place_text(finding.where, root), style="bold"), Text(cost_text(finding, calls), style="dim"))
     below: list[RenderableType] = []
     if finding.snippet:
         below.append(Text(finding.snippet, style="dim italic"))
-    below.append(Text(_sentence(finding.explanation) + (f" ({finding.gb_id})" if finding.gb_id else "")))
-    below.append(Text.assemble(("Fix: ", "green"), _sentence(finding.advice)))
+    below.append(Text(sentence(finding.explanation) + (f" ({finding.gb_id})" if finding.gb_id else "")))
+    below.append(Text.assemble(("Fix: ", "green"), sentence(finding.advice)))
     return Group(top, Padding(Group(*below), (0, 0, 0, 3)))
+
+
+class _Head:
+    """Kind, place and cost on one line; a place that has no room there gets its own, so that it is never torn apart."""
+
+    def __init__(self, kind: Text, place: Text, cost: Text) -> None:
+        self.parts = (kind, place, cost)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        kind, place, cost = self.parts
+        fits = sum(part.cell_len for part in self.parts) + 2 * _APART <= options.max_width
+        top = Table.grid(padding=(0, _APART, 0, 0), expand=True)
+        top.add_column(no_wrap=True)
+        top.add_column(ratio=1, no_wrap=True)
+        top.add_column(justify="right", no_wrap=True)
+        top.add_row(kind, place if fits else "", cost)
+        yield top
+        if not fits:
+            yield Padding(Text(place.plain, style=place.style, overflow="fold"), (0, 0, 0, 3))
 
 
 def checked(check: FixCheck, *, root: Path) -> Group:
@@ -95,9 +105,7 @@ def checked(check: FixCheck, *, root: Path) -> Group:
         ("new", "red", check.new),
     ):
         parts.append(Text(f"{name}: {len(findings)}", style=f"bold {style}"))
-        parts += [
-            Text(f"   {_NAMES.get(one.kind, one.kind)}  {_near(one.where, root)}  {one.snippet}") for one in findings
-        ]
+        parts += [Text(f"   {kind_text(one.kind)}  {place_text(one.where, root)}  {one.snippet}") for one in findings]
     return Group(*parts)
 
 
@@ -190,15 +198,5 @@ def _ranges(numbers: Sequence[int]) -> str:
 # --------------------------------------------------------------------------------------------------------------- words
 
 
-def _near(where: str, root: Path) -> str:
-    path = where.removeprefix(f"{root}/")
-    return path.rpartition("site-packages/")[2]
-
-
 def _many(count: int, word: str) -> str:
     return f"{count} {word}" + ("" if count == 1 else "s")
-
-
-def _sentence(text: str) -> str:
-    start = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]  # names keep their spelling
-    return start + text[1:] + ("" if text.endswith(".") else ".")

@@ -29,8 +29,9 @@ def share_text(share: float) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text as a sentence of its own: a capital letter first, a full stop last."""
-    return text[:1].upper() + text[1:].rstrip(".") + "." if text else ""
+    """The text as a sentence of its own: a capital letter first (names in code keep theirs), a full stop last."""
+    start = text[:1].upper() if text.partition(" ")[0].isalpha() else text[:1]
+    return start + text[1:].rstrip(".") + "." if text else ""
 
 
 def digits(value: float) -> str:

@@ -1,8 +1,8 @@
 """The module tree as nested nodes, with graphs and breaks marked. Pure.
 
 In: the report's flat list of submodules. Out: `Branch` objects for the page; a branch with a break somewhere in it is
-open, runs of like siblings without breaks are folded into one line ("11 more BertLayer"), so that large models stay
-readable.
+open, runs of like siblings (the same graphs, the same breaks) are folded into one line ("11 more like it"), so that
+large models stay readable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Branch(NamedTuple):
     name: str
     class_name: str
     graphs: tuple[int, ...]
-    breaks: int  # of its own
+    breaks: tuple[int, ...]  # of its own, as indexes into the report's
     children: tuple[Branch, ...]
     folded: int = 0  # stands for this many like siblings
     open: bool = False
@@ -45,7 +45,7 @@ def _branch(node: ModuleNode, children: dict[str, list[ModuleNode]]) -> Branch:
         name=node.path.rpartition(".")[2] or "model",
         class_name=node.class_name,
         graphs=node.graphs,
-        breaks=len(node.breaks),
+        breaks=node.breaks,
         children=below,
         open=inside or not node.path,
     )
@@ -64,15 +64,15 @@ def _folded(branches: list[Branch]) -> Iterator[Branch]:
 
 
 def _run(branches: list[Branch]) -> int:
-    """How many of the first ones are alike and without breaks."""
+    """How many of the first ones are alike."""
     first = _shape(branches[0])
     count = 0
     for branch in branches:
-        if _shape(branch) != first or branch.open or branch.breaks:
+        if _shape(branch) != first:
             break
         count += 1
     return count
 
 
 def _shape(branch: Branch) -> tuple[object, ...]:
-    return branch.class_name, branch.graphs, tuple(_shape(child) for child in branch.children)
+    return branch.class_name, branch.graphs, branch.breaks, tuple(_shape(child) for child in branch.children)

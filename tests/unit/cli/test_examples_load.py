@@ -12,7 +12,11 @@ from compilot.workload import load_target
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-@pytest.mark.parametrize("target", ["tiny.py:mlp", "resnet.py:resnet18", "bert.py:bert"])
+TARGETS = ["tiny.py:mlp", "resnet.py:resnet18", "bert.py:bert"]
+DOCTORED = ("bert", "gpt2_with_cache", "t5_step", "t5_generate", "whisper", "packed_lstm")
+
+
+@pytest.mark.parametrize("target", [*TARGETS, *(f"doctor_models.py:{name}" for name in DOCTORED)])
 def test_targets_load_and_answer(target: str) -> None:
     if not target.startswith("tiny"):
         pytest.importorskip("transformers")
@@ -20,6 +24,12 @@ def test_targets_load_and_answer(target: str) -> None:
     with torch.no_grad():
         workload.model(*workload.call.args, **workload.call.kwargs)
     assert not workload.model.training
+
+
+def test_the_documentation_names_the_command_for_every_model_it_reports_on() -> None:
+    text = (EXAMPLES.parent / "docs" / "doctor.md").read_text()
+    rows = [line for line in text.splitlines() if "`examples/doctor_models.py:" in line]
+    assert [row.partition("doctor_models.py:")[2].partition("`")[0] for row in rows] == list(DOCTORED)
 
 
 def test_bert_declares_its_sequence_length() -> None:

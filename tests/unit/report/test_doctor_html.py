@@ -8,11 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 from doctor_fakes import NASTY, full_report
 from markupsafe import escape
 
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, ModuleNode, Roofline, Span
+from compilot.records import Finding
 from compilot.report.doctor_html import doctor_page, stage_rows, write_page
 from compilot.report.figures import rate_text, share_text, time_text
 from compilot.report.icicle import icicle, stage_class
@@ -80,7 +82,37 @@ def test_like_siblings_are_folded_and_breaks_keep_their_branch_open() -> None:
     assert not encoder.open
     (layers,) = encoder.children
     assert [(branch.name, branch.folded) for branch in layers.children] == [("0", 0), ("…", 7)]
-    assert router.breaks == 2
+    assert router.breaks == (0, 1)
+
+
+def test_blocks_with_the_same_break_are_folded_and_one_with_another_is_not() -> None:
+    breaks = ((0,), (0,), (0,), (1,))
+    blocks = [ModuleNode(path=f"{i}", class_name="Block", breaks=which) for i, which in enumerate(breaks)]
+    tree = module_tree([ModuleNode(path="", class_name="Net"), *blocks])
+    assert tree is not None
+    assert [(branch.name, branch.folded, branch.breaks) for branch in tree.children] == [
+        ("0", 0, (0,)),
+        ("…", 2, (0,)),
+        ("3", 0, (1,)),
+    ]
+
+
+def test_places_are_short_and_whole_paths_are_a_hint() -> None:
+    known = Finding(kind="graph-break", where="/home/me/net.py:3", explanation="torch.compile stops", advice="a")
+    inside = msgspec.structs.replace(known, where="/x/site-packages/lib/a.py:9")
+    report = DoctorReport(
+        schema=REPORT_SCHEMA,
+        compilot="0",
+        created="",
+        label="Net",
+        target="/home/me/net.py:f",
+        findings=(known, inside),
+    )
+    page = doctor_page(report)
+    assert '<code title="/home/me/net.py:3">net.py:3</code>' in page
+    assert '<code title="/x/site-packages/lib/a.py:9">lib/a.py:9</code>' in page
+    assert "graph break</span>" in page
+    assert "<p>torch.compile stops.</p>" in page  # a name in code keeps its spelling
 
 
 def test_the_icicle_has_a_box_for_each_phase_that_can_be_seen() -> None:

@@ -121,6 +121,13 @@ def test_a_narrow_terminal_cuts_neither_places_nor_costs() -> None:
     assert "~59.1 µs per call (2 times)" in text
 
 
+def test_a_long_place_has_a_line_of_its_own() -> None:
+    long = msgspec.structs.replace(FINDING, where="/home/me/some/long/folder/for/a/model/modeling.py:1083")
+    lines = shown(doctor_terminal.entry(1, long, 2, Path("/home/me"))).splitlines()
+    assert lines[0].split() == ["1.", "graph", "break", "~59.1", "µs", "per", "call", "(2", "times)"]
+    assert lines[1] == "   some/long/folder/for/a/model/modeling.py:1083"
+
+
 def test_what_became_of_the_findings() -> None:
     text = shown(doctor_terminal.checked(FixCheck(gone=(FINDING,)), root=Path("/home/me")))
     assert text.splitlines() == ["gone: 1", "   graph break  net.py:17  if h.max() > 1e4:", "stayed: 0", "new: 0"]

@@ -1,0 +1,45 @@
+"""How a finding is named, placed and priced, in the same words in the terminal and on the page. Pure.
+
+In: a finding, the number of calls of the drive, the user's folder. Out: "graph break", "net.py:17",
+"~59.1 µs per call (2 times)", "1.2 s to trace again".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compilot.records import Finding
+from compilot.report.figures import time_text
+
+_ONE_OFF = ("recompile", "recompile-limit")  # paid when it happens, not in every call; a finding's cost is per call
+_NAMES = {
+    "graph-break": "graph break",
+    "recompile-limit": "gives up: eager from then on",
+    "compile-failure": "compile error",
+    "train-mode": "train mode",
+    "tiny-work": "tiny work",
+    "long-compile": "long compile",
+    "data-loading": "data loading",
+}
+
+
+def kind_text(kind: str) -> str:
+    """The kind of a finding for people."""
+    return _NAMES.get(kind, kind)
+
+
+def place_text(where: str, root: Path | None) -> str:
+    """file:line, below root where it lies there, of an installed package without the folders above it."""
+    path = where.removeprefix(f"{root}/") if root is not None else where
+    return path.rpartition("site-packages/")[2]
+
+
+def cost_text(finding: Finding, calls: int) -> str:
+    """The cost for people; "" where it is unknown."""
+    if finding.cost_s is None:
+        return ""
+    if finding.kind in _ONE_OFF:
+        times = f"{finding.count} times, " if finding.count > 1 else ""
+        return f"{times}{time_text(finding.cost_s * max(calls, 1))} to trace again"
+    times = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"~{time_text(finding.cost_s)} per call{times}"
