@@ -44,6 +44,13 @@ class Frame(NamedTuple):
     source: str
 
 
+class Part(NamedTuple):
+    """What one compile makes a graph of: a function up to its first break, or the rest of it after one."""
+
+    function: str  # file and qualified name, the same for all parts of a function
+    resumed: bool
+
+
 class BreakEvent(NamedTuple):
     """The tracer stopped."""
 
@@ -55,6 +62,7 @@ class BreakEvent(NamedTuple):
     stack: tuple[Frame, ...]  # outermost first
     skipped: str  # the function that runs eagerly as a whole because of it, "Net.forward"; "" where none does
     fatal: bool  # without error suppression the user's call would raise
+    part: Part = Part("", resumed=False)  # what was being compiled
 
 
 class CompileEvent(NamedTuple):
@@ -118,13 +126,6 @@ def compiled_self() -> Any:
     """The object whose method is being compiled right now, None for a plain function; for backends."""
     frame = _local_at_hand(_COMPILING, "frame")
     return frame.f_locals.get("self") if frame is not None else None
-
-
-class Part(NamedTuple):
-    """What one compile makes a graph of: a function up to its first break, or the rest of it after one."""
-
-    function: str  # file and qualified name, the same for all parts of a function
-    resumed: bool
 
 
 def compiled_part() -> Part:
@@ -194,6 +195,7 @@ def _break_event(compile_id: str, payload: str, *, skipped: bool) -> Iterator[Br
         stack=_stack(problem),
         skipped=_compiled_function() if skipped else "",
         fatal=not isinstance(problem, SOFT),
+        part=compiled_part(),
     )
 
 

@@ -2,9 +2,10 @@
 
 Time between two graphs is time outside of graphs; it belongs to the innermost break that is open. A break opens where
 it ends a graph, and closes when the rest of its function has run to the end; functions without a break that run in
-between change nothing. Where no break is open, time belongs to functions that were given up before they had a graph, if
-there are any; otherwise it is the ordinary cost of guards and belongs to nobody. What crosses a break must be written
-and read again: the time of copying it stands for the fusion that is lost.
+between change nothing. A break that made torch.compile give up the rest of a function shares the time of the break
+before that rest. Where no break is open, time belongs to functions that were given up before they had a graph, if there
+are any; otherwise it is the ordinary cost of guards and belongs to nobody. What crosses a break must be written and
+read again: the time of copying it stands for the fusion that is lost.
 Not covered: a rest without any operator has no graph, so its end is not seen; its break stays open until the same
 function begins anew or a function around it goes on.
 """
@@ -34,21 +35,29 @@ class Ending(NamedTuple):
 
 
 def outside(
-    begin_s: float, end_s: float, runs: Sequence[Run], ending: Callable[[int], Ending], graphless: Sequence[Place]
+    begin_s: float, end_s: float, runs: Sequence[Run], ending: Callable[[int], Ending], graphless: Sequence[Ending]
 ) -> dict[Place, float]:
-    """Seconds outside of graphs, by the break that is to blame."""
+    """Seconds outside of graphs, by the break that is to blame; graphless: those that left a part without a graph."""
     spent: dict[Place, float] = {}
     opened: list[Ending] = []  # the breaks that are open, the innermost last
+    endings = [ending(run.graph) for run in runs]
+    split = {one.part.function for one in endings if one.place is not None}
+    whole = [one for one in graphless if not (one.part.resumed and one.part.function in split)]
     last = begin_s
-    for run in runs:
-        _charge(spent, _innermost(opened), run.begin_s - last, graphless)
-        opened, last = _after(opened, ending(run.graph)), run.end_s
-    _charge(spent, _innermost(opened), end_s - last, graphless)
+    for number, run in enumerate(runs):
+        _charge(spent, _payers(opened, graphless, endings[number:]) or whole, run.begin_s - last)
+        opened, last = _after(opened, endings[number]), run.end_s
+    _charge(spent, _payers(opened, graphless, ()) or whole, end_s - last)
     return spent
 
 
-def _innermost(opened: Sequence[Ending]) -> Place | None:
-    return opened[-1].place if opened else None
+def _payers(opened: Sequence[Ending], graphless: Sequence[Ending], later: Sequence[Ending]) -> list[Ending]:
+    """The innermost open break; with it those that gave up the rest of its function, unless that is still to run."""
+    if not opened:
+        return []
+    rest = opened[-1].part._replace(resumed=True)
+    gave_up = [] if any(one.part == rest for one in later) else [one for one in graphless if one.part == rest]
+    return [opened[-1], *gave_up]
 
 
 def _after(opened: list[Ending], ended: Ending) -> list[Ending]:
@@ -60,10 +69,9 @@ def _after(opened: list[Ending], ended: Ending) -> list[Ending]:
     return [*left, ended] if ended.place is not None else left
 
 
-def _charge(spent: dict[Place, float], place: Place | None, seconds: float, graphless: Sequence[Place]) -> None:
-    for payer in [place] if place is not None else graphless:
-        share = seconds if place is not None else seconds / len(graphless)
-        spent[payer] = spent.get(payer, 0.0) + share
+def _charge(spent: dict[Place, float], payers: Sequence[Ending], seconds: float) -> None:
+    for place in (payer.place for payer in payers if payer.place is not None):
+        spent[place] = spent.get(place, 0.0) + seconds / len(payers)
 
 
 def typical(samples: Iterable[Mapping[Place, float]]) -> dict[Place, float]:

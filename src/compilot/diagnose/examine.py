@@ -175,12 +175,13 @@ class Examination:
         ended = [event for event in self._said(BreakEvent) if event.compile_id == captured.compile_id and event.stack]
         return costs.Ending(captured.part, breaks.place(ended[-1]) if ended else None)
 
-    def _graphless(self) -> list[Place]:
-        """Breaks that came before their function had any graph."""
+    def _graphless(self) -> list[costs.Ending]:
+        """Breaks that came before their part of a function had any graph."""
         with_graph = {graph.compile_id for graph in self.watch.graphs}
         events = [event for event in self._said(BreakEvent) if event.stack]
         owned = {breaks.place(event) for event in events if event.compile_id in with_graph}
-        return list(dict.fromkeys(breaks.place(event) for event in events if breaks.place(event) not in owned))
+        first = {breaks.place(event): event.part for event in reversed(events) if breaks.place(event) not in owned}
+        return [costs.Ending(part, place) for place, part in first.items()]
 
     def _weigh_copies(self) -> None:
         """Every run of a graph counts: equal blocks share one graph, and each hands its values over."""

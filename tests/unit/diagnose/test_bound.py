@@ -194,7 +194,7 @@ def test_peaks_of_a_busy_moment_are_not_kept(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("core_share", "busy"), [(1.0, False), (0.8, True)])
+@pytest.mark.parametrize(("core_share", "busy"), [(0.9, False), (0.6, True)])
 def test_a_copy_without_its_core_for_itself_is_a_busy_moment(
     core_share: float, busy: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from compilot.diagnose.examine import Examination
 from compilot.diagnose.watching import Run, Watch
 from compilot.workload import Workload
 
-OUTER, INNER = ("m.py", 3), ("m.py", 8)
+OUTER, INNER, LATER = ("m.py", 3), ("m.py", 8), ("m.py", 11)
 
 
 def begun(function: str, place: Any = None) -> Ending:
@@ -26,7 +26,7 @@ def resumed(function: str, place: Any = None) -> Ending:
     return Ending(Part(function, resumed=True), place)
 
 
-def spent(endings: list[Ending], given_up: tuple[Any, ...] = ()) -> dict[Any, float]:
+def spent(endings: list[Ending], given_up: tuple[Ending, ...] = ()) -> dict[Any, float]:
     """Graphs that run for a second each, the first at 10: before, between and after them 10, 1, 2, 3, ... seconds."""
     runs, now = [], 10.0
     for index in range(len(endings)):
@@ -35,17 +35,20 @@ def spent(endings: list[Ending], given_up: tuple[Any, ...] = ()) -> dict[Any, fl
     return costs.outside(0.0, now, runs, endings.__getitem__, given_up)
 
 
+GIVEN_UP = (begun("model", OUTER),)
+
+
 def test_time_between_graphs_belongs_to_the_break_that_ended_the_earlier_one() -> None:
     assert spent([begun("f", OUTER), resumed("f", INNER), resumed("f")]) == {OUTER: 1.0, INNER: 2.0}
 
 
 def test_time_before_any_graph_belongs_to_functions_that_were_given_up() -> None:
-    assert spent([], given_up=(OUTER, INNER)) == {OUTER: 5.0, INNER: 5.0}
+    assert spent([], given_up=(*GIVEN_UP, begun("helper", INNER))) == {OUTER: 5.0, INNER: 5.0}
 
 
 def test_a_break_is_closed_when_the_rest_of_its_function_has_run() -> None:
     """A model that was given up calls a block with a break, then one without: the second gap is not the block's."""
-    assert spent([begun("block", INNER), resumed("block"), begun("head")], given_up=(OUTER,)) == {
+    assert spent([begun("block", INNER), resumed("block"), begun("head")], GIVEN_UP) == {
         OUTER: 10.0 + 2.0 + 3.0,
         INNER: 1.0,
     }
@@ -63,9 +66,20 @@ def test_a_break_within_a_called_function_breaks_its_caller_too() -> None:
 
 def test_a_rest_without_a_graph_ends_where_its_function_begins_anew_or_its_caller_goes_on() -> None:
     again = [begun("block", INNER), begun("block", INNER), resumed("block"), begun("head")]
-    assert spent(again, given_up=(OUTER,)) == {OUTER: 10.0 + 3.0 + 4.0, INNER: 1.0 + 2.0}
+    assert spent(again, GIVEN_UP) == {OUTER: 10.0 + 3.0 + 4.0, INNER: 1.0 + 2.0}
     around = [begun("caller", OUTER), begun("block", INNER), resumed("caller"), begun("head")]
     assert spent(around) == {OUTER: 1.0, INNER: 2.0}
+
+
+def test_a_break_that_gave_up_the_rest_of_a_function_shares_the_time_after_the_first_break() -> None:
+    """Packing ends a graph, and the recurrent layer after it makes the rest eager."""
+    assert spent([begun("f", OUTER)], given_up=(resumed("f", INNER),)) == {OUTER: 0.5, INNER: 0.5}
+    assert spent([begun("g")], given_up=(resumed("f", INNER),)) == {INNER: 10.0 + 1.0}
+    assert spent([begun("f", OUTER), resumed("f", LATER)], given_up=(resumed("f", INNER),)) == {
+        OUTER: 1.0,
+        LATER: 1.0,
+        INNER: 1.0,
+    }
 
 
 def test_every_run_of_a_graph_is_shown_and_nothing_is_kept() -> None:

@@ -16,6 +16,7 @@ from markupsafe import escape
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, ModuleNode, Roofline, Span
 from compilot.records import Finding
 from compilot.report.doctor_html import doctor_page, stage_rows, write_page
+from compilot.report.doctor_words import kind_text
 from compilot.report.figures import rate_text, share_text, time_text
 from compilot.report.icicle import icicle, stage_class
 from compilot.report.moduletree import module_tree
@@ -32,7 +33,7 @@ def test_every_part_of_the_report_is_on_the_page() -> None:
     report = full_report()
     for finding in report.findings:
         assert str(escape(finding.explanation[1:])) in page
-        assert finding.kind in page
+        assert f">{kind_text(finding.kind)}</span>" in page
     assert page.index("data-loading") < page.index("graph-break") < page.index("memory-bound")
     assert "about 9.60 s" in page
     assert "encoder.layer.0.attention.self.query" in page
