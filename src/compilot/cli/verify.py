@@ -96,7 +96,8 @@ def show(found: dict[str, Any], *, timed: bool) -> None:
     if "refused" in found:
         return print(f"refused: {found['refused']}")
     print(f"{found['bundle']}: {found['model']} on {found['engine']}, packed {found['created']}")
-    print(f"  whole    {found['files']} files, {common.size_text(found['size_bytes'])}, every digest right")
+    files = "1 file" if found["files"] == 1 else f"{found['files']} files"
+    print(f"  whole    {files}, {common.size_text(found['size_bytes'])}, every digest right")
     print(f"  trusted  {found['vouched']}")
     print(f"  fits     {'yes' if found['fits'] else 'no'}")
     for difference in found["differences"]:

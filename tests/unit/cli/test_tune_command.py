@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from compilot import packing
 from compilot.errors import EnvironmentProblem, Interrupted, TargetError
-from compilot.records import DynamicDim, Objective, Precision
+from compilot.packing import Packed
+from compilot.records import BUNDLE_SCHEMA, BundleEntry, DynamicDim, Manifest, Objective, Precision, Weights
 
 
 def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, compilot: Any) -> None:
@@ -73,6 +75,50 @@ def test_json_is_the_only_thing_on_stdout(fake: Any, compilot: Any) -> None:
     document = json.loads(result.stdout)
     assert document["plan"]["entries"][0]["candidate"]["label"] == "inductor freezing"
     assert len(document["rows"]) == 5
+
+
+@pytest.fixture
+def packer(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
+    """Stands in for packing: a bundle that needs a compiler, or the error it is told to raise."""
+    told: dict[str, Any] = {"raises": None}
+
+    def pack(folders: list[Path], out: Path, options: Any, observer: Any) -> Packed:
+        if told["raises"]:
+            raise told["raises"]
+        manifest = Manifest(
+            schema=BUNDLE_SCHEMA,
+            compilot="0.1.0",
+            created="2026-01-02T03:04:05+00:00",
+            label="Net",
+            engine="inductor",
+            fingerprint=small_run.header.fingerprint,
+            weights=Weights.MODEL,
+            entries=(BundleEntry(folder="artifacts/0", needs_compiler=True, start_s=11.0),),
+            sentences=("2.00x faster than eager", "needs g++, starts in about 11 s"),
+        )
+        return Packed(out, manifest, 1000)
+
+    monkeypatch.setattr(packing, "pack", pack)
+    return told
+
+
+def test_pack_tells_what_the_bundle_needs_after_the_result(fake: Any, compilot: Any, packer: Any) -> None:
+    out = compilot("tune", "net.py:net", "--out", "one", "--pack", "net.cpbundle").stdout
+    assert out.index("► inductor freezing") < out.index("net.cpbundle: Net on inductor")
+    assert "needs g++, starts in about 11 s" in out
+    assert "compilot.compile(model, 'net.cpbundle')" in out
+    again = compilot("tune", "net.py:net", "--out", "two", "--pack", "net.cpbundle", "--json")
+    document = json.loads(again.stdout)
+    assert (document["bundle"]["bundle"], document["bundle"]["needs_compiler"]) == ("net.cpbundle", True)
+    assert len(document["rows"]) == 5
+
+
+def test_a_result_that_cannot_be_packed_is_shown_all_the_same(fake: Any, compilot: Any, packer: Any) -> None:
+    packer["raises"] = EnvironmentProblem("the disk is full; make room.")
+    result = compilot("tune", "net.py:net", "--pack", "net.cpbundle")
+    assert result.exit_code == 2
+    assert "► inductor freezing" in result.stdout
+    assert "error: the disk is full" in result.stderr
 
 
 def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any) -> None:

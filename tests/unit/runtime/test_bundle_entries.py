@@ -9,11 +9,13 @@ import msgspec
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import compilot
 from compilot._tree import Call
 from compilot.artifacts.planfile import save_plan
 from compilot.cli import whycold
+from compilot.cli.main import app
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
@@ -206,7 +208,7 @@ def with_cache(tmp_path: Path, model: nn.Module) -> Path:
         cache_dir=artifacts / "inductor",
     )
     save_components(key, artifacts / KEY_FILE)
-    return bundle_of(folder, model, (entry,), (BundleEntry(folder="artifacts/0", needs_compiler=True),))
+    return bundle_of(folder, model, (entry,), (BundleEntry(folder="artifacts/0", needs_compiler=True, start_s=11.2),))
 
 
 def test_why_cold_compares_a_bundle_with_its_last_start(with_cache: Path, model: nn.Module) -> None:
@@ -224,6 +226,11 @@ def test_why_cold_compares_a_bundle_with_its_last_start(with_cache: Path, model:
         torch.set_num_threads(threads)
     causes = why_cold(whycold.read(with_cache), whycold.latest(with_cache)[0])
     assert [cause.component for cause in causes] == ["threads"]
+
+
+def test_verify_says_what_a_start_with_a_compile_cache_needs(with_cache: Path) -> None:
+    shown = CliRunner().invoke(app, ["verify", str(with_cache)]).stdout
+    assert "needs    the model object and a C++ compiler; started in 11 s where it was packed" in shown
 
 
 def test_why_cold_says_that_a_bundle_without_a_compiler_has_no_cold_start(overlapping: Path) -> None:
