@@ -77,6 +77,8 @@ def damaged(bundle: Path, folder: Path, flips: int, cuts: int, seed: int) -> Non
     draw = random.Random(seed)
     copy = folder / "damaged.cpbundle"
     counts: collections.Counter[str] = collections.Counter()
+    copy.write_bytes(whole)
+    counts[f"undamaged: {outcome(copy)}"] += 1  # or every refusal would prove nothing
     for number in range(flips + cuts):
         at = draw.randrange(len(whole))
         bit = bytes([whole[at] ^ (1 << draw.randrange(8))])
@@ -96,7 +98,7 @@ def outcome(copy: Path) -> str:
         return "WRONG ANSWER" if "golden call" in str(refused) else "refused"
     except compilot.CompilotError as refused:
         return f"refused ({type(refused).__name__})"
-    return "no byte that matters: right answer"
+    return "right answer"
 
 
 def kills(bundle: Path, folder: Path, count: int, seed: int) -> dict[str, int]:
