@@ -4,9 +4,9 @@
                             [--screening 32] [--tune-budget 2m] [--table]
 
 Per model: (a) `compilot tune`; (b) every arm built in its own process and compared with eager; (c) a screening race of
-all arms, one process each; (d) the judged race of eager, plain torch.compile, the best hand-written arm (the best two
-where the screening cannot tell them apart) and the plan: fresh processes, interleaved, the plan paired directly; (e)
-where the plan's whole interval lies below 0.97 of the best by hand, a second fresh race. Each step is a line of
+all arms, one process each; (d) the judged race of plain torch.compile, the best hand-written arm (the best two where
+the screening cannot tell them apart) and the plan: fresh processes, interleaved, the plan paired directly; (e) where
+the plan's whole interval lies below 0.97 of the best by hand, a second fresh race. Each step is a line of
 OUT/journal.jsonl; started again, the bench goes on after the last one. `--table` only reads the journal. OUT also gets
 table.md and table.csv; large files lie in WORK. Nothing else should run meanwhile.
 """
@@ -145,9 +145,9 @@ def able(bench: Bench, model: str) -> list[str]:
 
 
 def judged_arms(bench: Bench, model: str) -> list[str]:
-    """Eager, plain torch.compile, the best hand-written arm or two of the screening, the plan."""
+    """Plain torch.compile, the best hand-written arm or two of the screening, the plan."""
     row = table.row(bench.journal, model)
-    wanted = (table.EAGER, table.COMPILE, *table.rivals(row.over_eager, row.built), table.PLAN)
+    wanted = (table.COMPILE, *table.rivals(row.over_eager, row.built), table.PLAN)
     return [arm for arm in able(bench, model) if arm in wanted]
 
 

@@ -54,7 +54,7 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     model: str
     race: str  # SCREENING, JUDGED or AGAIN
     process: int
-    arms: tuple[str, ...]  # arms[0] is eager
+    arms: tuple[str, ...]  # in the screening arms[0] is eager
     samples: ProcessSamples
     load: str = ""  # what was odd on the machine meanwhile
     wall_s: float = 0.0

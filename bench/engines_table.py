@@ -46,8 +46,8 @@ class Row(NamedTuple):
     plan_ms: float | None
     over_eager: dict[str, Comparison]  # by arm, from the screening
     best: str | None  # of the hand-written arms
-    plan_eager: Comparison | None  # these four from the judged race
-    plan_compile: Comparison | None
+    plan_eager: Comparison | None  # from the screening too
+    plan_compile: Comparison | None  # this and the next from the judged race
     plan_best: Comparison | None
     again: Comparison | None  # plan over best in the second race, where one was needed
 
@@ -66,12 +66,12 @@ def row(journal: Journal, model: str) -> Row:
         model=model,
         tuned=journal.tuned(model),
         built=built,
-        eager_ms=_median_ms(judged or screening, EAGER),
+        eager_ms=_median_ms(screening, EAGER),
         compile_ms=_median_ms(judged or screening, COMPILE),
         plan_ms=_median_ms(judged, PLAN),
         over_eager=over_eager,
         best=best,
-        plan_eager=_compared(judged, EAGER),
+        plan_eager=over_eager.get(PLAN),
         plan_compile=_compared(judged, COMPILE),
         plan_best=_compared(judged, best),
         again=_compared(again, best),

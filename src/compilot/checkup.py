@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,8 +88,21 @@ def run(
     child = _child(folder, env)
     try:
         return _steps(child, shipment, folder, tell, limit_s)
-    except Dead as death:
-        raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
+    finally:
+        child.kill()
+
+
+@contextmanager
+def beside(shipment: Shipment, folder: Path, *, limit_s: float = STEP_LIMIT_S) -> Iterator[Callable[[], DoctorReport]]:
+    """The same while the caller does something else; what it gets waits for the report, or raises as `run` does."""
+    child = _child(folder)
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="compilot-doctor") as pool:
+            report = pool.submit(_steps, child, shipment, folder, lambda text: None, limit_s)
+            try:
+                yield report.result
+            finally:
+                child.end()  # the caller may leave early; the thread then hears of a death
     finally:
         child.kill()
 
@@ -132,6 +147,14 @@ def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> None:
 
 
 def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
+    """Every step in order; a death before there is anything to report is the environment's problem."""
+    try:
+        return _all_steps(child, shipment, folder, tell, limit_s)
+    except Dead as death:
+        raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
+
+
+def _all_steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
     _open(child, shipment, folder, tell)
 
     def take(step: ExamineStep) -> DoctorReport:

@@ -7,6 +7,8 @@ makes the run directory, reads an earlier journal, and writes the files.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
 from compilot.diagnose.ranking import once, top_findings
+from compilot.diagnose.report_records import DoctorReport
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
@@ -53,7 +56,7 @@ from compilot.stages import (
     try_candidates,
 )
 from compilot.trials.limits import Limits, default_memory_limit
-from compilot.trials.protocol import Inspected
+from compilot.trials.protocol import Inspected, ToolchainReady
 from compilot.trials.runner import LocalRunner, eager_must_work
 from compilot.verdict.decide import decide
 from compilot.verdict.plan import make_plan
@@ -61,8 +64,10 @@ from compilot.verdict.plan import make_plan
 __all__ = ["Options", "Outcome", "run", "tune"]
 
 JOURNAL = "journal.jsonl"
-DOCTOR_FROM_S = 60.0  # of budget; the doctor takes 5 to 10 s of it
+PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
 DOCTOR_LIMIT_S = 60.0  # for one of its steps
+UNTRIED = ToolchainReady(id=0, wall_s=0.0)  # a candidate that needs the compiler will tell
+Seen = DoctorReport | CompilotError | None  # what the doctor saw, or why nothing, or nobody asked
 
 
 class Outcome(NamedTuple):
@@ -119,7 +124,6 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
     try:
         header, diagnosis, journal, earlier = begin(runner, run_dir, options, observer, journal)
         state = Run(runner, journal, budget, options, observer, earlier)
-        budget.open_s = runner.opened_in_s
         baseline(state)
         verdict, plan = tune(state, header, diagnosis)
         trials = tuple(state.trials.values())
@@ -140,21 +144,22 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
 def begin(
     runner: LocalRunner, run_dir: Path, options: Options, observer: Observer, resumed: Journal | None
 ) -> tuple[RunHeader, Diagnosis, Journal, dict[str, Trial]]:
-    """Start eager, look at the model, try the compiler, open the journal."""
+    """Start eager, try the compiler and look at the model, side by side: nothing is timed yet. Open the journal."""
     observer.stage("starting eager, the baseline")
-    opened, inspected = runner.open_eager()
-    for note in opened.notes:
-        observer.note(note)
+    with preparing(runner, run_dir, options) as prepared:
+        opened = runner.start_eager()
+        for note in opened.notes:
+            observer.note(note)
+        toolchain, seen = prepared()
+    inspected = runner.inspect_eager()
     header = make_header(opened.ref, inspected.fingerprint, options)
     earlier = finished_trials(run_dir, header) if resumed else {}
     journal = resumed or Journal.create(run_dir / JOURNAL, header)
     observer.started(header, run_dir)
-    observer.stage("trying the C++ compiler and building its shared header, once per machine")
-    toolchain = runner.prepare_toolchain()
-    if toolchain.problem is None:
+    if toolchain.wall_s and toolchain.problem is None:
         observer.note(f"the C++ compiler works ({toolchain.wall_s:.1f} s, counted in no candidate's cold time)")
     diagnosis = completed(inspected, toolchain.problem, options)
-    diagnosis = examined(diagnosis, runner.shipment, run_dir, options, observer)
+    diagnosis = examined(diagnosis, seen, run_dir, observer)
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
     for finding in diagnosis.findings:
         observer.note(f"{finding.explanation}; {finding.advice}")
@@ -171,19 +176,37 @@ def completed(inspected: Inspected, compiler_problem: str | None, options: Optio
     return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
 
 
-def examined(
-    diagnosis: Diagnosis, shipment: Shipment, run_dir: Path, options: Options, observer: Observer
-) -> Diagnosis:
-    """The diagnosis with what the doctor finds in a process of its own, worst first; a short budget goes without."""
-    if options.budget_s < DOCTOR_FROM_S or diagnosis.unjudgeable is not None:
-        return diagnosis
-    observer.stage("looking for graph breaks and recompiles")
+@contextmanager
+def preparing(
+    runner: LocalRunner, run_dir: Path, options: Options
+) -> Iterator[Callable[[], tuple[ToolchainReady, Seen]]]:
+    """The C++ compiler and the doctor, at work beside eager's start; a short budget goes without them."""
+    if options.budget_s < PREPARE_FROM_S:
+        yield lambda: (UNTRIED, None)
+        return
+    with (
+        runner.toolchain_beside() as toolchain,
+        checkup.beside(runner.shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S) as report,
+    ):
+        yield lambda: (toolchain(), told(report))
+
+
+def told(report: Callable[[], DoctorReport]) -> Seen:
+    """The report, or why there is none: the doctor is here to help, what it cannot do must not stop a run."""
     try:
-        seen = checkup.run(shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S)
-        checkup.save(seen, run_dir / "doctor")
-    except CompilotError as problem:  # it is here to help: what it cannot do must not stop a run
-        observer.note(f"the doctor could not look at the model: {problem}")
+        return report()
+    except CompilotError as problem:
+        return problem
+
+
+def examined(diagnosis: Diagnosis, seen: Seen, run_dir: Path, observer: Observer) -> Diagnosis:
+    """The diagnosis with what the doctor found, worst first."""
+    if seen is None or diagnosis.unjudgeable is not None:
         return diagnosis
+    if isinstance(seen, CompilotError):
+        observer.note(f"the doctor could not look at the model: {seen}")
+        return diagnosis
+    checkup.save(seen, run_dir / "doctor")
     findings = once((*top_findings(seen), *diagnosis.findings))
     return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(seen.breaks))
 

@@ -45,10 +45,11 @@ RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the p
 CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
 MOST_CONFIRM_PROCESSES = 5
 OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over,
-OVERRUN_S = 30.0  # and at the least this much: one more set of processes
+OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, which mostly import
 TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
+WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
 FINALISTS = 3
 
 
@@ -91,6 +92,7 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
     """Ask, try, write down, tell; until the search or the budget ends."""
     tried = len(run.trials)
     while True:
+        run.budget.open_s = run.runner.opened_in_s
         reserve = reserve_s(run)
         if not run.budget.may_try(expected_trial_s(run), reserve) and worth_stopping(run):
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
@@ -105,8 +107,11 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
 
 
 def worth_stopping(run: Run) -> bool:
-    """Stop for the confirmation's sake only when there is something to confirm, or no time at all."""
-    return run.budget.remaining_s <= 0 or bool(choose_finalists(list(run.trials.values()), limit=1))
+    """Stop for the confirmation's sake only when there is a gain that it could show, or no time at all."""
+    if run.budget.remaining_s <= 0:
+        return len(run.trials) > 1  # however short the budget, one candidate is tried
+    best = [run.trials[i] for i in choose_finalists(list(run.trials.values()), limit=1)]
+    return any((screening_ratio(t) or 0.0) >= WORTH_CONFIRMING for t in best)
 
 
 def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float) -> Trial:

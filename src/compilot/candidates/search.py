@@ -17,8 +17,9 @@ import msgspec
 from compilot.engines.eager.build import EAGER
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
 
-# Engines in the order of their usual build time: a short budget should already have seen the quick ones.
-CHEAP_FIRST = ("eager", "cudagraphs", "onnxruntime", "openvino", "inductor", "aoti", "tensorrt")
+# A short budget should already have seen what gains most for its time: engines that build in seconds, then eager in
+# another memory layout (no build, a small gain), then those that run a C++ compiler for half a minute.
+CHEAP_FIRST = ("cudagraphs", "onnxruntime", "openvino", "eager", "inductor", "aoti", "tensorrt")
 WHOLE_GRAPH = ("onnxruntime", "openvino", "aoti", "tensorrt")  # take the model as one exported graph
 BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
 FOLLOW_UP_AFTER = 4  # candidates tried before the best one is varied

@@ -194,15 +194,19 @@ class Child:
 
     def kill(self) -> None:
         """End the whole process group and whatever left it; safe to call twice."""
+        self.end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
+        self._close_pipes()
+
+    def end(self) -> None:
+        """The same, but the pipes stay open: another thread that waits for a reply is told of the death."""
         strays = _descendants(self.pid) if self.alive else []
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         for stray in strays:
             with contextlib.suppress(psutil.Error):
                 stray.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=5)
-        self._close_pipes()
 
     def _close_pipes(self) -> None:
         for name in ("_in", "_out"):

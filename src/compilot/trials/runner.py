@@ -61,35 +61,52 @@ class LocalRunner(Workers):
         super().__init__(shipment, run_dir, limits=limits, observer=observer)
         self.tolerance = tolerance  # of lower precisions; None: each one's default
         self.reference: Reference | None = None
-        self.opened_in_s = 5.0  # start of a process, imports and the model; learned from the first one
 
     # ------------------------------------------------------------------------------------------------ eager first
 
     def open_eager(self) -> tuple[Opened, Inspected]:
         """Start the eager worker, which stays for the whole run: baseline of every pair, maker of the references."""
+        return self.start_eager(), self.inspect_eager()
+
+    def start_eager(self) -> Opened:
+        """The eager worker, with the model in it."""
         begin = time.monotonic()
         child = self.spawn(EAGER, "eager")
-        opened = answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self.open_fields(EAGER)))
+        opened: Opened = answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self.open_fields(EAGER)))
         self.opened_in_s = time.monotonic() - begin
+        return opened
+
+    def inspect_eager(self) -> Inspected:
+        """Run eager and its float64 self: what every candidate is held against."""
         self.observer.doing("running eager and its float64 reference")
         where = str(self.run_dir / "reference")
-        child.doing = "running eager"
-        inspected = answered(child.ask(Inspect, Inspected, limit_s=self.limits.inspect_s, references=where))
+        self.eager.doing = "running eager"
+        asked = self.eager.ask(Inspect, Inspected, limit_s=self.limits.inspect_s, references=where)
+        inspected: Inspected = answered(asked)
         self.reference = inspected.reference
-        return opened, inspected
+        return inspected
 
     def prepare_toolchain(self) -> ToolchainReady:
         """Build the shared C++ header in a worker of its own; its cost is nobody's compile time."""
+        with self.toolchain_beside() as ready:
+            return ready()
+
+    @contextlib.contextmanager
+    def toolchain_beside(self) -> Iterator[Callable[[], ToolchainReady]]:
+        """The same while the caller does something else; what it gets waits for the compiler."""
         child = self.spawn(EAGER, "toolchain", keep=False)
         try:
-            reply = child.ask(
-                PrepareToolchain, ToolchainReady, limit_s=self.limits.prepare_s, doing="trying the C++ compiler"
-            )
-            return reply if isinstance(reply, ToolchainReady) else _unready(reply.reason)
-        except Dead as dead:
-            return _unready(dead.reason)
+            child.send(PrepareToolchain, ToolchainReady, doing="trying the C++ compiler")
+            yield lambda: self._toolchain(child)
         finally:
             child.kill()
+
+    def _toolchain(self, child: Child) -> ToolchainReady:
+        try:
+            reply = child.receive(limit_s=self.limits.prepare_s)
+        except Dead as dead:
+            return _unready(dead.reason)
+        return reply if isinstance(reply, ToolchainReady) else _unready(reply.reason)
 
     # ----------------------------------------------------------------------------------------------------- trials
 

@@ -1,0 +1,44 @@
+"""When trying candidates ends for the confirmation's sake: not before there is a gain that it could show."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from compilot.budget import Budget
+from compilot.engines.eager.build import EAGER
+from compilot.records import Candidate, Settings, State, Trial
+from compilot.stages import worth_stopping
+
+
+class Run(NamedTuple):
+    """What the question needs of a run."""
+
+    budget: Budget
+    trials: dict[str, Trial]
+
+
+def after(*ratios: float, left_s: float) -> Run:
+    """A run that has tried eager and candidates with these speed-ups at the screening."""
+    now = [0.0]
+    budget = Budget(100.0, clock=lambda: now[0])
+    now[0] = 100.0 - left_s
+    trials = [Trial(candidate=EAGER, state=State.OK, reason="")]
+    for number, ratio in enumerate(ratios):
+        candidate = Candidate(settings=Settings(engine="x", options={"n": number}), label=f"x{number}", rationale="")
+        trials.append(Trial(candidate=candidate, state=State.OK, reason="", screening=((ratio, 1.0),) * 8))
+    return Run(budget, {trial.candidate.id: trial for trial in trials})
+
+
+@pytest.mark.parametrize(
+    ("run", "stops"),
+    [
+        (after(left_s=-5.0), False),  # one candidate is tried, however short the budget
+        (after(1.01, left_s=20.0), False),  # nothing a short confirmation could show: go on trying
+        (after(1.01, 1.8, left_s=20.0), True),
+        (after(1.01, left_s=-1.0), True),
+    ],
+)
+def test_trials_end_for_a_gain_worth_confirming_or_when_time_is_up(run: Run, stops: bool) -> None:
+    assert worth_stopping(run) is stops  # type: ignore[arg-type]
