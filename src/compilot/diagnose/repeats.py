@@ -1,8 +1,9 @@
 """Repeated blocks, and what compiling one of them instead of all would save.
 
 In: a model and how its captured operators spread over submodules. Out: groups of submodules that are alike, and a
-`Saving` for regional compile. Alike: same class, same parameter names, shapes and dtypes. Not covered: blocks that
-differ only in a plain attribute, which dynamo would compile one by one.
+`Saving` for regional compile. Alike: same class, same parameter names, shapes and dtypes. Blocks without a captured
+operator do not count: they never ran, or a graph break made them share the code of another one already. Not covered:
+blocks that differ only in a plain attribute, which dynamo would compile one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def repeated_blocks(model: nn.Module, operators: Counter[str]) -> list[Repeats]:
     """Groups of like submodules by the share of operators in them, largest first; outermost ones only."""
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, module in model.named_modules():
-        if path and any(True for _ in module.children()):  # a single layer is no block
+        is_block = path and any(True for _ in module.children())  # a single layer is none
+        if is_block and any(_within(part, path) for part in operators):
             groups[_likeness(module)].append(path)
     total = max(1, operators.total())
     found = [_group(model, tuple(paths), operators, total) for paths in groups.values() if len(paths) >= MIN_COPIES]

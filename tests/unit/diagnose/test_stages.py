@@ -119,6 +119,11 @@ def test_blocks_that_are_alike_are_compiled_once_by_regional_compile() -> None:
     assert regional_saving(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), Counter({"0": 1}), 10.0) is None
 
 
+def test_blocks_that_share_their_code_already_leave_nothing_to_save() -> None:
+    """A graph break around them had each compiled for itself, and the first one's code serves all."""
+    assert regional_saving(Stack(depth=4), Counter({"blocks.0.linear": 2, "blocks.0.norm": 2}), 10.0) is None
+
+
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Compiled, float]:
     """One real cold compile, and its wall time by another clock."""
