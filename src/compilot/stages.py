@@ -49,6 +49,7 @@ OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, w
 TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
 FIRST_GUESS_TRIAL_S = 15.0
+FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
 WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
 FINALISTS = 3
 
@@ -94,7 +95,7 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
     while True:
         run.budget.open_s = run.runner.opened_in_s
         reserve = reserve_s(run)
-        if not run.budget.may_try(expected_trial_s(run), reserve) and worth_stopping(run):
+        if not run.budget.may_try(expected_trial_s(run), reserve - slack_s(run)) and worth_stopping(run):
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
             return
         jobs = search.ask(run.runner.free_slots())
@@ -353,6 +354,12 @@ def confirm_reserve_s(run: Run) -> float:
 def race_s(run: Run) -> float:
     """A first look at the finalists: one more eager worker, then rounds over all of them."""
     return run.budget.open_s + LOOKS[0] * round_s(eager_call_s(run), run.options.finalists + 2)
+
+
+def slack_s(run: Run) -> float:
+    """Until two candidates have worked, trying may use what a confirmation may run over: one has no rival."""
+    able = [t for t in run.trials.values() if t.state is State.OK and not t.candidate.is_eager]
+    return OVERRUN_SHARE * run.budget.seconds if len(able) < FEWEST_ABLE else 0.0
 
 
 def expected_trial_s(run: Run) -> float:

@@ -9,7 +9,7 @@ import pytest
 from compilot.budget import Budget
 from compilot.engines.eager.build import EAGER
 from compilot.records import Candidate, Settings, State, Trial
-from compilot.stages import worth_stopping
+from compilot.stages import slack_s, worth_stopping
 
 
 class Run(NamedTuple):
@@ -42,3 +42,8 @@ def after(*ratios: float, left_s: float) -> Run:
 )
 def test_trials_end_for_a_gain_worth_confirming_or_when_time_is_up(run: Run, stops: bool) -> None:
     assert worth_stopping(run) is stops  # type: ignore[arg-type]
+
+
+def test_a_single_candidate_may_use_what_the_confirmation_may_run_over_to_find_a_rival() -> None:
+    assert slack_s(after(1.8, left_s=50.0)) == 25.0  # type: ignore[arg-type]
+    assert slack_s(after(1.8, 1.2, left_s=50.0)) == 0.0  # type: ignore[arg-type]
