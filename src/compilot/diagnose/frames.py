@@ -6,6 +6,7 @@ user's. A model whose whole code is installed has no frame of the user's; then t
 
 from __future__ import annotations
 
+import ast
 import linecache
 import sysconfig
 from collections.abc import Sequence
@@ -60,6 +61,22 @@ def _below_decorators(file: str, line: int) -> int:
         return line
     heads = (number for number, text in enumerate(source) if text.lstrip().startswith(("def ", "async def ")))
     return line + next(heads, 0)
+
+
+def statement(file: str, line: int) -> range:
+    """The lines of the statement that a line is part of, of a compound one its head; the line alone if unreadable."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return range(line, line + 1)
+    heads = (_head(node) for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    return min((head for head in heads if line in head), key=len, default=range(line, line + 1))
+
+
+def _head(node: ast.stmt) -> range:
+    body: list[ast.stmt] = getattr(node, "body", [])
+    end = max(body[0].lineno, node.lineno + 1) if body else (node.end_lineno or node.lineno) + 1
+    return range(node.lineno, end)
 
 
 def blame(stack: Sequence[AnyFrame], boundary: str) -> tuple[CodeFrame, CodeFrame | None]:

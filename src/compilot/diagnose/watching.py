@@ -20,6 +20,7 @@ import torch
 from torch import fx, nn
 
 from compilot._torch.dynamo_events import Part, compiled_part, compiled_self, current_compile_id
+from compilot.diagnose import frames
 
 _CALLS = ("call_function", "call_method", "call_module")
 
@@ -135,19 +136,32 @@ def module_path(source: str) -> str:
 
 @contextmanager
 def counting(places: Iterable[tuple[str, int]], model: nn.Module) -> Iterator[dict[tuple[str, int], list[str]]]:
-    """Count how often these lines are passed meanwhile; each passing names the innermost submodule that is running."""
+    """Count how often these lines are passed meanwhile; each passing names the innermost submodule that is running.
+
+    A statement of several lines is passed once, however often Python goes to and fro between its lines.
+    """
     passed: dict[tuple[str, int], list[str]] = {place: [] for place in places}
+    lines = {place: frames.statement(*place) for place in passed}
     files = {file for file, _ in passed}
     names = {id(module): name for name, module in model.named_modules()}
 
-    def on_line(frame: FrameType, event: str, arg: Any) -> Any:
-        key = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and key in passed:
-            passed[key].append(_running(frame, names))
+    def on_lines() -> Callable[[FrameType, str, Any], Any]:
+        last = 0  # the line before, in this very frame
+
+        def on_line(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal last
+            if event == "line":
+                for place in passed:
+                    inside = frame.f_lineno in lines[place] and frame.f_code.co_filename == place[0]
+                    if inside and (last not in lines[place] or len(lines[place]) == 1):
+                        passed[place].append(_running(frame, names))
+                last = frame.f_lineno
+            return on_line
+
         return on_line
 
     def on_call(frame: FrameType, event: str, arg: Any) -> Any:
-        return on_line if frame.f_code.co_filename in files else None
+        return on_lines() if frame.f_code.co_filename in files else None
 
     previous = sys.gettrace()
     sys.settrace(on_call)

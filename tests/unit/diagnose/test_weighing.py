@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from compilot._torch.dynamo_events import CompileEvent, Part
 from compilot.diagnose import costs, examine
 from compilot.diagnose.costs import Ending
 from compilot.diagnose.examine import Examination
-from compilot.diagnose.watching import Run, Watch
+from compilot.diagnose.watching import Run, Watch, counting
 from compilot.workload import Workload
 
 OUTER, INNER, LATER = ("m.py", 3), ("m.py", 8), ("m.py", 11)
@@ -99,6 +100,28 @@ def _sized(graph: int, tensors: list[torch.Tensor]) -> tuple[int, int]:
 def _inside(value: Any) -> list[Any]:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return [value, *(deep for part in parts for deep in _inside(part))]
+
+
+class Lines(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(3):
+            x = x + 1  # three times
+            if max(  # three times as well, however often Python comes back to this line
+                x.min() > 100,
+                x.max() > 100,
+            ):
+                x = x - 1
+        return x
+
+
+def test_a_statement_of_several_lines_is_passed_once_each_time() -> None:
+    text = Path(__file__).read_text().splitlines()
+    first = next(number for number, line in enumerate(text, 1) if line.endswith("# three times"))
+    places = [(__file__, first + below) for below in range(3)]
+    model = Lines()
+    with counting(places, model) as passed:
+        model(torch.ones(2))
+    assert [passed[place] for place in places] == [["", "", ""]] * 3
 
 
 class Block(nn.Module):
