@@ -98,7 +98,7 @@ def load_public_key(path: Path) -> PublicKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    data = _read(path)
+    data = read_key(path)
     if b"PRIVATE KEY" in data:
         raise KeyProblem(f"{path} is a private key; give the public one ({public_path(path).name}).")
     key = _parse(path, data, load_pem_public_key)
@@ -135,11 +135,7 @@ def _load_private(path: Path) -> Ed25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    data = _read(path)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise KeyProblem(f"others may read the private key {path} (mode {mode:04o}); chmod 600 it, or make a new one.")
-    key = _parse(path, data, lambda pem: load_pem_private_key(pem, password=None))
+    key = _parse(path, read_private(path), lambda pem: load_pem_private_key(pem, password=None))
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyProblem(_OTHER_KIND.format(path))
     return key
@@ -155,7 +151,17 @@ def _parse(path: Path, data: bytes, load: Callable[[bytes], object]) -> object:
         raise KeyProblem(f"{path} {why}; make one with 'compilot keys new'.") from None
 
 
-def _read(path: Path) -> bytes:
+def read_private(path: Path) -> bytes:
+    """The bytes of a private key file, if nobody else may read it."""
+    data = read_key(path)
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise KeyProblem(f"others may read the private key {path} (mode {mode:04o}); chmod 600 it, or make a new one.")
+    return data
+
+
+def read_key(path: Path) -> bytes:
+    """The bytes of a key file."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_KEY_BYTES)

@@ -117,7 +117,7 @@ def _key_files(place: Path) -> list[Path]:
         return [place]
     from compilot.artifacts.signing import PUBLIC_SUFFIX
 
-    _must_be_safe(place)
+    must_be_safe(place)
     return sorted(place.glob(f"*{PUBLIC_SUFFIX}"))
 
 
@@ -125,11 +125,12 @@ def _load_safely(file: Path) -> PublicKey:
     from compilot.artifacts.signing import load_public_key
 
     key = load_public_key(file)
-    _must_be_safe(file)
+    must_be_safe(file)
     return key
 
 
-def _must_be_safe(place: Path) -> None:
+def must_be_safe(place: Path) -> None:
+    """A KeyProblem if others can change a key file, or a folder of them."""
     why = others_can_change(place)
     if why:
         raise KeyProblem(f"{place} cannot say whom to trust: {why}.")

@@ -1,7 +1,8 @@
 """`compilot verify BUNDLE`: is it whole, who vouches for it, does it fit here, how fast does it start?
 
 In: a bundle. Out: one line per question; exit code 0 when it may be used here, 1 when not. Nothing of the bundle is
-run unless every answer before is yes. With --time a fresh process starts it, and each step's share is shown.
+run unless every answer before is yes. With --time a fresh process starts it, and each step's share is shown. With
+--openssf-key an OpenSSF model signature is asked for first, besides the usual trust and not in its place.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ def verify(
     ] = False,
     key: Annotated[list[Path] | None, typer.Option(help="A public key to trust. Repeatable.")] = None,
     require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
+    openssf_key: Annotated[
+        Path | None, typer.Option(help="Check the OpenSSF model signature too, by this public key, before all else.")
+    ] = None,
+    openssf_signature: Annotated[Path | None, typer.Option(help="That signature, where it is not BUNDLE.sig.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -34,15 +39,32 @@ def verify(
     with common.guarded(debug=debug, as_json=json):
         if not bundle.exists():
             raise BundleError(f"there is no bundle at {bundle}; check the path.")
+        openssf = None if openssf_key is None else {"ok": False}
         try:
+            openssf = openssf_signer(bundle, openssf_key, openssf_signature)
             found = examine(bundle, key or [], require_signature)
             if time and found["fits"]:
                 found["startup"] = start_up(bundle, key or [], require_signature) if found["standalone"] else None
         except BundleError as refused:
             found = {"bundle": str(bundle), "fits": False, "refused": str(refused)}
+        found["openssf"] = openssf
         common.print_json(found) if json else show(found, timed=time)
     if not found["fits"]:
         raise typer.Exit(1)
+
+
+def openssf_signer(bundle: Path, key: Path | None, signature: Path | None) -> dict[str, Any] | None:
+    """Who signed it by OpenSSF model signing; nothing if nobody asked."""
+    from compilot.errors import InputError
+
+    if key is None:
+        if signature is not None:
+            raise InputError("--openssf-signature needs --openssf-key: the public key to check it with.")
+        return None
+    from compilot.artifacts.openssf import check
+
+    signer = check(bundle, key, signature)
+    return {"ok": True, "signature": str(signer.signature), "key_sha256": signer.key_sha256}
 
 
 def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str, Any]:
@@ -94,16 +116,23 @@ def start_up(bundle: Path, keys: list[Path], require_signature: bool) -> dict[st
 def show(found: dict[str, Any], *, timed: bool) -> None:
     """The findings, a line each."""
     if "refused" in found:
-        return print(f"refused: {found['refused']}")
+        print(f"refused: {found['refused']}")
+        return _show_openssf(found["openssf"])
     print(f"{found['bundle']}: {found['model']} on {found['engine']}, packed {found['created']}")
     files = "1 file" if found["files"] == 1 else f"{found['files']} files"
     print(f"  whole    {files}, {common.size_text(found['size_bytes'])}, every digest right")
     print(f"  trusted  {found['vouched']}")
+    _show_openssf(found["openssf"])
     print(f"  fits     {'yes' if found['fits'] else 'no'}")
     for difference in found["differences"]:
         print(f"           {difference['severity']}: {difference['sentence']}")
     print(f"  needs    {_needs(found)}")
     return _show_times(found["startup"]) if timed and found["fits"] else None
+
+
+def _show_openssf(openssf: dict[str, Any] | None) -> None:
+    if openssf is not None and openssf["ok"]:
+        print(f"  openssf  signed with key {openssf['key_sha256'][:16]} ({openssf['signature']})")
 
 
 def _needs(found: dict[str, Any]) -> str:
