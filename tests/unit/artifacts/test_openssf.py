@@ -77,6 +77,18 @@ def test_the_key_is_named_as_in_the_signature_itself(bundle: Path, key: Path, pu
 
 
 @installed
+def test_a_signature_that_does_not_name_its_key_is_checked_and_leaves_stdout_alone(
+    bundle: Path, key: Path, public: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = openssf.sign(bundle, key)
+    written = json.loads(made.read_text())
+    del written["verificationMaterial"]["publicKey"]["hint"]
+    made.write_text(json.dumps(written))
+    openssf.check(bundle, public)
+    assert capsys.readouterr().out == ""
+
+
+@installed
 def test_another_key_is_refused(bundle: Path, key: Path, tmp_path: Path) -> None:
     openssf.sign(bundle, key)
     write_keys(tmp_path / "other")
@@ -111,7 +123,7 @@ def test_a_changed_byte_is_refused(bundle: Path, key: Path, public: Path, where:
 )
 def test_a_damaged_signature_is_refused(bundle: Path, public: Path, text: str) -> None:
     openssf.signature_path(bundle).write_text(text)
-    with pytest.raises(UntrustedBundle, match="does not vouch for .* it cannot be read"):
+    with pytest.raises(UntrustedBundle, match=r"does not vouch for .* it cannot be read"):
         openssf.check(bundle, public)
 
 
@@ -168,7 +180,7 @@ def test_signatures_by_shards_are_read_too(bundle: Path, folder: Path, key: Path
 @installed
 def test_a_place_that_cannot_be_written_says_what_is_missing(bundle: Path, key: Path) -> None:
     openssf.signature_path(bundle).mkdir()
-    with pytest.raises(EnvironmentProblem, match="has no OpenSSF signature: .* could not be made .*; mend that"):
+    with pytest.raises(EnvironmentProblem, match=r"has no OpenSSF signature: .* could not be made .*; mend that"):
         openssf.sign(bundle, key)
 
 
@@ -192,9 +204,9 @@ def test_without_the_package_the_next_step_is_named(
 def test_keys_of_other_kinds_are_refused_with_the_way_to_make_one(bundle: Path, tmp_path: Path) -> None:
     for other in (ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256K1())):
         key = write_keys(tmp_path / "other", other)
-        with pytest.raises(KeyProblem, match="not a P-256, P-384 or P-521 key.*openssl ecparam"):
+        with pytest.raises(KeyProblem, match=r"not a P-256, P-384 or P-521 key.*openssl ecparam"):
             openssf.ready_to_sign(key)
-        with pytest.raises(KeyProblem, match="not a P-256, P-384 or P-521 key.*openssl ec "):
+        with pytest.raises(KeyProblem, match=r"not a P-256, P-384 or P-521 key.*openssl ec "):
             openssf.check(bundle, tmp_path / "other.pub")
 
 
@@ -221,5 +233,7 @@ def test_the_signature_lies_beside_the_bundle(tmp_path: Path, monkeypatch: pytes
 
 
 def test_neither_the_command_line_nor_this_module_imports_the_package_at_once() -> None:
-    code = "import sys, compilot.cli.main, compilot.artifacts.openssf; print({'model_signing', 'sigstore'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+    code = "import sys, compilot.cli.main, compilot.artifacts.openssf; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "compilot.artifacts.openssf" in loaded
+    assert not {"model_signing", "sigstore", "torch"} & set(loaded)
