@@ -5,8 +5,9 @@ the package `model-signing` writes and reads it. Out: the signature, or who sign
 vouch for the bundle. All bytes of the bundle are hashed, none is understood.
 Covered: another key, changed bytes, added and missing files, a damaged or missing signature, one that leaves out what
 a bundle stands on, key files that others can read or change, the package not installed.
-Not covered: keyless (Sigstore) signatures, certificates, passphrases; a bundle that is changed after the check. Loading
-a bundle never asks here: that is trust.py's rule. `model_signing` is imported only where it is used.
+Not covered: keyless (Sigstore) signatures, certificates, passphrases; signatures over shards of files, which
+model-signing 1.1 makes but does not read; a bundle that is changed after the check. Loading a bundle never asks here:
+that is trust.py's rule. `model_signing` is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -139,9 +140,9 @@ def _read_signature(bundle: Path, place: Path) -> bytes:
 
 
 def _covered(signature: bytes) -> set[str]:
-    """The files that a signature speaks of; of shards ("name:start:end") the file they are of."""
+    """The files that a signature speaks of."""
     statement = json.loads(base64.b64decode(json.loads(signature)["dsseEnvelope"]["payload"]))
-    return {resource["name"].split(":")[0] for resource in statement["predicate"]["resources"]}
+    return {resource["name"] for resource in statement["predicate"]["resources"]}
 
 
 def _refuse(bundle: Path, place: Path, why: str, cause: Exception | None = None) -> NoReturn:
@@ -157,7 +158,7 @@ def _told(problem: Exception) -> str:
         return "it was made with another key, or was changed"
     if str(problem).startswith("Signature mismatch"):
         return "the bundle is not the one that was signed"
-    return f"it cannot be read ({first_cause(problem)})"
+    return f"model-signing cannot check it ({first_cause(problem)})"
 
 
 def _package() -> Any:

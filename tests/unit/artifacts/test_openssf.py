@@ -123,7 +123,7 @@ def test_a_changed_byte_is_refused(bundle: Path, key: Path, public: Path, where:
 )
 def test_a_damaged_signature_is_refused(bundle: Path, public: Path, text: str) -> None:
     openssf.signature_path(bundle).write_text(text)
-    with pytest.raises(UntrustedBundle, match=r"does not vouch for .* it cannot be read"):
+    with pytest.raises(UntrustedBundle, match=r"does not vouch for .*: model-signing cannot check it"):
         openssf.check(bundle, public)
 
 
@@ -164,17 +164,6 @@ def test_a_signature_may_leave_out_what_the_manifest_has_but_not_the_manifest(
     else:
         with pytest.raises(UntrustedBundle, match=r"it leaves out manifest\.json"):
             openssf.check(folder, public)
-
-
-@installed
-def test_signatures_by_shards_are_read_too(bundle: Path, folder: Path, key: Path, public: Path) -> None:
-    import model_signing
-
-    hashing = model_signing.hashing.Config().use_shard_serialization(shard_size=4096)
-    signer = model_signing.signing.Config().use_elliptic_key_signer(private_key=key).set_hashing_config(hashing)
-    for signed in (bundle, folder):
-        signer.sign(signed, openssf.signature_path(signed))
-        openssf.check(signed, public)
 
 
 @installed
