@@ -66,7 +66,7 @@ __all__ = ["Options", "Outcome", "run", "tune"]
 JOURNAL = "journal.jsonl"
 PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
 DOCTOR_LIMIT_S = 60.0  # for one of its steps
-UNTRIED = ToolchainReady(id=0, wall_s=0.0)  # a candidate that needs the compiler will tell
+UNTRIED = ToolchainReady(id=0, wall_s=0.0)  # it is, when a candidate needs it
 Seen = DoctorReport | CompilotError | None  # what the doctor saw, or why nothing, or nobody asked
 
 
@@ -82,7 +82,7 @@ class Outcome(NamedTuple):
 def tune(run: Run, header: RunHeader, diagnosis: Diagnosis) -> tuple[Verdict, Plan]:
     """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why."""
     search = make_search(run, diagnosis)
-    try_candidates(run, search, diagnosis)
+    try_candidates(run, search)
     finalists = race_finalists(run)
     race, warm = confirm(run, finalists)
     verdict = decide(

@@ -52,6 +52,7 @@ FIRST_GUESS_TRIAL_S = 15.0
 FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
 WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
 FINALISTS = 3
+NEED_COMPILER = ("inductor", "aoti")
 
 
 class Options(NamedTuple):
@@ -89,7 +90,7 @@ def make_search(run: Run, diagnosis: Diagnosis) -> Search:
     return search
 
 
-def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
+def try_candidates(run: Run, search: Search) -> None:
     """Ask, try, write down, tell; until the search or the budget ends."""
     tried = len(run.trials)
     while True:
@@ -104,7 +105,7 @@ def try_candidates(run: Run, search: Search, diagnosis: Diagnosis) -> None:
         for candidate in jobs:
             tried += 1
             run.observer.trying(candidate, tried, run.budget.remaining_s)
-            search.tell(one_trial(run, candidate, diagnosis, run.budget.trial_cap_s(reserve)))
+            search.tell(one_trial(run, candidate, run.budget.trial_cap_s(reserve)))
 
 
 def worth_stopping(run: Run) -> bool:
@@ -115,10 +116,9 @@ def worth_stopping(run: Run) -> bool:
     return any((screening_ratio(t) or 0.0) >= WORTH_CONFIRMING for t in best)
 
 
-def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float) -> Trial:
+def one_trial(run: Run, candidate: Candidate, cap_s: float) -> Trial:
     """One candidate's story, in the journal as soon as it ends."""
-    problem = diagnosis.compiler_problem
-    if problem and candidate.settings.engine in ("inductor", "aoti"):
+    if candidate.settings.engine in NEED_COMPILER and (problem := compiler_problem(run)):
         reason = f"no working C++ compiler: {problem}"
         trial = Trial(candidate=candidate, state=State.INFEASIBLE, reason=reason)
     else:
@@ -127,6 +127,14 @@ def one_trial(run: Run, candidate: Candidate, diagnosis: Diagnosis, cap_s: float
     run.observer.finished(trial, screening_ratio(trial))
     keep_the_best_alive(run)
     return trial
+
+
+def compiler_problem(run: Run) -> str | None:
+    """Why C++ cannot be compiled here, None where it can; asked once, in a short run not before it is needed."""
+    if run.runner.toolchain is None:
+        run.observer.stage("trying the C++ compiler and building its shared header, once per machine")
+        run.runner.prepare_toolchain()
+    return run.runner.toolchain.problem if run.runner.toolchain else None
 
 
 def record(run: Run, trial: Trial) -> None:

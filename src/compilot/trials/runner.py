@@ -61,6 +61,7 @@ class LocalRunner(Workers):
         super().__init__(shipment, run_dir, limits=limits, observer=observer)
         self.tolerance = tolerance  # of lower precisions; None: each one's default
         self.reference: Reference | None = None
+        self.toolchain: ToolchainReady | None = None  # None: not tried yet
 
     # ------------------------------------------------------------------------------------------------ eager first
 
@@ -104,9 +105,10 @@ class LocalRunner(Workers):
     def _toolchain(self, child: Child) -> ToolchainReady:
         try:
             reply = child.receive(limit_s=self.limits.prepare_s)
+            self.toolchain = reply if isinstance(reply, ToolchainReady) else _unready(reply.reason)
         except Dead as dead:
-            return _unready(dead.reason)
-        return reply if isinstance(reply, ToolchainReady) else _unready(reply.reason)
+            self.toolchain = _unready(dead.reason)
+        return self.toolchain
 
     # ----------------------------------------------------------------------------------------------------- trials
 
