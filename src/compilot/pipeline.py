@@ -56,7 +56,7 @@ from compilot.stages import (
     try_candidates,
 )
 from compilot.trials.limits import Limits, default_memory_limit
-from compilot.trials.protocol import Inspected, ToolchainReady
+from compilot.trials.protocol import Inspected
 from compilot.trials.runner import LocalRunner, eager_must_work
 from compilot.verdict.decide import decide
 from compilot.verdict.plan import make_plan
@@ -66,7 +66,6 @@ __all__ = ["Options", "Outcome", "run", "tune"]
 JOURNAL = "journal.jsonl"
 PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
 DOCTOR_LIMIT_S = 60.0  # for one of its steps
-UNTRIED = ToolchainReady(id=0, wall_s=0.0)  # it is, when a candidate needs it
 Seen = DoctorReport | CompilotError | None  # what the doctor saw, or why nothing, or nobody asked
 
 
@@ -150,17 +149,18 @@ def begin(
         opened = runner.start_eager()
         for note in opened.notes:
             observer.note(note)
-        toolchain, seen = prepared()
+        seen = prepared()
+    toolchain = runner.toolchain  # None in a short run: it is tried when a candidate needs it
     inspected = runner.inspect_eager()
     header = make_header(opened.ref, inspected.fingerprint, options)
     earlier = finished_trials(run_dir, header) if resumed else {}
     journal = resumed or Journal.create(run_dir / JOURNAL, header)
     observer.started(header, run_dir)
-    if toolchain.wall_s and toolchain.problem is None:
+    if toolchain is not None and toolchain.problem is None:
         observer.note(f"the C++ compiler works ({toolchain.wall_s:.1f} s, counted in no candidate's cold time)")
-    diagnosis = completed(inspected, toolchain.problem, options)
+    diagnosis = completed(inspected, toolchain.problem if toolchain else None, options)
     diagnosis = examined(diagnosis, seen, run_dir, observer)
-    journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
+    journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s if toolchain else 0.0))
     for finding in diagnosis.findings:
         observer.note(f"{finding.explanation}; {finding.advice}")
     return header, diagnosis, journal, earlier
@@ -177,18 +177,21 @@ def completed(inspected: Inspected, compiler_problem: str | None, options: Optio
 
 
 @contextmanager
-def preparing(
-    runner: LocalRunner, run_dir: Path, options: Options
-) -> Iterator[Callable[[], tuple[ToolchainReady, Seen]]]:
+def preparing(runner: LocalRunner, run_dir: Path, options: Options) -> Iterator[Callable[[], Seen]]:
     """The C++ compiler and the doctor, at work beside eager's start; a short budget goes without them."""
     if options.budget_s < PREPARE_FROM_S:
-        yield lambda: (UNTRIED, None)
+        yield lambda: None
         return
     with (
         runner.toolchain_beside() as toolchain,
         checkup.beside(runner.shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S) as report,
     ):
-        yield lambda: (toolchain(), told(report))
+
+        def both() -> Seen:
+            toolchain()  # the runner keeps what it says
+            return told(report)
+
+        yield both
 
 
 def told(report: Callable[[], DoctorReport]) -> Seen:
