@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from compilot.errors import InputError
 from compilot.records import Trial
@@ -35,6 +36,13 @@ def parse_duration(text: str) -> float:
     return total
 
 
+class Costs(NamedTuple):
+    """What the run has learned of its own pace."""
+
+    eager_call_s: float
+    open_s: float  # start of one worker: imports and the model
+
+
 class Budget:
     """How much time is left, and what the rest of the run will need of it."""
 
@@ -42,7 +50,6 @@ class Budget:
         self.seconds = seconds
         self._clock = clock
         self._begin = clock()
-        self.open_s = 5.0  # start of one worker; learned from the eager one
 
     @property
     def elapsed_s(self) -> float:
@@ -60,23 +67,25 @@ class Budget:
         """The longest one step of a trial may take: what is left before the reserve, but never under 20 s."""
         return max(20.0, self.remaining_s - reserve_s)
 
-    def confirm_fixed_s(self, trials: Sequence[Trial]) -> float:
-        """Starting and warming one set of fresh processes: eager twice and these candidates."""
-        starts = (len(trials) + 2) * 0.6 * self.open_s  # they import side by side on two or more cores
-        return starts + sum(first_call_again_s(t) for t in trials) + (len(trials) + 2) * WARM_UP_S
-
-    def reserve_s(self, eager_call_s: float, trials: Sequence[Trial], pairs: int = 20) -> float:
-        """What the confirmation needs at the least."""
-        rounds = pairs * round_s(eager_call_s, len(trials) + 2)
-        return CONFIRM_PROCESSES * (self.confirm_fixed_s(trials) + rounds) + ANSWER_RESERVE_S
-
     def affordable_looks(
-        self, looks: Sequence[int], eager_call_s: float, trials: Sequence[Trial], most: int
+        self, looks: Sequence[int], costs: Costs, trials: Sequence[Trial], most: int
     ) -> tuple[int, ...]:
         """The looks whose rounds fit into what is left, over all confirming processes; at least the first."""
-        left = self.remaining_s / CONFIRM_PROCESSES - self.confirm_fixed_s(trials)
-        rounds = left / round_s(eager_call_s, len(trials) + 2)
+        left = self.remaining_s / CONFIRM_PROCESSES - confirm_fixed_s(costs, trials)
+        rounds = left / round_s(costs.eager_call_s, len(trials) + 2)
         return tuple(n for n in looks if n <= min(rounds, most)) or tuple(looks[:1])
+
+
+def confirm_fixed_s(costs: Costs, trials: Sequence[Trial]) -> float:
+    """Starting and warming one set of fresh processes: eager twice and these candidates."""
+    starts = (len(trials) + 2) * 0.6 * costs.open_s  # they import side by side on two or more cores
+    return starts + sum(first_call_again_s(t) for t in trials) + (len(trials) + 2) * WARM_UP_S
+
+
+def confirmation_s(costs: Costs, trials: Sequence[Trial], pairs: int = 20) -> float:
+    """What the confirmation of these candidates needs at the least."""
+    rounds = pairs * round_s(costs.eager_call_s, len(trials) + 2)
+    return CONFIRM_PROCESSES * (confirm_fixed_s(costs, trials) + rounds) + ANSWER_RESERVE_S
 
 
 def round_s(call_s: float, arms: int) -> float:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.journal import Journal
-from compilot.budget import CONFIRM_PROCESSES, Budget, round_s
+from compilot.budget import CONFIRM_PROCESSES, Budget, Costs, confirm_fixed_s, confirmation_s, round_s
 from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
 from compilot.engines.eager.build import EAGER
@@ -94,7 +94,6 @@ def try_candidates(run: Run, search: Search) -> None:
     """Ask, try, write down, tell; until the search or the budget ends."""
     tried = len(run.trials)
     while True:
-        run.budget.open_s = run.runner.opened_in_s
         reserve = reserve_s(run)
         if not run.budget.may_try(expected_trial_s(run), reserve - slack_s(run)) and worth_stopping(run):
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
@@ -227,7 +226,7 @@ def with_rival(run: Run, chosen: str, race: Race, ranked: Sequence[str]) -> list
     rival = next((run.trials[i] for i in ranked if i != chosen), None)
     if rival is None or compare(race, chosen, rival.candidate.id).outcome is RaceOutcome.FASTER:
         return [first]
-    affordable = run.budget.remaining_s > confirm_reserve_s(run) + run.budget.reserve_s(eager_call_s(run), [rival]) / 2
+    affordable = run.budget.remaining_s > confirm_reserve_s(run) + confirmation_s(costs(run), [rival]) / 2
     return [first, rival] if affordable and run.runner.workers_at_once >= 5 else [first]
 
 
@@ -237,7 +236,7 @@ def with_yardstick(run: Run, chosen: list[Trial]) -> list[Trial]:
     plain = run.trials.get(plain_id) if plain_id else None
     if not chosen or plain is None or plain.state is not State.OK or plain in chosen:
         return chosen
-    affordable = run.budget.remaining_s > run.budget.reserve_s(eager_call_s(run), [*chosen, plain], FEWEST_ROUNDS)
+    affordable = run.budget.remaining_s > confirmation_s(costs(run), [*chosen, plain], FEWEST_ROUNDS)
     return [*chosen, plain] if affordable and run.runner.workers_at_once >= 4 else chosen
 
 
@@ -256,7 +255,7 @@ def confirm(run: Run, finalists: list[Trial]) -> tuple[Race | None, dict[str, Me
 def one_confirmation(run: Run, finalists: list[Trial]) -> tuple[Race, dict[str, Measurement]]:
     """The finalists in fresh processes, set after set."""
     run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
-    pairs = run.budget.affordable_looks(LOOKS, eager_call_s(run), finalists, CONFIRM_PAIRS)[-1]
+    pairs = run.budget.affordable_looks(LOOKS, costs(run), finalists, CONFIRM_PAIRS)[-1]
     race, warm = run.runner.confirm(
         [t.candidate for t in finalists],
         pairs=pairs,
@@ -303,7 +302,7 @@ def confirmed_enough(run: Run, race: Race, finalists: list[Trial]) -> bool:
     widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
     narrow = all(width is not None and width <= MIN_MARGIN for width in widths)
     pairs = len(race.processes[0].rounds)
-    another = run.budget.confirm_fixed_s(finalists) + pairs * round_s(eager_call_s(run), len(race.arms))
+    another = confirm_fixed_s(costs(run), finalists) + pairs * round_s(eager_call_s(run), len(race.arms))
     return narrow or run.budget.remaining_s < another
 
 
@@ -326,6 +325,11 @@ def eager_call_s(run: Run) -> float:
     measurement = run.trials[EAGER.id].measurement
     calls = sorted(measurement.call_s) if measurement else []
     return calls[len(calls) // 2] if calls else 0.02
+
+
+def costs(run: Run) -> Costs:
+    """What the run has learned of its own pace so far."""
+    return Costs(eager_call_s(run), run.runner.opened_in_s)
 
 
 def tail_share_s(run: Run) -> float:
@@ -356,12 +360,12 @@ def confirm_reserve_s(run: Run) -> float:
     best = [run.trials[i] for i in choose_finalists(list(run.trials.values()), limit=1)]
     plain_id = plain_compile([t.candidate for t in run.trials.values()])
     plain = [t for t in run.trials.values() if t.candidate.id == plain_id and t.state is State.OK and t not in best]
-    return run.budget.reserve_s(eager_call_s(run), [*best, *plain])
+    return confirmation_s(costs(run), [*best, *plain])
 
 
 def race_s(run: Run) -> float:
     """A first look at the finalists: one more eager worker, then rounds over all of them."""
-    return run.budget.open_s + LOOKS[0] * round_s(eager_call_s(run), run.options.finalists + 2)
+    return run.runner.opened_in_s + LOOKS[0] * round_s(eager_call_s(run), run.options.finalists + 2)
 
 
 def slack_s(run: Run) -> float:

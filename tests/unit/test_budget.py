@@ -1,9 +1,11 @@
 import pytest
 
-from compilot.budget import Budget, parse_duration
+from compilot.budget import Budget, Costs, confirmation_s, parse_duration
 from compilot.errors import InputError
 from compilot.measure.stats import LOOKS
 from compilot.records import Candidate, Measurement, Settings, State, Trial
+
+PACE = Costs(eager_call_s=0.02, open_s=5.0)
 
 
 class FakeClock:
@@ -42,13 +44,12 @@ def test_no_trial_starts_when_the_confirmation_would_not_fit():
 
 
 def test_the_reserve_grows_with_the_cost_of_a_first_call():
-    budget = Budget(100.0, FakeClock())
     three_warm_starts = 3 * (40.0 - 1.0) * 0.25
-    assert budget.reserve_s(0.02, [trial(40.0)]) > budget.reserve_s(0.02, [trial(1.0)]) + three_warm_starts
+    assert confirmation_s(PACE, [trial(40.0)]) > confirmation_s(PACE, [trial(1.0)]) + three_warm_starts
 
 
 def test_more_budget_affords_more_pairs_and_never_less_than_the_first_look():
-    poor = Budget(1.0, FakeClock()).affordable_looks(LOOKS, 0.02, [trial(5.0)], most=160)
-    rich = Budget(10_000.0, FakeClock()).affordable_looks(LOOKS, 0.02, [trial(5.0)], most=160)
+    poor = Budget(1.0, FakeClock()).affordable_looks(LOOKS, PACE, [trial(5.0)], most=160)
+    rich = Budget(10_000.0, FakeClock()).affordable_looks(LOOKS, PACE, [trial(5.0)], most=160)
     assert poor == (20,)
     assert rich[-1] == 160

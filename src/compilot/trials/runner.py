@@ -200,12 +200,7 @@ class LocalRunner(Workers):
     ) -> list[Child]:
         """A new process per arm: they import side by side, but each answers its first call alone."""
         order = [EAGER, *([EAGER] if with_aa else []), *candidates]
-        arms: list[Child] = []
-        for candidate in order:
-            arms.append(self.spawn(candidate, f"{candidate.id}-confirm", keep=False))
-            self._spares.append(arms[-1])  # at once: whatever happens next, close() must know it
-        for arm, candidate in zip(arms, order, strict=True):
-            arm.send(Open, Opened, doing="opening", **self.open_fields(candidate))
+        arms = [self.begin_extra(f"{candidate.id}-confirm", candidate) for candidate in order]
         for arm in arms:
             reply = arm.receive(limit_s=self.limits.open_s)
             if isinstance(reply, Failed):

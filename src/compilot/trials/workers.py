@@ -122,11 +122,11 @@ class Workers:
         self.extra_warm(child)
         return child
 
-    def begin_extra(self, name: str) -> Child:
-        """Start an eager worker and do not wait: several can import side by side."""
-        child = self.spawn(EAGER, name, keep=False)
-        self._spares.append(child)
-        child.send(Open, Opened, doing="opening", **self.open_fields(EAGER))
+    def begin_extra(self, name: str, candidate: Candidate = EAGER) -> Child:
+        """Start one more worker and do not wait: several can import side by side."""
+        child = self.spawn(candidate, name, keep=False)
+        self._spares.append(child)  # at once: whatever happens next, close() must know it
+        child.send(Open, Opened, doing="opening", **self.open_fields(candidate))
         return child
 
     def extra_opened(self, child: Child) -> None:
