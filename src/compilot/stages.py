@@ -22,6 +22,7 @@ from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, lo
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
+    Comparison,
     Decision,
     Diagnosis,
     Measurement,
@@ -284,7 +285,14 @@ def explained(verdict: Verdict, diagnosis: Diagnosis, race: Race | None) -> Verd
             because=f"{verdict.because}, but {why}",
             comparisons=verdict.comparisons,
         )
+    if verdict.decision is Decision.KEEP_EAGER and any(nearly_shown(c) for c in verdict.comparisons):
+        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may tell it from noise")
     return verdict
+
+
+def nearly_shown(comparison: Comparison) -> bool:
+    """Faster by its whole interval, but not by more than this short race's own noise."""
+    return comparison.outcome is RaceOutcome.NO_DIFFERENCE and comparison.low > 1.0
 
 
 def race_is_settled(race: Race) -> bool:

@@ -8,8 +8,18 @@ import pytest
 
 from compilot.budget import Budget
 from compilot.engines.eager.build import EAGER
-from compilot.records import Candidate, Settings, State, Trial
-from compilot.stages import slack_s, worth_stopping
+from compilot.records import (
+    Candidate,
+    Comparison,
+    Decision,
+    Diagnosis,
+    Outcome,
+    Settings,
+    State,
+    Trial,
+    Verdict,
+)
+from compilot.stages import explained, slack_s, worth_stopping
 
 
 class Run(NamedTuple):
@@ -47,3 +57,22 @@ def test_trials_end_for_a_gain_worth_confirming_or_when_time_is_up(run: Run, sto
 def test_a_single_candidate_may_use_what_the_confirmation_may_run_over_to_find_a_rival() -> None:
     assert slack_s(after(1.8, left_s=50.0)) == 25.0  # type: ignore[arg-type]
     assert slack_s(after(1.8, 1.2, left_s=50.0)) == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("low", "advised"), [(1.06, True), (0.98, False)])
+def test_a_gain_that_a_short_race_could_not_tell_from_noise_asks_for_a_longer_budget(low: float, advised: bool) -> None:
+    seen = Comparison(
+        candidate_id="ort",
+        baseline_id=EAGER.id,
+        ratio=1.23,
+        low=low,
+        high=1.32,
+        outcome=Outcome.NO_DIFFERENCE,
+        margin=0.2,
+        mde=0.2,
+        aa_noise=0.2,
+        processes=3,
+        pairs=8,
+    )
+    kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id=EAGER.id, because="within 23 % noise", comparisons=(seen,))
+    assert ("longer --budget" in explained(kept, Diagnosis(), None).because) is advised
