@@ -2,7 +2,8 @@
 
 In: two starts, each as a run directory, a plan file, a bundle or a key file. With one: its build against its last start
 on this machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do.
-Bundles are trusted by the same rules as for loading. Not covered: bundles whose engines compile nothing at the start.
+Bundles are trusted by the same rules as for loading. Not covered: plans and bundles whose engines compile nothing at
+the start; they are answered so.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from compilot.cli import common
+from compilot.errors import InputError
 
 if TYPE_CHECKING:
     from compilot.diagnose.cachemiss import Cause
@@ -79,8 +81,8 @@ def latest(path: Path) -> tuple[KeyComponents, str]:
 
 
 class _Built(NamedTuple):
-    plan: Plan
-    artifacts: Path  # of the first entry
+    plan: Plan  # its first entry compiles at the start
+    artifacts: Path  # of that entry
     moved: bool  # it was built elsewhere and brought along
 
 
@@ -94,26 +96,48 @@ def _built(path: Path) -> _Built | None:
     plan_path = path / PLAN if path.is_dir() else path
     if plan_path.name != PLAN or (path.is_dir() and not plan_path.exists()):
         return None
-    plan = load_plan(plan_path)
-    return _Built(plan, plan_path.absolute().parent / (plan.entries[0].artifacts_dir if plan.entries else ""), False)
+    return _in_run(load_plan(plan_path), plan_path)
+
+
+def _in_run(plan: Plan, plan_path: Path) -> _Built:
+    from compilot.engines.registry import needs_compiler
+
+    compiled = [needs_compiler(entry.candidate.settings.engine) for entry in plan.entries]
+    if not any(compiled):
+        engine = plan.entries[0].candidate.settings.engine if plan.entries else "eager"
+        took = "the column cold_s of trials.csv shows what building it and its first call took."
+        raise _never_cold(plan_path, engine, took)
+    compiling = _compiling(plan, compiled)
+    return _Built(compiling, plan_path.absolute().parent / compiling.entries[0].artifacts_dir, False)
+
+
+def _compiling(plan: Plan, compiled: list[bool]) -> Plan:
+    """The plan from the first entry on that compiles at the start."""
+    import msgspec
+
+    return msgspec.structs.replace(plan, entries=plan.entries[compiled.index(True) :])
+
+
+def _never_cold(path: Path, engine: str, took: str) -> InputError:
+    return InputError(f"{path} compiles nothing when it starts (it runs on {engine}), so no start is cold; {took}")
 
 
 def _in_bundle(path: Path) -> _Built:
     from compilot.artifacts.vouching import Trust
-    from compilot.errors import InputError
     from compilot.runtime.bundles import opened_bundle
 
     opened = opened_bundle(path, Trust())
-    if not any(packed.needs_compiler for packed in opened.manifest.entries):
-        text = f"{path} compiles nothing when it starts (it runs on {opened.manifest.engine}), so no start is cold"
-        raise InputError(f"{text}; 'compilot verify --time {path}' shows what each step of a start takes.")
-    return _Built(opened.plan, opened.folder / opened.manifest.entries[0].folder, True)
+    compiled = [packed.needs_compiler for packed in opened.manifest.entries]
+    if not any(compiled):
+        took = f"'compilot verify --time {path}' shows what each step of a start takes."
+        raise _never_cold(path, opened.manifest.engine, took)
+    folder = opened.folder / opened.manifest.entries[compiled.index(True)].folder
+    return _Built(_compiling(opened.plan, compiled), folder, True)
 
 
 def _decode(path: Path) -> KeyComponents:
     import msgspec
 
-    from compilot.errors import InputError
     from compilot.identity.keys import KeyComponents
 
     try:

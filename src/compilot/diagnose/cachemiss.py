@@ -84,7 +84,7 @@ def not_compared(before: KeyComponents, after: KeyComponents) -> tuple[str, ...]
         (any(one.model is None for one in both), "the model's code, structure and parameters"),
         (any(one.settings is None for one in both), "the plan's settings"),
         (not all(one.complete for one in both), "compiler configuration, default dtype, environment, compiler path"),
-        (after.cached_files is None, "how many compiled files lie in the cache directory"),
+        (after.cached_files is None or _no_cache(before), "how many compiled files lie in the cache directory"),
     )
     return tuple(words for is_missing, words in missing if is_missing)
 
@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
 
 
 def _cache(before: KeyComponents, after: KeyComponents) -> Iterator[Cause]:
-    if after.cached_files != 0 or before.cached_files == 0:
+    if after.cached_files != 0 or before.cached_files == 0 or _no_cache(before):
         return
     if before.cache_dir and before.cache_dir != after.cache_dir:
         advice = "set TORCHINDUCTOR_CACHE_DIR to the old folder, or copy its files along"
@@ -115,6 +115,11 @@ def _cache(before: KeyComponents, after: KeyComponents) -> Iterator[Cause]:
         advice = "keep the folder between starts: mount it, or ship it with the plan"
         what = f"the cache directory {after.cache_dir} was empty at the start: compiled files"
         yield _cause("cache files", what, before.cached_files or "unknown", 0, advice, Weight.DECISIVE)
+
+
+def _no_cache(one: KeyComponents) -> bool:
+    """Nobody wrote down that there ever was a cache: an empty one explains nothing."""
+    return one.cached_files is None and not one.cache_dir
 
 
 def _standing(after: KeyComponents) -> Iterator[Cause]:

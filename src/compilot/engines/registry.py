@@ -74,6 +74,11 @@ def load_half(name: str) -> LoadHalf:
     return cast(LoadHalf, importlib.import_module(f"compilot.engines.{_built_in(name)}.load"))
 
 
+def needs_compiler(name: str) -> bool:
+    """Does the engine compile at every start?"""
+    return bool(getattr(load_half(name), "NEEDS_COMPILER", False))
+
+
 def _halves(name: str) -> Halves:
     return _registered[name] if name in _registered else _load_installed(name)
 

@@ -170,7 +170,7 @@ def _fingerprint(plan: Plan, baked: Sequence[_Part]) -> Fingerprint:
 
 
 def _needs_compiler(entry: PlanEntry) -> bool:
-    return bool(getattr(registry.load_half(entry.candidate.settings.engine), "NEEDS_COMPILER", False))
+    return registry.needs_compiler(entry.candidate.settings.engine)
 
 
 def _refuse_mixed(runs: Sequence[Run]) -> None:

@@ -14,6 +14,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from compilot._tree import Call
+from compilot.artifacts.planfile import save_plan
+from compilot.cli import whycold
 from compilot.cli.main import app
 from compilot.diagnose.cachemiss import Cause, Weight, not_compared, why_cold
 from compilot.identity.keys import (
@@ -292,7 +294,42 @@ def test_what_a_plan_does_not_hold_is_not_called_a_difference(small_run: object,
     causes: tuple[Cause, ...] = why_cold(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
     assert not any(cause.component.startswith(("config", "environment", "state")) for cause in causes)
     told = not_compared(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
-    assert told == ("compiler configuration, default dtype, environment, compiler path",)
+    assert [words.partition(",")[0] for words in told] == [
+        "compiler configuration",
+        "how many compiled files lie in the cache directory",
+    ]
+
+
+def test_an_empty_cache_explains_nothing_where_none_was_recorded(small_run: object, desk: Desk) -> None:
+    with emptied(desk):
+        causes = why_cold(plan_components(small_run.plan), desk.start())  # type: ignore[attr-defined]
+    assert not any(cause.component.startswith("cache") for cause in causes)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "aoti", "eager", None])
+def test_a_plan_that_compiles_nothing_has_no_cold_start(engine: str | None, small_run: object, tmp_path: Path) -> None:
+    plan = small_run.plan  # type: ignore[attr-defined]
+    entry = plan.entries[0]
+    candidate = msgspec.structs.replace(entry.candidate, settings=Settings(engine=engine or "eager"))
+    entries = (msgspec.structs.replace(entry, candidate=candidate),) if engine else ()
+    save_plan(msgspec.structs.replace(plan, entries=entries), tmp_path / "plan.json")
+    result = CliRunner().invoke(app, ["why-cold", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"compiles nothing when it starts (it runs on {engine or 'eager'}), so no start is cold" in result.output
+    assert "trials.csv" in result.output
+
+
+def test_the_entry_that_compiles_is_the_one_to_ask_about(
+    desk: Desk, small_run: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
+    plan = small_run.plan  # type: ignore[attr-defined]
+    compiled = msgspec.structs.replace(plan.entries[0], artifacts_dir="work/compiled")
+    other = msgspec.structs.replace(compiled.candidate, settings=Settings(engine="onnxruntime"))
+    first = msgspec.structs.replace(compiled, candidate=other, artifacts_dir="work/files")
+    save_plan(msgspec.structs.replace(plan, entries=(first, compiled)), tmp_path / "plan.json")
+    save_components(desk.start(), tmp_path / "work/compiled/key.json")
+    assert whycold.read(tmp_path).cache_dir == str(desk.cache)
 
 
 def test_what_was_not_recorded_is_said_to_be_not_compared(desk: Desk) -> None:
