@@ -1,15 +1,17 @@
-"""A whole examination by the doctor. In: a target, a live model or a Workload. Out: a `DoctorReport`, and its file.
+"""A whole examination by the doctor. In: a target, a live model or a Workload. Out: a `DoctorReport`.
 
 The model runs in a child process of its own: tracing leaves nothing behind in the caller's process, and a model that
-crashes ends in one sentence. Covered: progress by step, `report.json`, what changed since the last report.
-Not covered: showing it (`compilot.report`), exit codes (`compilot.cli.doctor`).
+crashes ends in one sentence. A step that fails costs what it would have shown, never what was found before it; the
+report says what was not looked at (`unseen`). Covered: progress by step, a deadline. Not covered: the report's files
+(`reportfile`), showing it (`compilot.report`), exit codes (`compilot.cli.doctor`).
 """
 
 from __future__ import annotations
 
+import math
 import os
-import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from compilot.artifacts.atomic import write_bytes
-from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
-from compilot.errors import CompilotError, EnvironmentProblem, InputError, RunDirError
+from compilot.diagnose.report_records import DoctorReport
+from compilot.errors import CompilotError, EnvironmentProblem
 from compilot.records import Candidate, Plan, Settings, Shipment
+from compilot.reportfile import save
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
 from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed, Open, Opened
@@ -33,10 +35,8 @@ if TYPE_CHECKING:
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
 
-REPORTS = Path("compilot-doctor")
-REPORT_FILE = "report.json"
-PAGE_FILE = "report.html"
 STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
+LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down
 _WORDS = {
     ExamineStep.EAGER: "running the model in eager",
     ExamineStep.CAPTURE: "tracing the first call",
@@ -44,9 +44,14 @@ _WORDS = {
     ExamineStep.DRIVE: "driving the model over its inputs",
     ExamineStep.REPORT: "writing the report",
 }
+_LATER = {  # steps that make many calls, and what is not known without them
+    ExamineStep.WEIGH: "what the graph breaks cost is not known",
+    ExamineStep.DRIVE: "graph breaks and recompiles of other calls than the first may be missing",
+}
 _PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
 
 _TIMING = "timing the eager call and a compile with torch's defaults"
+BESIDE = "other work ran on this machine meanwhile, so costs are higher than of a model that runs alone"
 
 Tell = Callable[[str], None]
 
@@ -82,25 +87,28 @@ def run(
     tell: Tell = lambda text: None,
     *,
     env: Mapping[str, str] | None = None,
-    limit_s: float = STEP_LIMIT_S,
 ) -> DoctorReport:
     """Examine a shipped model in a child process: its graphs; `tell` hears of each step."""
     child = _child(folder, env)
     try:
-        return _steps(child, shipment, folder, tell, limit_s)
+        return _steps(child, shipment, folder, tell)
     finally:
         child.kill()
 
 
 @contextmanager
-def beside(shipment: Shipment, folder: Path, *, limit_s: float = STEP_LIMIT_S) -> Iterator[Callable[[], DoctorReport]]:
-    """The same while the caller does something else; what it gets waits for the report, or raises as `run` does."""
+def beside(shipment: Shipment, folder: Path, *, total_s: float) -> Iterator[Callable[[], DoctorReport]]:
+    """The same while the caller does something else; what it gets waits for the report, or raises as `run` does.
+
+    After total_s the report is what there is by then. Costs are weighed all the same: the other work makes all of them
+    higher, so their order, which is what the caller needs, stays; the report has a note about it.
+    """
     child = _child(folder)
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="compilot-doctor") as pool:
-            report = pool.submit(_steps, child, shipment, folder, lambda text: None, limit_s)
+            report = pool.submit(_steps, child, shipment, folder, lambda text: None, time.monotonic() + total_s)
             try:
-                yield report.result
+                yield lambda: _noted(report.result(), BESIDE)
             finally:
                 child.end()  # the caller may leave early; the thread then hears of a death
     finally:
@@ -140,38 +148,71 @@ def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:
     )
 
 
-def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell) -> None:
+def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell, end_s: float = math.inf) -> None:
     tell("opening the model")
     fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
-    _must(child.ask(Open, Opened, limit_s=Limits().open_s, doing="opening the model", **fields))
+    limit_s = _limit_s(Limits().open_s, end_s)
+    _must(child.ask(Open, Opened, limit_s=limit_s, doing="opening the model", **fields))
 
 
-def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
+def _limit_s(own_s: float, end_s: float) -> float:
+    """How long one step may take: its own limit, or what is left until the deadline."""
+    return min(own_s, max(end_s - time.monotonic(), LEAST_STEP_S))
+
+
+def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, end_s: float = math.inf) -> DoctorReport:
     """Every step in order; a death before there is anything to report is the environment's problem."""
+
+    def take(step: ExamineStep) -> Any:
+        if step is not ExamineStep.REPORT:
+            tell(_WORDS[step])
+        limit_s = _limit_s(STEP_LIMIT_S, end_s)
+        return _must(child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)).report
+
     try:
-        return _all_steps(child, shipment, folder, tell, limit_s)
+        _open(child, shipment, folder, tell, end_s)
+        take(ExamineStep.EAGER)
+        take(ExamineStep.CAPTURE)
+        found: DoctorReport = take(ExamineStep.REPORT)
     except Dead as death:
         raise EnvironmentProblem(f"the examination ended early: {death.reason}.") from None
+    return _later_steps(found, take)
 
 
-def _all_steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, limit_s: float) -> DoctorReport:
-    _open(child, shipment, folder, tell)
+def _later_steps(found: DoctorReport, take: Callable[[ExamineStep], Any]) -> DoctorReport:
+    """The steps after which more is known; one that fails or kills the process takes away nothing of what was found."""
+    missing: dict[ExamineStep, Exception] = {}
+    for step in _LATER:
+        try:
+            missing |= _failure(step, take)
+            found = take(ExamineStep.REPORT)
+        except CompilotError as problem:
+            missing.setdefault(step, problem)
+        except Dead as death:
+            for later in list(_LATER)[list(_LATER).index(step) :]:
+                missing.setdefault(later, death)
+            break
+    return _without(found, missing)
 
-    def take(step: ExamineStep) -> DoctorReport:
-        reply = child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)
-        return _must(reply).report  # type: ignore[no-any-return]
 
-    for step in (ExamineStep.EAGER, ExamineStep.CAPTURE, ExamineStep.WEIGH):
-        tell(_WORDS[step])
-        take(step)
-    so_far = take(ExamineStep.REPORT)
+def _failure(step: ExamineStep, take: Callable[[ExamineStep], Any]) -> dict[ExamineStep, Exception]:
+    """Take the step; an error leaves the process alive: it can write down what was seen until then."""
     try:
-        for step in (ExamineStep.DRIVE, ExamineStep.REPORT):
-            tell(_WORDS[step])
-            report = take(step)
-    except (Dead, CompilotError) as problem:  # the drive makes many calls; what was found before it stands
-        return _noted(so_far, f"{_WORDS[ExamineStep.DRIVE]} ended early, so recompiles may be missing: {problem}")
-    return report
+        take(step)
+    except CompilotError as problem:
+        return {step: problem}
+    return {}
+
+
+def _without(found: DoctorReport, missing: Mapping[ExamineStep, Exception]) -> DoctorReport:
+    """The report with what is missing; costs that are not known hide no finding, so that is a note."""
+    said = {
+        step: f"{_WORDS[step]} did not come to its end, so {_LATER[step]}: {problem}"
+        for step, problem in missing.items()
+    }
+    if note := said.pop(ExamineStep.WEIGH, ""):
+        found = _noted(found, note)
+    return msgspec.structs.replace(found, unseen=(*found.unseen, *said.values()))
 
 
 def _noted(report: DoctorReport, note: str) -> DoctorReport:
@@ -182,41 +223,3 @@ def _must(reply: Any) -> Any:
     if isinstance(reply, Failed):
         raise_user_error(reply)
     return reply
-
-
-def default_folder(name: str) -> Path:
-    """compilot-doctor/NAME: one place per model, so that the next examination finds the last one."""
-    return REPORTS / (re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "model")
-
-
-def save(report: DoctorReport, folder: Path) -> Path:
-    """Write the report into the folder, as JSON and as a page; a reader sees the old files or the new ones, whole."""
-    from compilot.report.doctor_html import write_page
-
-    path = folder / REPORT_FILE
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-        write_page(report, folder / PAGE_FILE)
-    except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
-    return path
-
-
-def last_report(folder: Path) -> DoctorReport:
-    """The report of the last examination."""
-    path = folder / REPORT_FILE
-    try:
-        report = msgspec.json.decode(path.read_bytes(), type=DoctorReport)
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no earlier report in {folder}; run 'compilot doctor' once without --fix-check first."
-        ) from None
-    except (OSError, msgspec.DecodeError) as problem:
-        raise InputError(f"{path} cannot be read: {problem}; run 'compilot doctor' once without --fix-check.") from None
-    if report.schema != REPORT_SCHEMA:
-        raise InputError(
-            f"{path} has schema {report.schema}, written by compilot {report.compilot}; this one reads schema "
-            f"{REPORT_SCHEMA}. Run 'compilot doctor' once without --fix-check."
-        )
-    return report

@@ -45,6 +45,7 @@ from compilot.records import (
     VerdictLine,
     WorkloadRef,
 )
+from compilot.reportfile import save
 from compilot.stages import (
     Options,
     Run,
@@ -65,7 +66,9 @@ __all__ = ["Options", "Outcome", "run", "tune"]
 
 JOURNAL = "journal.jsonl"
 PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
-DOCTOR_LIMIT_S = 60.0  # for one of its steps
+DOCTOR_SHARE = 0.2  # of the budget: its findings order the candidates and open the report, they decide nothing
+DOCTOR_LEAST_S = 15.0  # a small model takes 10 to 15 s beside eager's start
+DOCTOR_MOST_S = 60.0  # what takes longer has a report of its own: `compilot doctor`
 Seen = DoctorReport | CompilotError | None  # what the doctor saw, or why nothing, or nobody asked
 
 
@@ -184,7 +187,7 @@ def preparing(runner: LocalRunner, run_dir: Path, options: Options) -> Iterator[
         return
     with (
         runner.toolchain_beside() as toolchain,
-        checkup.beside(runner.shipment, run_dir / "doctor", limit_s=DOCTOR_LIMIT_S) as report,
+        checkup.beside(runner.shipment, run_dir / "doctor", total_s=doctor_s(options.budget_s)) as report,
     ):
 
         def both() -> Seen:
@@ -192,6 +195,11 @@ def preparing(runner: LocalRunner, run_dir: Path, options: Options) -> Iterator[
             return told(report)
 
         yield both
+
+
+def doctor_s(budget_s: float) -> float:
+    """How long the doctor may look; a run waits for it before the first trial."""
+    return min(max(DOCTOR_SHARE * budget_s, DOCTOR_LEAST_S), DOCTOR_MOST_S)
 
 
 def told(report: Callable[[], DoctorReport]) -> Seen:
@@ -209,7 +217,9 @@ def examined(diagnosis: Diagnosis, seen: Seen, run_dir: Path, observer: Observer
     if isinstance(seen, CompilotError):
         observer.note(f"the doctor could not look at the model: {seen}")
         return diagnosis
-    checkup.save(seen, run_dir / "doctor")
+    save(seen, run_dir / "doctor")
+    for what in seen.unseen:
+        observer.note(f"the doctor did not see everything: {what}")
     findings = once((*top_findings(seen), *diagnosis.findings))
     return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(seen.breaks))
 

@@ -122,6 +122,8 @@ class Finding(Record, frozen=True, kw_only=True):
     snippet: str = ""  # the line of source it is about
     gb_id: str = ""  # torch's number of a graph break, "GB0124"
     count: int = 1  # per call for a graph break, over the whole drive for a recompile
+    what: str = ""  # of a recompile: the thing that changed, which tells two changes in one function apart
+    recompiles: int = 0  # of a graph break: how often what follows was compiled again, since its value changed
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):

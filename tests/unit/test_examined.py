@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from compilot import checkup, pipeline
+import msgspec
+
+from compilot import pipeline
 from compilot.diagnose.report_records import DoctorReport
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
+from compilot.reportfile import last_report
 
 TRAIN = Finding(kind="train-mode", where="", explanation="in train mode", advice="call eval")
 BREAK = Finding(kind="graph-break", where="m.py:3", explanation="an if on data", advice="use torch.where")
@@ -30,7 +33,7 @@ def examined(seen: pipeline.Seen, folder: Path, observer: Observer) -> Any:
 
 def test_the_doctors_findings_come_first_and_none_twice(tmp_path: Path) -> None:
     assert examined(REPORT, tmp_path, Heard()).findings == (BREAK, TRAIN)
-    assert checkup.last_report(tmp_path / "doctor") == REPORT
+    assert last_report(tmp_path / "doctor") == REPORT
 
 
 def test_a_doctor_that_fails_does_not_stop_the_run(tmp_path: Path) -> None:
@@ -40,6 +43,26 @@ def test_a_doctor_that_fails_does_not_stop_the_run(tmp_path: Path) -> None:
     observer = Heard()
     assert examined(pipeline.told(fails), tmp_path, observer).findings == (TRAIN,)
     assert observer.notes == ["the doctor could not look at the model: it died."]
+
+
+def test_what_the_doctor_did_not_see_is_told(tmp_path: Path) -> None:
+    observer = Heard()
+    part = msgspec.structs.replace(REPORT, unseen=("the drive was cut short",))
+    assert examined(part, tmp_path, observer).findings == (BREAK, TRAIN)
+    assert observer.notes == ["the doctor did not see everything: the drive was cut short"]
+
+
+def test_two_precisions_that_nobody_serves_are_two_findings(tmp_path: Path) -> None:
+    told = [
+        Finding(kind="precision", where="", explanation=f"no engine here can run the model in {name}", advice="")
+        for name in ("bf16", "fp16", "int8-dynamic")
+    ]
+    kept = pipeline.examined(Diagnosis(findings=tuple(told)), REPORT, tmp_path, Heard()).findings
+    assert kept == (BREAK, TRAIN, *told)
+
+
+def test_the_doctor_gets_a_share_of_the_budget_and_never_more_than_a_minute() -> None:
+    assert [pipeline.doctor_s(budget) for budget in (60.0, 90.0, 300.0, 3600.0)] == [15.0, 18.0, 60.0, 60.0]
 
 
 def test_a_short_run_goes_without_the_doctor(tmp_path: Path) -> None:

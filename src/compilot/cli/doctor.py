@@ -1,6 +1,6 @@
 """`compilot doctor TARGET`: what is wrong, where, what it costs, how to mend it. In: a target. Out: findings.
 
-Exit codes: 0 examined, 1 a finding that --fail-on names, 2 could not run.
+Exit codes: 0 examined, 1 a finding that --fail-on names, 2 could not run, or --fail-on and not everything was seen.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from compilot.cli import common
+from compilot.cli import common, tlparsing
 
 if TYPE_CHECKING:
     from compilot.diagnose.fixcheck import FixCheck
     from compilot.diagnose.report_records import DoctorReport
-    from compilot.records import Plan
+    from compilot.records import Finding, Plan, Shipment
 
 RED = 1
 FAMILIES = {  # what --fail-on may name -> kinds of findings
@@ -42,7 +42,9 @@ def doctor(
         list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/NAME.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/FILE-FACTORY.")
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Another place for the page that goes beside report.json.")] = None,
     plan: Annotated[
         Path | None, typer.Option(help="A plan to show beside eager under the roofline: plan.json or its folder.")
@@ -54,25 +56,64 @@ def doctor(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Examine a model: graph breaks, recompiles, where time goes; each with its cost and a fix."""
-    from compilot import checkup
+    from compilot import reportfile
     from compilot.diagnose import fixcheck
+    from compilot.workload.dispatch import ship_target
+    from compilot.workload.dynamic import parse_dynamic
 
     with common.guarded(debug=debug, as_json=json):
         kinds = _kinds(fail_on)
-        folder = out or checkup.default_folder(common.factory_name(target))
-        before = checkup.last_report(folder) if fix_check else None
-        pages = _tlparse_folder(folder) if tlparse else None
-        shown = _plan(plan)
-        report, pages = _examine(target, seed, dynamic or [], folder, pages, shown, quick=quick, quiet=quiet)
+        shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
+        folder = out or reportfile.default_folder(target)
+        before = reportfile.last_report(folder, shipment.target) if fix_check else None
+        pages = tlparsing.folder_for(folder) if tlparse else None
+        wish = _Wish(folder, keep=before is None, pages=pages, plan=_plan(plan), quick=quick)
+        report, pages = _examine(shipment, wish, quiet=quiet)
         if html is not None:
-            _write_html(report, html)
+            _write_html(report, html, pages)
         check = fixcheck.compare(before, report) if before is not None else None
-        hits = [one for one in report.findings if one.kind in kinds]
+        hits = [one for one in report.findings if _is_wanted(one, kinds)]
         _show(report, check, folder, hits, pages, as_json=json)
-        if hits:
-            names = ", ".join(dict.fromkeys(one.kind for one in hits))
-            common.tell(f"failed: {len(hits)} findings of --fail-on ({names}).")
-            raise typer.Exit(RED)
+        if check is not None:
+            _replace_last(report, check, folder, pages)
+        _gate(report, hits, wanted=bool(kinds))
+
+
+class _Wish(NamedTuple):
+    """What is to be made of one examination."""
+
+    folder: Path
+    keep: bool  # write the report as soon as there is one; False: the last one is still needed
+    pages: Path | None
+    plan: Plan | None
+    quick: bool
+
+
+def _is_wanted(one: Finding, kinds: set[str]) -> bool:
+    """A recompile that is told with the graph break behind it is a recompile all the same."""
+    return one.kind in kinds or ("recompile" in kinds and one.recompiles > 0)
+
+
+def _gate(report: DoctorReport, hits: list[Finding], *, wanted: bool) -> None:
+    """The exit code of --fail-on: a finding that is there counts more than a look that was not complete."""
+    if hits:
+        names = ", ".join(dict.fromkeys(one.kind for one in hits))
+        common.tell(f"failed: {len(hits)} finding{'' if len(hits) == 1 else 's'} of --fail-on ({names}).")
+        raise typer.Exit(RED)
+    if wanted and report.unseen:
+        why = report.unseen[0].rstrip(".") + (f" (and {len(report.unseen) - 1} more)" if report.unseen[1:] else "")
+        common.tell(f"error: not everything was looked at, so --fail-on cannot pass: {why}; mend that and look again.")
+        raise typer.Exit(common.FAILED)
+
+
+def _replace_last(report: DoctorReport, check: FixCheck, folder: Path, pages: Path | None) -> None:
+    """The new report takes the last one's place, unless findings of that one are still to be checked."""
+    from compilot import reportfile
+
+    if check.not_checked:
+        common.tell(f"{common.nearby(folder)} keeps the last report: its findings were not all checked.")
+    else:
+        reportfile.save(report, folder, pages)
 
 
 def _kinds(fail_on: str | None) -> set[str]:
@@ -85,13 +126,13 @@ def _kinds(fail_on: str | None) -> set[str]:
     return {kind for name in names for kind in FAMILIES[name]}
 
 
-def _write_html(report: DoctorReport, path: Path) -> None:
+def _write_html(report: DoctorReport, path: Path, pages: Path | None) -> None:
     from compilot.errors import RunDirError
     from compilot.report.doctor_html import write_page
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_page(report, path)
+        write_page(report, path, pages)
     except OSError as problem:
         raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --html.") from problem
 
@@ -102,34 +143,39 @@ def _plan(path: Path | None) -> Plan | None:
     return load_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
 
 
-def _examine(
-    target: str,
-    seed: int | None,
-    dynamic: list[str],
-    out: Path,
-    pages: Path | None,
-    plan: Plan | None,
-    *,
-    quick: bool,
-    quiet: bool,
-) -> tuple[DoctorReport, Path | None]:
-    """The report, saved after each half, and where tlparse's pages are."""
-    from compilot import checkup
-    from compilot.workload.dispatch import ship_target
-    from compilot.workload.dynamic import parse_dynamic
+def _must_fit(plan: Plan | None, report: DoctorReport) -> None:
+    """Another model's plan says nothing about this one; the machine may differ, the plan's speed-up is a ratio."""
+    from compilot.errors import InputError
+    from compilot.identity.differences import differences
 
-    shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic])
+    if plan is None or report.fingerprint is None:
+        return
+    changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
+    if changed:
+        why = changed[0].sentence.rstrip(".")
+        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
+
+
+def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorReport, Path | None]:
+    """The report, saved after each half where that is wished for, and where tlparse's pages are."""
+    from compilot import checkup
+    from compilot.reportfile import save
+
+    pages = wish.pages
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
         trace = Path(folder) / "trace"
         env = {"TORCH_TRACE": str(trace)} if pages else None
         report = checkup.run(shipment, Path(folder), tell, env=env)
-        checkup.save(report, out)  # before anything else can fail
+        if wish.keep:
+            save(report, wish.folder)  # before anything else can fail
+        _must_fit(wish.plan, report)
         if pages is not None:
             tell("writing tlparse's pages")
-            pages = _run_tlparse(trace, pages)
-        if not quick:
-            report = checkup.add_times(report, shipment, Path(folder), tell, plan=plan)
-            checkup.save(report, out)
+            pages = tlparsing.write_pages(trace, pages)
+        if not wish.quick:
+            report = checkup.add_times(report, shipment, Path(folder), tell, plan=wish.plan)
+        if wish.keep:
+            save(report, wish.folder, pages)
     return report, pages
 
 
@@ -149,7 +195,13 @@ def _progress(quiet: bool) -> Iterator[Any]:
 
 
 def _show(
-    report: DoctorReport, check: FixCheck | None, folder: Path, hits: list[Any], pages: Path | None, *, as_json: bool
+    report: DoctorReport,
+    check: FixCheck | None,
+    folder: Path,
+    hits: list[Finding],
+    pages: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     import msgspec
 
@@ -160,6 +212,7 @@ def _show(
                 "fix_check": msgspec.to_builtins(check),
                 "failed_on": msgspec.to_builtins(hits),
                 "file": str(folder / "report.json"),
+                "tlparse": str(pages / tlparsing.INDEX) if pages is not None else None,
             }
         )
         return
@@ -178,37 +231,9 @@ def _show(
             console.print()
         console.print(part)
     console.print()
-    files = f"{common.nearby(folder)}: report.json, and report.html with pictures, for any browser"
-    console.print(files, soft_wrap=True, markup=False)
+    if check is None or not check.not_checked:
+        files = f"{common.nearby(folder)}: report.json, and report.html with pictures, for any browser"
+        console.print(files, soft_wrap=True, markup=False)
     if pages is not None:
-        console.print(f"{common.nearby(pages / 'index.html')}: tlparse's pages", soft_wrap=True, markup=False)
-
-
-def _tlparse_folder(folder: Path) -> Path | None:
-    """Where the pages go; None and one sentence where tlparse is missing."""
-    import shutil
-
-    if shutil.which("tlparse") is None:
-        common.tell("tlparse is not installed; install it with: pip install tlparse")
-        return None
-    return folder / "tlparse"
-
-
-def _run_tlparse(trace: Path, pages: Path) -> Path | None:
-    """Where the pages are; None and one sentence where there are none: the report does not need them."""
-    import subprocess
-
-    logs = sorted(trace.glob("*.log"))
-    if not logs:
-        common.tell("tlparse has nothing to read: torch wrote no trace of this examination")
-        return None
-    command = ["tlparse", str(logs[-1]), "-o", str(pages), "--overwrite", "--no-browser"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        problem = " ".join(done.stderr.split())[-300:] if done.returncode else ""
-        failed = bool(done.returncode)
-    except OSError as cause:
-        problem, failed = str(cause), True
-    if failed:
-        common.tell(f"tlparse failed, so its pages are missing: {problem or 'it gave no reason'}")
-    return None if failed else pages
+        index = common.nearby(pages / tlparsing.INDEX)
+        console.print(f"{index}: tlparse's pages", soft_wrap=True, markup=False)

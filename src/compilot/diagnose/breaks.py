@@ -82,19 +82,20 @@ _VALUES = (Category.ARGUMENT_VALUE, Category.OTHER)  # OTHER: a range, such as 0
 def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[GraphBreak], tuple[Recompile, ...]]:
     """Recompiles that only follow from a break are told with it: its value changes, and what follows needs it.
 
-    One that hit the limit stays a finding of its own, too: what runs in eager for good must never be hidden.
+    One that hit the limit stays a finding of its own: what runs in eager for good must never be hidden.
     """
     breaks, others = list(found), []
     for one in again:
         index = _maker(breaks, one) if one.resumed and one.category in _VALUES else None
         if index is None:
             others.append(one)
+            continue
+        known = breaks[index]
+        if one.limit_hit:
+            fix = f"mend the graph break at {frames.spot(known.where)} first: the value that changes is made there"
+            others.append(msgspec.structs.replace(one, fix=fix))
         else:
-            known = breaks[index]
             breaks[index] = msgspec.structs.replace(known, recompiles=known.recompiles + one.count)
-            if one.limit_hit:
-                fix = f"mend the graph break at {frames.spot(known.where)} first: the value that changes is made there"
-                others.append(msgspec.structs.replace(one, fix=fix))
     return breaks, tuple(others)
 
 

@@ -67,6 +67,7 @@ class Examination:
         self.fusion_s: dict[Place, float] = {}
         self.passed: dict[Place, list[str]] = {}
         self.notes: list[str] = list(workload.notes)
+        self.unseen: list[str] = []  # calls that failed, and with them what they would have shown
 
     def eager(self) -> None:
         """Time a few eager calls; what fails here fails without any compiler."""
@@ -100,7 +101,7 @@ class Examination:
 
     def drive(self) -> None:
         """All calls of the workload, one after the other: recompiles."""
-        self._listen(lambda: self.notes.extend(driving.drive(self.workload, self.compiled, self.calls.append)))
+        self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, self.calls.append)))
 
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
         """Everything that was found, the most costly first."""
@@ -126,6 +127,7 @@ class Examination:
             recompiles=again,
             modules=self._module_nodes(found),
             notes=tuple(self.notes),
+            unseen=tuple(self.unseen),
         )
 
     # ---------------------------------------------------------------------------------------------------- the calls

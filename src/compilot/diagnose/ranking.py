@@ -7,6 +7,7 @@ first whatever they cost here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from compilot.diagnose.frames import spot
@@ -19,6 +20,7 @@ RECOMPILE_LIMIT = "recompile-limit"
 COMPILE_FAILURE = "compile-failure"
 _FIRST = (COMPILE_FAILURE, RECOMPILE_LIMIT)
 TOP = 3
+_FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?!\w)")  # a number by itself: not the 16 of bf16
 
 
 def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -32,10 +34,11 @@ def top_findings(report: DoctorReport) -> tuple[Finding, ...]:
 
 
 def once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each finding once, in order; one about the whole model has no place, and its figures differ from look to look."""
+    """Each finding once, in order; of one without a place the figures differ from look to look, the words do not."""
     kept: dict[tuple[str, str, str], Finding] = {}
     for one in findings:
-        kept.setdefault((one.kind, one.where, one.explanation if one.where else ""), one)
+        words = one.explanation if one.where else _FIGURE.sub("", one.explanation)
+        kept.setdefault((one.kind, one.where, words), one)
     return tuple(kept.values())
 
 
@@ -63,6 +66,7 @@ def of_break(found: GraphBreak) -> Finding:
         snippet=found.where.source,
         gb_id=found.gb_id,
         count=found.per_call,
+        recompiles=found.recompiles,
     )
 
 
@@ -80,6 +84,7 @@ def of_recompile(found: Recompile, calls: int) -> Finding:
         category=found.category,
         snippet=found.where.source,
         count=found.count,
+        what=found.what,
     )
 
 

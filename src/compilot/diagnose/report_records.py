@@ -81,7 +81,7 @@ class GraphBreak(Record, frozen=True, kw_only=True):
     outside_s: float | None = None  # time per call spent outside graphs because of it
     fusion_s: float | None = None  # time per call of reading and writing what a whole graph would keep in registers
     skips: tuple[str, ...] = ()  # functions that are not only cut in two: they run eagerly as a whole
-    recompiles: int = 0  # how often the drive compiled what follows again, because the value made here changed
+    recompiles: int = 0  # how often the value made here changed and what follows was compiled again; listed only here
     raises: bool = False  # torch.compile would not go on in eager but raise an error
 
 
@@ -201,7 +201,8 @@ class RooflinePoint(Record, frozen=True, kw_only=True):
     label: str  # "eager", or the plan's candidate
     call_s: float
     flops_per_s: float
-    roof_share: float  # of what this machine could do at this intensity; above 1: it works from the caches
+    roof_share: float | None  # of what this machine could do at this intensity; above 1: it works from the caches;
+    # None: it computes in a lower precision, and the roof is not that precision's
 
 
 class Roofline(Record, frozen=True, kw_only=True):
@@ -249,3 +250,4 @@ class DoctorReport(Record, frozen=True, kw_only=True):
     roofline: Roofline | None = None
     input_pipeline: InputPipeline | None = None
     notes: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()  # what was not looked at and why: breaks and recompiles may be there that are not here

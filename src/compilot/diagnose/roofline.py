@@ -3,6 +3,7 @@
 In: the work of one call, the machine's peaks, and the time of eager and of a plan. Out: `Roofline`. The roof: no
 program can be faster than its operations at peak speed, nor than moving every weight, input and output once at full
 bandwidth. Pure: no torch, no clock. Not covered: caches; a small model may run above the memory roof, and that is said.
+Whether the plan is this model's is the caller's to check.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from compilot.diagnose.report_records import Roofline, RooflinePoint
-from compilot.records import Plan
+from compilot.records import Candidate, Plan, Precision
 
 
 class Work(NamedTuple):
@@ -29,7 +30,8 @@ def roofline(
     points = [_point("eager", eager_s, work, ideal_s)]
     if plan is not None and plan.entries and plan.entries[0].evidence.p50_s:
         entry = plan.entries[0]
-        points.append(_point(entry.candidate.label, _plan_s(plan, eager_s), work, ideal_s))
+        own_roof = ideal_s if _as_is(entry.candidate) else None
+        points.append(_point(entry.candidate.label, _plan_s(plan, eager_s), work, own_roof))
     return Roofline(
         peak_flops_per_s=peak_flops,
         bandwidth_bytes_per_s=bandwidth,
@@ -57,5 +59,12 @@ def _plan_s(plan: Plan, eager_s: float) -> float:
     return evidence.p50_s
 
 
-def _point(label: str, call_s: float, work: Work, ideal_s: float) -> RooflinePoint:
-    return RooflinePoint(label=label, call_s=call_s, flops_per_s=work.flops / call_s, roof_share=ideal_s / call_s)
+def _as_is(candidate: Candidate) -> bool:
+    """Does all of it compute in the precision that the roof was measured in?"""
+    parts = [candidate.settings, *(region.settings for region in candidate.regions)]
+    return all(part.precision is Precision.AS_IS for part in parts)
+
+
+def _point(label: str, call_s: float, work: Work, ideal_s: float | None) -> RooflinePoint:
+    share = None if ideal_s is None else ideal_s / call_s
+    return RooflinePoint(label=label, call_s=call_s, flops_per_s=work.flops / call_s, roof_share=share)

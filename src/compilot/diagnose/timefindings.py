@@ -54,13 +54,13 @@ def _roof(report: DoctorReport) -> Iterator[Finding]:
     roof = report.roofline
     if roof is None or not roof.points:
         return
-    best = max(roof.points, key=lambda point: point.roof_share)
-    if best.roof_share < NEAR_ROOF:
+    share, label = max((point.roof_share or 0.0, point.label) for point in roof.points)
+    if share < NEAR_ROOF:
         return
     yield Finding(
         kind="near-the-roof",
         where="",
-        explanation=f"{best.label} runs at {best.roof_share * 100:.0f} % of what this machine can do for this work",
+        explanation=f"{label} runs at {share * 100:.0f} % of what this machine can do for this work",
         advice="there is little left to win at this precision; only less work (smaller model, lower precision) helps",
     )
 

@@ -2,15 +2,18 @@
 
 In: a `DoctorReport`. Out: the page as text, well under 2 MB. Findings ranked with cost and fix, module tree, compile
 time, what bounds the work, roofline, input pipeline, recompiles. Everything from the report is escaped; the page itself
-forbids the browser to load anything. Covered: reports with parts missing. Not covered: the terminal (terminal.py).
+forbids the browser to load anything; its one link, to tlparse's pages, is relative.
+Covered: reports with parts missing. Not covered: the terminal (terminal.py).
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import jinja2
 import msgspec
@@ -19,7 +22,7 @@ from markupsafe import Markup
 from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import DoctorReport, StageTime
 from compilot.report import figures
-from compilot.report.doctor_words import cost_text, kind_text, place_text
+from compilot.report.doctor_words import cost_text, kind_text, place_text, recompiles, roof_text
 from compilot.report.icicle import icicle, stage_class
 from compilot.report.moduletree import module_tree
 from compilot.report.rooflinesvg import roofline_svg
@@ -36,8 +39,8 @@ class StageRow(NamedTuple):
     kind: str  # CSS class
 
 
-def doctor_page(report: DoctorReport) -> str:
-    """The page."""
+def doctor_page(report: DoctorReport, tlparse: str = "") -> str:
+    """The page; tlparse is a link to what tlparse made of the same examination."""
     return _template().render(
         report=report,
         stages=stage_rows(report.stages),
@@ -49,6 +52,8 @@ def doctor_page(report: DoctorReport) -> str:
         worst_s=max((finding.cost_s or 0.0 for finding in report.findings), default=0.0),
         machine=msgspec.to_builtins(report.fingerprint.machine) if report.fingerprint else None,
         root=_root(report),
+        again=recompiles(report),
+        tlparse=tlparse,
     )
 
 
@@ -58,9 +63,10 @@ def _root(report: DoctorReport) -> Path | None:
     return Path(file).parent if file.endswith(".py") else None
 
 
-def write_page(report: DoctorReport, path: Path) -> None:
-    """Write the page; a reader sees the old file or the new one, whole."""
-    write_bytes(path, doctor_page(report).encode())
+def write_page(report: DoctorReport, path: Path, tlparse: Path | None = None) -> None:
+    """Write the page; a reader sees the old file or the new one, whole. tlparse is the folder with its pages."""
+    link = quote(os.path.relpath(tlparse / "index.html", path.parent)) if tlparse is not None else ""
+    write_bytes(path, doctor_page(report, link).encode())
 
 
 def stage_rows(stages: tuple[StageTime, ...]) -> list[StageRow]:
@@ -113,5 +119,6 @@ def _template() -> jinja2.Template:
         "cost": cost_text,
         "kind": kind_text,
         "place": place_text,
+        "roof": roof_text,
     }
     return environment.get_template("doctor.html.j2")

@@ -20,7 +20,7 @@ from compilot.diagnose.fixcheck import FixCheck
 from compilot.diagnose.frames import spot
 from compilot.diagnose.report_records import DoctorReport, ModuleNode
 from compilot.records import Finding
-from compilot.report.doctor_words import cost_text, kind_text, place_text
+from compilot.report.doctor_words import cost_text, kind_text, place_text, recompiles
 from compilot.report.figures import sentence
 
 SHOWN = 10  # findings; the rest is in report.json
@@ -35,7 +35,9 @@ _STYLES = {
 
 def summary(report: DoctorReport, *, root: Path) -> Group:
     """Everything the terminal shows; places are written relative to root."""
-    parts: list[RenderableType] = [headline(report), Text()]
+    parts: list[RenderableType] = [headline(report)]
+    parts += [Text(f"Not looked at: {sentence(one)}", style="bold red") for one in report.unseen]
+    parts.append(Text())
     for number, finding in enumerate(report.findings[:SHOWN], 1):
         parts += [entry(number, finding, len(report.calls), root), Text()]
     if len(report.findings) > SHOWN:
@@ -55,12 +57,14 @@ def headline(report: DoctorReport) -> Text:
     counts = [
         _many(len(report.graphs), "graph"),
         _many(len(report.breaks), "graph break"),
-        _many(sum(one.count for one in report.recompiles), "recompile") + f" in {_many(len(report.calls), 'call')}",
+        _many(recompiles(report), "recompile") + f" in {_many(len(report.calls), 'call')}",
     ]
     text = Text.assemble((report.label, "bold"), ": ", ", ".join(counts))
     if limits:
         text.append(f", {_many(limits, 'function')} gave up", style="bold red")
-    if not report.findings:
+    if report.unseen:
+        text.append("; not everything was looked at", style="bold red")
+    elif not report.findings:
         text.append("; nothing to mend", style="green")
     return text
 
@@ -98,15 +102,20 @@ class _Head:
 
 def checked(check: FixCheck, *, root: Path) -> Group:
     """What became of the findings since the last report."""
+    groups = [("gone", "green", check.gone), ("stayed", "yellow", check.stayed), ("new", "red", check.new)]
+    if check.not_checked:
+        groups.insert(1, ("not checked", "red", check.not_checked))
     parts = []
-    for name, style, findings in (
-        ("gone", "green", check.gone),
-        ("stayed", "yellow", check.stayed),
-        ("new", "red", check.new),
-    ):
+    for name, style, findings in groups:
         parts.append(Text(f"{name}: {len(findings)}", style=f"bold {style}"))
-        parts += [Text(f"   {kind_text(one.kind)}  {place_text(one.where, root)}  {one.snippet}") for one in findings]
+        parts += [Text(f"   {_checked_line(one, check, root)}") for one in findings]
     return Group(*parts)
+
+
+def _checked_line(one: Finding, check: FixCheck, root: Path) -> str:
+    what = f"  ({one.what})" if one.what else ""
+    now = "  better than before" if one in check.better else "  worse than before" if one in check.worse else ""
+    return f"{kind_text(one.kind)}  {place_text(one.where, root)}  {one.snippet}{what}{now}"
 
 
 # ------------------------------------------------------------------------------------------------------ the module tree

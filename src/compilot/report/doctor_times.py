@@ -15,6 +15,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from compilot.diagnose.report_records import Bound, CompileTime, DoctorReport, Roofline, Span, StageTime
+from compilot.report.doctor_words import roof_text
 from compilot.report.figures import rate_text, sentence, share_text, time_text
 from compilot.report.icicle import readable
 
@@ -99,8 +100,5 @@ def _bound(bound: Bound) -> list[RenderableType]:
 def _roofline(roof: Roofline) -> list[Text]:
     peaks = f"this machine: {rate_text(roof.peak_flops_per_s, 'FLOP/s')} ({roof.dtype}), "
     peaks += f"{rate_text(roof.bandwidth_bytes_per_s, 'B/s')}"
-    points = [
-        f"{point.label}: {time_text(point.call_s)} per call, {share_text(point.roof_share)} of the roof"
-        for point in roof.points
-    ]
+    points = [f"{point.label}: {time_text(point.call_s)} per call, {roof_text(point)}" for point in roof.points]
     return [Text(line, style="dim") for line in (peaks, *points)]

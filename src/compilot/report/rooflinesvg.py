@@ -10,7 +10,8 @@ import math
 from html import escape
 
 from compilot.diagnose.report_records import Roofline, RooflinePoint
-from compilot.report.figures import rate_text, share_text, time_text
+from compilot.report.doctor_words import roof_text
+from compilot.report.figures import rate_text, time_text
 
 WIDTH, HEIGHT = 640.0, 340.0
 LEFT, RIGHT, TOP, BOTTOM = 84.0, 20.0, 20.0, 48.0
@@ -88,7 +89,7 @@ def _point(axes: _Axes, x: float, point: RooflinePoint, kind: str) -> str:
     y = axes.y(point.flops_per_s)
     room = (WIDTH - RIGHT - x - 12) > len(point.label) * LETTER
     anchor, shift = ("start", 12) if room else ("end", -12)
-    words = f"{point.label}: {time_text(point.call_s)}, {share_text(point.roof_share)} of the roof"
+    words = f"{point.label}: {time_text(point.call_s)}, {roof_text(point)}"
     dot = f'<circle class="point {kind}" cx="{x:.1f}" cy="{y:.1f}" r="6"><title>{escape(words)}</title></circle>'
     return dot + _text("point-label", x + shift, y + 4, anchor, point.label)
 

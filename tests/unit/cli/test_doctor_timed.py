@@ -29,15 +29,16 @@ class FakeDoctor:
 
     def __init__(self) -> None:
         self.timed_with: list[Plan | None] = []
+        self.found = PLAIN
 
     def run(self, shipment: Shipment, folder: Path, tell: Any, **more: Any) -> DoctorReport:
-        return PLAIN
+        return msgspec.structs.replace(self.found, target=shipment.target or "")
 
     def add_times(
         self, report: DoctorReport, shipment: Shipment, folder: Path, tell: Any, *, plan: Plan | None = None
     ) -> DoctorReport:
         self.timed_with.append(plan)
-        return TIMED
+        return msgspec.structs.replace(report, stages=TIMED.stages, compile_time=TIMED.compile_time)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_time_is_part_of_an_examination_and_of_its_page(
     assert "report.html" in result.stdout
     assert "C++ compile" in (tmp_path / "seen" / "report.html").read_text()
     kept = msgspec.json.decode((tmp_path / "seen" / "report.json").read_bytes(), type=DoctorReport)
-    assert kept == TIMED
+    assert kept == msgspec.structs.replace(TIMED, target=f"{tmp_path / 'net.py'}:net")
 
 
 def test_quick_does_not_pay_for_a_compile(doctor: FakeDoctor, compilot: Callable[..., Result]) -> None:
@@ -74,6 +75,18 @@ def test_a_plan_stands_beside_eager(doctor: FakeDoctor, compilot: Callable[..., 
     (plan,) = doctor.timed_with
     assert plan is not None
     assert plan.entries[0].candidate.label == "inductor freezing"
+
+
+def test_another_models_plan_is_refused(
+    doctor: FakeDoctor, compilot: Callable[..., Result], run_dir: Path, small_run: Any
+) -> None:
+    ours = small_run.plan.fingerprint
+    other = msgspec.structs.replace(ours.model, class_name="Bert", parameters_sha256="d" * 64)
+    doctor.found = msgspec.structs.replace(PLAIN, fingerprint=msgspec.structs.replace(ours, model=other))
+    result = compilot("doctor", "net.py:net", "-q", "--plan", str(run_dir))
+    assert result.exit_code == 2
+    assert "--plan is not about this model: the model's class changed (Net -> Bert);" in result.stderr
+    assert doctor.timed_with == []
 
 
 def test_a_process_that_dies_while_timing_costs_a_note_and_no_finding(

@@ -14,8 +14,11 @@ from compilot.diagnose import machine_peaks as peaks_module
 from compilot.diagnose import submodules
 from compilot.diagnose.bound import judge, look, work_of
 from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
+from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.diagnose.roofline import Work, roof_s, roofline
 from compilot.diagnose.submodules import submodule_times
+from compilot.diagnose.timefindings import time_findings
+from compilot.records import Precision
 from compilot.workload import Workload
 
 PEAKS = Peaks(flops_per_s=100e9, bandwidth_bytes_per_s=20e9, dtype="float32", threads=2)
@@ -167,6 +170,20 @@ def test_a_plan_stands_beside_eager_with_its_proven_ratio(small_run: object) -> 
         ("eager", 1.0, 0.5),
         ("inductor freezing", 0.5, 1.0),
     ]
+
+
+def test_a_plan_in_a_lower_precision_is_not_held_against_this_roof(small_run: object) -> None:
+    plan = small_run.plan  # type: ignore[attr-defined]
+    entry = plan.entries[0]
+    lower = msgspec.structs.replace(entry.candidate.settings, precision=Precision.BF16)
+    candidate = msgspec.structs.replace(entry.candidate, settings=lower)
+    evidence = msgspec.structs.replace(entry.evidence, p50_s=0.25)
+    entry = msgspec.structs.replace(entry, candidate=candidate, evidence=evidence)
+    plan = msgspec.structs.replace(plan, entries=(entry,))
+    roof = roofline(Work(50e9, 9e9, 2e9), 100e9, 20e9, 1.0, plan, "float32")
+    assert [(point.call_s, point.roof_share) for point in roof.points] == [(1.0, 0.5), (0.25, None)]
+    report = DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net", roofline=roof)
+    assert time_findings(report) == []  # half of the roof: eager is not near it, and nobody knows of the plan
 
 
 def test_peaks_are_measured_once_per_machine_and_thread_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ def test_a_finding_fails_the_gate_and_goes_away_with_its_fix(tmp_path: Path) -> 
     finding = document["failed_on"][0]
     assert (finding["kind"], finding["category"], finding["gb_id"]) == ("graph-break", "print", "GB0059")
     assert document["report"]["modules"][0]["breaks"] == [0]
-    assert (tmp_path / "compilot-doctor" / "broken" / "report.json").is_file()
+    assert (tmp_path / "compilot-doctor" / "model-broken" / "report.json").is_file()
 
     model.write_text(model.read_text().replace(LINE, ""))
     page = tmp_path / "pages" / "doctor.html"
@@ -49,4 +49,4 @@ def test_user_mistakes_end_in_one_sentence(tmp_path: Path) -> None:
     assert "--fail-on knows no 'graph-brake'" in unknown.stderr
     unchecked = doctor(tmp_path, "model.py:broken", "--fix-check")
     assert unchecked.returncode == 2
-    assert "there is no earlier report in compilot-doctor/broken" in unchecked.stderr
+    assert "there is no earlier report in compilot-doctor/model-broken" in unchecked.stderr

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot import checkup
+from compilot import reportfile
 from compilot._torch.dynamo_events import LimitEvent, RecompileEvent
 from compilot.diagnose import advice, breaks, causes, driving, fixcheck, frames, ranking, recompiles
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
@@ -102,8 +102,9 @@ def report(*findings: Finding) -> DoctorReport:
     return DoctorReport(schema=1, compilot="0", created="", label="Net", findings=findings)
 
 
-def finding(snippet: str, line: int = 1, kind: str = "graph-break", cost_s: float = 1.0) -> Finding:
-    return Finding(kind=kind, where=f"m.py:{line}", explanation="", advice="", snippet=snippet, cost_s=cost_s)
+def finding(snippet: str, line: int = 1, kind: str = "graph-break", cost_s: float = 1.0, what: str = "") -> Finding:
+    place = f"m.py:{line}"
+    return Finding(kind=kind, where=place, explanation="", advice="", snippet=snippet, cost_s=cost_s, what=what)
 
 
 def test_a_moved_line_is_still_the_same_finding() -> None:
@@ -116,6 +117,25 @@ def test_a_moved_line_is_still_the_same_finding() -> None:
 def test_of_two_equal_lines_one_may_go() -> None:
     check = fixcheck.compare(report(finding("a", 1), finding("a", 2)), report(finding("a", 1)))
     assert (len(check.gone), len(check.stayed), len(check.new)) == (1, 1, 0)
+
+
+def test_two_changes_in_one_function_are_told_apart() -> None:
+    threads, grad = (finding("def forward", kind="recompile", what=what) for what in ("the threads", "the grad mode"))
+    check = fixcheck.compare(report(threads), report(grad))
+    assert (check.gone, check.stayed, check.new) == ((threads,), (), (grad,))
+
+
+def test_a_function_that_no_longer_gives_up_is_better_and_not_mended() -> None:
+    limit = finding("f", kind="recompile-limit", what="self.step")
+    again = finding("f", kind="recompile", what="self.step")
+    assert fixcheck.compare(report(limit), report(again)) == fixcheck.FixCheck(stayed=(again,), better=(again,))
+    assert fixcheck.compare(report(again), report(limit)) == fixcheck.FixCheck(stayed=(limit,), worse=(limit,))
+
+
+def test_nothing_is_gone_while_not_everything_was_looked_at() -> None:
+    part = msgspec.structs.replace(report(finding("b")), unseen=("example 2 failed",))
+    check = fixcheck.compare(report(finding("a"), finding("b")), part)
+    assert check == fixcheck.FixCheck(not_checked=(finding("a"),), stayed=(finding("b"),))
 
 
 def test_what_stops_compiling_for_good_comes_first_then_the_most_costly() -> None:
@@ -167,7 +187,9 @@ def test_a_recompile_of_a_break_that_hit_the_limit_is_not_hidden_by_the_break() 
     )
     (known,), others = breaks.fold([made], [followed])
     assert (known.recompiles, others) == (3, ())
-    _, (limited,) = breaks.fold([made], [msgspec.structs.replace(followed, limit_hit=True)])
+    assert ranking.of_break(known).recompiles == 3
+    (known,), (limited,) = breaks.fold([made], [msgspec.structs.replace(followed, limit_hit=True)])
+    assert known.recompiles == 0  # it is counted once, as a finding of its own
     finding = ranking.of_recompile(limited, calls=1)
     assert finding.kind == "recompile-limit"
     assert "mend the graph break at m.py:1 first" in finding.advice
@@ -186,12 +208,32 @@ def test_a_failing_call_leaves_a_sentence_and_the_drive_goes_on() -> None:
 
 
 def test_a_report_of_another_schema_is_refused(tmp_path: Path) -> None:
-    checkup.save(msgspec.structs.replace(report(), schema=99), tmp_path)
+    reportfile.save(msgspec.structs.replace(report(), schema=99), tmp_path)
     with pytest.raises(InputError, match="has schema 99"):
-        checkup.last_report(tmp_path)
+        reportfile.last_report(tmp_path)
+
+
+def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
+    reportfile.save(msgspec.structs.replace(report(), target="/a/net.py:small"), tmp_path)
+    assert reportfile.last_report(tmp_path, "/a/net.py:small").target == "/a/net.py:small"
+    with pytest.raises(InputError, match=r"is about /a/net.py:small, not about /b/net.py:small; run 'compilot doctor'"):
+        reportfile.last_report(tmp_path, "/b/net.py:small")
+
+
+def test_two_files_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("bert.py", "t5.py"):
+        (tmp_path / name).touch()
+    targets = ("bert.py:model", "t5.py:model", "models.bert:model")
+    folders = [str(reportfile.default_folder(target)) for target in targets]
+    assert folders == [f"compilot-doctor/{name}" for name in ("bert-model", "t5-model", "models.bert-model")]
 
 
 def test_a_finding_about_the_whole_model_is_told_once() -> None:
     first, second = (Finding(kind="tiny-work", where="", explanation=f"{n} us", advice="") for n in (41, 43))
     assert ranking.once([finding("a"), first, second]) == (finding("a"), first)
+    bf16, fp16 = (
+        Finding(kind="precision", where="", explanation=f"nobody runs {n}", advice="") for n in ("bf16", "fp16")
+    )
+    assert ranking.once([bf16, fp16, bf16]) == (bf16, fp16)
     assert len(ranking.once([finding("a", 1), finding("a", 2)])) == 2

@@ -186,3 +186,19 @@ def test_what_a_break_costs_stays_open_where_every_call_compiles(monkeypatch: py
     report = _weighed().report()
     assert report.breaks[0].outside_s is None
     assert examine.NEVER_WARM in report.notes
+
+
+class Picky(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(2, 8).sin()
+
+
+def test_a_call_that_fails_in_the_drive_leaves_the_report_incomplete() -> None:
+    torch.compiler.reset()
+    examination = Examination(Workload(Picky(), examples=[(torch.ones(16),), (torch.ones(3),)]))
+    examination.capture()
+    examination.drive()
+    report = examination.report()
+    (unseen,) = report.unseen
+    assert unseen.startswith("example 2 failed: RuntimeError: shape '[2, 8]' is invalid")
+    assert unseen not in report.notes

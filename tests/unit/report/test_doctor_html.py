@@ -46,6 +46,34 @@ def test_a_report_with_nothing_in_it_has_a_page_too() -> None:
     assert 'id="roofline"' not in page
 
 
+def test_what_was_not_looked_at_comes_before_the_findings() -> None:
+    empty = DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net", unseen=("example 2 <b>failed",))
+    page = doctor_page(empty)
+    assert page.index("Example 2 &lt;b&gt;failed.") < page.index('id="findings"')
+    assert "Nothing to mend was found in what was looked at." in page
+    assert 'id="unseen"' not in doctor_page(full_report())
+
+
+def test_tlparse_pages_are_linked_from_wherever_the_page_is(tmp_path: Path) -> None:
+    pages = tmp_path / "a report" / "tlparse"
+    for folder, link in (("a report", "tlparse/index.html"), ("pages", "../a%20report/tlparse/index.html")):
+        page = tmp_path / folder / "doctor.html"
+        page.parent.mkdir()
+        write_page(full_report(), page, pages)
+        assert f'<a href="{link}">' in page.read_text()
+
+
+def test_a_plan_in_a_lower_precision_has_no_share_of_the_roof() -> None:
+    report = full_report()
+    assert report.roofline is not None
+    eager, plan = report.roofline.points
+    points = (eager, msgspec.structs.replace(plan, label="openvino bf16", roof_share=None))
+    lower = msgspec.structs.replace(report, roofline=msgspec.structs.replace(report.roofline, points=points))
+    page = doctor_page(lower)
+    assert "not compared with the roof (lower precision)" in page
+    assert "openvino bf16: 6.10 ms, not compared with the roof" in page  # in the picture
+
+
 def test_what_the_source_contains_stays_text() -> None:
     page = doctor_page(full_report())
     assert NASTY not in page

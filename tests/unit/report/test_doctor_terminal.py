@@ -133,6 +133,32 @@ def test_what_became_of_the_findings() -> None:
     assert text.splitlines() == ["gone: 1", "   graph break  net.py:17  if h.max() > 1e4:", "stayed: 0", "new: 0"]
 
 
+def test_findings_that_were_not_checked_and_those_that_changed_are_told_apart() -> None:
+    again = msgspec.structs.replace(FINDING, kind="recompile", what="the size of x", snippet="def forward(self, x):")
+    check = FixCheck(not_checked=(FINDING,), stayed=(again,), better=(again,))
+    assert shown(doctor_terminal.checked(check, root=Path("/home/me")), width=120).splitlines() == [
+        "gone: 0",
+        "not checked: 1",
+        "   graph break  net.py:17  if h.max() > 1e4:",
+        "stayed: 1",
+        "   recompile  net.py:17  def forward(self, x):  (the size of x)  better than before",
+        "new: 0",
+    ]
+
+
+def test_what_was_not_looked_at_stands_above_the_findings() -> None:
+    report = msgspec.structs.replace(REPORT, findings=(), breaks=(), graphs=(), unseen=("example 2 failed: it broke",))
+    text = shown(doctor_terminal.summary(report, root=Path("/")), width=120)
+    assert "; not everything was looked at\nNot looked at: Example 2 failed: it broke." in text
+    assert "nothing to mend" not in text
+
+
+def test_recompiles_that_are_told_with_a_break_are_counted() -> None:
+    folded = msgspec.structs.replace(BREAK, recompiles=2)
+    report = msgspec.structs.replace(REPORT, breaks=(folded,), recompiles=())
+    assert "1 graph break, 2 recompiles in 2 calls" in shown(doctor_terminal.headline(report))
+
+
 def test_notes_are_printed() -> None:
     report = msgspec.structs.replace(REPORT, notes=("compile time: could not be measured: it died",))
     assert "Note: Compile time: could not be measured: it died." in shown(
