@@ -12,6 +12,7 @@ import warnings
 import torch
 
 import compilot
+from compilot.artifacts import unpack
 
 sys.path.insert(0, __file__.rpartition("/")[0])
 import bundling
@@ -29,9 +30,22 @@ def go_on_as(user: int) -> None:
     os.setuid(user)
 
 
+def count_unpackings() -> list[str]:
+    """Where this process unpacks a bundle from now on."""
+    real, places = unpack._unpack, []
+
+    def counted(bundle, folder):
+        places.append(str(folder))
+        real(bundle, folder)
+
+    unpack._unpack = counted
+    return places
+
+
 if len(sys.argv) > 2:
     go_on_as(int(sys.argv[2]))
 told: dict[str, object] = {}
+places = count_unpackings()
 seen = warnings.catch_warnings(record=True)
 try:
     caught = seen.__enter__()
@@ -55,4 +69,4 @@ try:
 except compilot.CompilotError as refused:
     told = {"refused": type(refused).__name__, "why": str(refused)}
 heavy = [name for name in ("torch._inductor", "torch._dynamo", "onnx", "torch.onnx") if name in sys.modules]
-print(json.dumps({**told, "heavy": heavy}))
+print(json.dumps({**told, "heavy": heavy, "unpacked": len(places)}))

@@ -66,20 +66,22 @@ def test_a_moved_bundle_starts_without_model_compiler_inductor_or_home(
     moved = tmp_path / "elsewhere" / "model.cpbundle"
     moved.parent.mkdir()
     shutil.copy(packed(engine), moved)
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
-    answer = told(serve(moved, PATH="/nonexistent", HOME=str(home), COMPILOT_CACHE="", XDG_CACHE_HOME="/proc/nowhere"))
+    (tmp_path / "tmp").mkdir()
+    nowhere = {"HOME": "/dev/null/home", "COMPILOT_CACHE": "", "XDG_CACHE_HOME": ""}  # not even root can write there
+    answer = told(serve(moved, PATH="/nonexistent", TMPDIR=str(tmp_path / "tmp"), **nowhere))
     assert answer.get("error", 1.0) < 1e-4, answer
     assert answer["keys"] == ["logits", "hidden", "none"]
     assert answer["fast"] == 4  # the golden call and three more
     assert answer["heavy"] == []
     assert list(answer["startup"]) == ["open", "verify", "load", "golden call"]
+    assert (tmp_path / f"tmp/compilot-{os.getuid()}/bundles").is_dir()
 
 
 def test_ten_processes_at_once_from_a_cold_cache_all_answer(packed: Packer, own_cache: Path) -> None:
     bundle = packed("onnxruntime")
     answers = [told(process) for process in [serve(bundle) for _ in range(10)]]
     assert all(answer.get("error", 1.0) < 1e-4 for answer in answers), answers
+    assert sum(answer["unpacked"] for answer in answers) == 1
     entries = [p for p in (own_cache / "bundles").iterdir() if p.is_dir()]
     assert len(entries) == 1
 
@@ -190,6 +192,8 @@ def test_a_plan_that_keeps_eager_packs_too(packed: Packer) -> None:
     assert read_manifest(packed(None)).sentences == ("eager is kept: made by hand",)
     fast = compilot.compile(bundling.model(), packed(None), strict=True)
     torch.testing.assert_close(ask(fast), right())
+    with pytest.raises(compilot.InputError, match="keeps the model eager"):
+        compilot.compile(bundling.model(), packed(None), keep_model=False)
     with pytest.raises(NoFallback, match="keeps the model as it is"):
         compilot.load(packed(None))
 

@@ -8,6 +8,7 @@ right. Covered: FAULTS 1-4. Not covered: whether it fits this machine and model 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import msgspec
 
 from compilot.artifacts.container import Container, is_safe, open_container, read, refuse, sha256_of
 from compilot.artifacts.vouching import Trust, vouched_for
+from compilot.errors import BundleError
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
 
 MANIFEST = "manifest.json"
@@ -27,6 +29,7 @@ PLAN = "plan.json"
 WEIGHTS = "weights.safetensors"
 SUFFIX = ".cpbundle"
 
+OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # such failures say nothing about the file
 LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
 
 
@@ -46,15 +49,12 @@ class Bundle(NamedTuple):
 
 @contextmanager
 def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
-    """Open a bundle: trust first, then the digest of the manifest, then its content.
-
-    Links are followed once, here: what is asked about trust is what is read.
-    """
-    path = path.resolve()
+    """Open a bundle: trust first, then the digest of the manifest, then its content."""
     with open_container(path) as container:
+        path = container.path
         raw = read(container, MANIFEST, LARGEST)
         signature = read(container, SIGNATURE, LARGEST) if SIGNATURE in container.sizes else None
-        vouched = vouched_for(path, raw, signature, trust)
+        vouched = vouched_for(path, raw, signature, trust, container.seen)
         digest = hashlib.sha256(raw).hexdigest()
         if read(container, DIGEST, 256).strip() != digest.encode():
             refuse(path, f"{MANIFEST} does not match its digest")
@@ -135,12 +135,25 @@ def copy_checked(container: Container, file: ArtifactFile, place: Path) -> None:
     """A file's bytes at a private place; BundleError if the copy is not what the manifest says."""
     try:
         container.copy(file.name, place)
-    except OSError:
-        raise  # the place, not the bundle
+    except (OSError, BundleError):
+        raise  # the place, not the bundle; or refused already
     except Exception as error:
         refuse(container.path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
     if sha256_of(place) != file.sha256:
         refuse(container.path, f"{file.name} does not match its digest")
+
+
+def check_unpacked(folder: Path, manifest: Manifest) -> None:
+    """Check every file's digest in a private folder; what else lies there is not looked at."""
+    for file in manifest.files:
+        try:
+            digest = sha256_of(folder / file.name)
+        except OSError as error:
+            if error.errno in OF_THIS_PROCESS:
+                raise
+            refuse(folder, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
+        if digest != file.sha256:
+            refuse(folder, f"{file.name} does not match its digest")
 
 
 def check_files(container: Container, manifest: Manifest) -> int:
@@ -148,6 +161,8 @@ def check_files(container: Container, manifest: Manifest) -> int:
     for file in manifest.files:
         try:
             digest = container.sha256(file.name)
+        except BundleError:
+            raise
         except Exception as error:
             refuse(container.path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
         if digest != file.sha256:

@@ -22,8 +22,7 @@ import msgspec
 
 from compilot._bytes import parse_size
 from compilot.artifacts import atomic
-from compilot.artifacts.bundle import MANIFEST, check_files
-from compilot.artifacts.container import Folder
+from compilot.artifacts.bundle import MANIFEST, check_unpacked
 from compilot.artifacts.locks import file_lock, is_locked
 from compilot.artifacts.private import cache_home
 from compilot.errors import BundleError, InputError
@@ -81,15 +80,14 @@ def verify(folder: Path) -> list[CacheEntry]:
 def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> list[CacheEntry]:
     """Remove unfinished entries, then the least recently used ones beyond the limit; gives what was removed.
 
-    damaged: check all digests and remove what is damaged, too.
+    damaged: check all digests and remove what is damaged, or has no manifest to check it against, too.
     """
     atomic.sweep(folder)
     removed = []
     total = 0
     for entry in verify(folder) if damaged else list_entries(folder):
         total += entry.size_bytes
-        useless = entry.state is State.UNFINISHED or entry.state is State.DAMAGED
-        if (useless or total > max_bytes) and remove(entry):
+        if (entry.state is not State.READY or total > max_bytes) and remove(entry):
             total -= entry.size_bytes
             removed.append(entry)
     return removed
@@ -159,7 +157,7 @@ def _verified(entry: CacheEntry) -> CacheEntry:
         why = f"{MANIFEST} is missing or not the one that the entry is named by"
         return entry._replace(state=State.UNKNOWN, why=why)
     try:
-        check_files(Folder(entry.path), manifest)
+        check_unpacked(entry.path, manifest)
     except BundleError as problem:
         return entry._replace(state=State.DAMAGED, why=str(problem))
     return entry

@@ -1,14 +1,16 @@
 """The outside of a bundle: a plain zip with stored members, or a folder. Nothing of its content is understood here.
 
 In: a path. Out: the names in it and bounded reads of them, or BundleError. Covered: names that leave the bundle,
-absolute ones, links, duplicates, compressed or encrypted members, sizes that the file cannot hold, truncation. Reading
-goes through Python's zipfile, whose errors on damaged files are of many kinds: all of them mean *refused*.
+absolute ones, links, duplicates, compressed or encrypted members, sizes that the file cannot hold, truncation, paths
+that are exchanged meanwhile: links are followed once, a file is opened once, and `seen` says which files those are, for
+whoever asks about their owners. Reading goes through Python's zipfile, whose errors on damaged files are of many kinds:
+all of them mean *refused*.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import mmap
 import os
 import stat
 import struct
@@ -16,11 +18,11 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NoReturn, Protocol
+from typing import IO, BinaryIO, NoReturn, Protocol
 
 from compilot.errors import BundleError
 
-_BLOCK = 1 << 23
+_BLOCK = 1 << 23  # hashing lets other threads run, and after every block it waits for them
 _LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
@@ -28,8 +30,9 @@ MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 class Container(Protocol):
     """A bundle's files by name."""
 
-    path: Path
+    path: Path  # without links in it
     sizes: dict[str, int]
+    seen: dict[str, os.stat_result]  # what was opened: "" is the bundle itself; of a folder, all that is in it
 
     def open(self, name: str) -> BinaryIO:
         """A member's bytes; the caller closes it."""
@@ -54,6 +57,7 @@ def refuse(path: Path, why: str, cause: BaseException | None = None) -> NoReturn
 @contextmanager
 def open_container(path: Path) -> Iterator[Container]:
     """The container at a path; everything that goes wrong inside is a BundleError that names it."""
+    path = Path(os.path.realpath(path))  # once: what is asked about trust is what is read
     try:
         opened: Container = Folder(path) if path.is_dir() else Archive(path)
     except BundleError:
@@ -102,11 +106,13 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._zip = zipfile.ZipFile(path)
+        self._file = open_plain(path)  # all reading is from this very file, wherever the path leads later
         try:
-            self.sizes = self._checked(path.stat().st_size)
+            self.seen = {"": os.fstat(self._file.fileno())}
+            self._zip = zipfile.ZipFile(self._file)
+            self.sizes = self._checked(self.seen[""].st_size)
         except BaseException:
-            self._zip.close()
+            self._file.close()
             raise
 
     def _checked(self, whole: int) -> dict[str, int]:
@@ -136,17 +142,17 @@ class Archive:
 
     def copy(self, name: str, place: Path) -> None:
         """A member as a new file, copied by the kernel: stored members lie in the archive as they are."""
-        info = self._zip.getinfo(name)
-        with self.path.open("rb") as archive, place.open("xb") as copy:
-            archive.seek(info.header_offset)
-            header = archive.read(_LOCAL_HEADER)
-            name_size, extra_size = struct.unpack_from("<HH", header, _LOCAL_HEADER - 4)
-            start = info.header_offset + _LOCAL_HEADER + name_size + extra_size
-            _copy_range(archive.fileno(), start, copy.fileno(), info.file_size)
+        info, archive = self._zip.getinfo(name), self._file.fileno()
+        header = os.pread(archive, _LOCAL_HEADER, info.header_offset)
+        name_size, extra_size = struct.unpack_from("<HH", header, _LOCAL_HEADER - 4)
+        start = info.header_offset + _LOCAL_HEADER + name_size + extra_size
+        with place.open("xb") as copy:
+            _copy_range(archive, start, copy.fileno(), info.file_size)
 
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
+        self._file.close()
 
 
 def _problem(info: zipfile.ZipInfo, whole: int, seen: dict[str, int]) -> str | None:
@@ -166,10 +172,13 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.sizes = dict(self._walk())
+        self.seen = {"": path.lstat(), **dict(self._walk())}
+        if not stat.S_ISDIR(self.seen[""].st_mode):
+            refuse(path, "it is a link or no folder")
+        self.sizes = {name: facts.st_size for name, facts in self.seen.items() if stat.S_ISREG(facts.st_mode)}
 
-    def _walk(self) -> Iterator[tuple[str, int]]:
-        for number, (parent, folders, files) in enumerate(os.walk(self.path)):
+    def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
+        for number, (parent, folders, files) in enumerate(os.walk(self.path, onerror=_raise)):
             if number > MAX_MEMBERS:
                 refuse(self.path, f"it has more than {MAX_MEMBERS} folders")
             for name in [*folders, *files]:
@@ -177,16 +186,20 @@ class Folder:
                 inner = PurePosixPath(parent).relative_to(self.path) / name
                 if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)) or not is_safe(str(inner)):
                     refuse(self.path, f"{str(inner)!r} is a link or no plain file")
-                if stat.S_ISREG(facts.st_mode):
-                    yield str(inner), facts.st_size
+                yield str(inner), facts
 
     def open(self, name: str) -> BinaryIO:
-        """A file's bytes; a link that was put there meanwhile is not followed."""
-        return os.fdopen(os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+        """The bytes of the file that was seen at first; another one that was put there meanwhile is refused."""
+        file = open_plain(self.path / name)
+        if not os.path.samestat(os.fstat(file.fileno()), self.seen[name]):
+            file.close()
+            refuse(self.path, f"{name} was exchanged for another file while the bundle was read")
+        return file
 
     def sha256(self, name: str) -> str:
         """Digest of a file."""
-        return sha256_of(self.path / name)
+        with self.open(name) as file:
+            return _digest(file)
 
     def copy(self, name: str, place: Path) -> None:
         """A file as a new file."""
@@ -197,13 +210,32 @@ class Folder:
         """Nothing is held open."""
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """A file that is no link, pipe or device, for reading; a pipe is not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+    return os.fdopen(fd, "rb")
+
+
 def sha256_of(path: Path) -> str:
-    """Digest of a file, in one piece: hashing lets other threads run, and every block more would wait for them."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return hashlib.sha256().hexdigest()
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            return hashlib.sha256(whole).hexdigest()
+    """Digest of a file."""
+    with open_plain(path) as file:
+        return _digest(file)
+
+
+def _digest(file: IO[bytes]) -> str:
+    """By reading, not by mapping: what a bad disk or a shortened file gives is then an error and not a signal."""
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(min(os.fstat(file.fileno()).st_size, _BLOCK)))
+    while count := os.readv(file.fileno(), [buffer]) if buffer else 0:
+        digest.update(buffer[:count])
+    return digest.hexdigest()
+
+
+def _raise(problem: OSError) -> NoReturn:
+    raise problem
 
 
 def _copy_range(source: int, start: int, target: int, size: int) -> None:

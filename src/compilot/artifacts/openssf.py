@@ -16,6 +16,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -110,13 +111,13 @@ def _load_public(path: Path) -> EllipticCurvePublicKey:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    data = read_key(path)
+    place = Path(os.path.realpath(path))
+    data = read_key(place, lambda opened: must_be_safe(place, opened))
     if b"PRIVATE KEY" in data:
         raise KeyProblem(f"{path} is a private key; {_TAKE} and give that.")
     key = _parsed(path, lambda: load_pem_public_key(data), _TAKE)
     if not isinstance(key, EllipticCurvePublicKey) or key.curve.name not in CURVES:
         raise KeyProblem(f"{path} is not a P-256, P-384 or P-521 key, so no OpenSSF signature is by it; {_TAKE}.")
-    must_be_safe(path)
     return key
 
 

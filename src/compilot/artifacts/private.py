@@ -2,7 +2,8 @@
 
 In: a path, or the environment. Out: a folder that belongs to this user and that others can neither write to nor swap;
 otherwise an UnsafeDirectory with its reason. For compilot's own cache there is always an answer: where the usual place
-cannot be used, a fresh private folder that lives as long as this process, and why.
+cannot be used, this user's folder among the temporary ones, and why; where that one is unfit too (somebody else may
+have made it first), a fresh one that lives as long as this process.
 Covered: links, other owners, loose modes (of the folders above it too), groups, read-only disks, no HOME.
 Not covered: root, who can do everything; access-control lists.
 """
@@ -40,6 +41,7 @@ class Unfit(enum.StrEnum):
     OTHER_OWNER = "other-owner"
     LOOSE_MODE = "loose-mode"
     SWAPPABLE = "swappable"
+    EXCHANGED = "exchanged"
     UNWRITABLE = "unwritable"
 
 
@@ -64,9 +66,10 @@ def private_directory(path: Path) -> Path:
     """The folder, made with mode 0700 where it is missing; raises UnsafeDirectory if it is not this user's alone."""
     path = path.absolute()
     try:
+        path = Path(os.path.realpath(path.parent)) / path.name  # links above are followed once, not again by its users
         _make(path)
+        _check_above(path, path.parent)
         _check(path)
-        _check_above(path, path.parent.resolve())
     except OSError as problem:
         _refuse(path, Unfit.UNWRITABLE, f"{problem.strerror or problem}")
     if not os.access(path, os.W_OK | os.X_OK):
@@ -74,11 +77,21 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def others_can_change(path: Path) -> str:
-    """Why somebody else than this user and root could change what lies at this path; "": nobody can."""
+def others_can_change(path: Path, opened: os.stat_result | None = None, *, above: bool = True) -> str:
+    """Why somebody else than this user and root could change what lies at this path; "": nobody can.
+
+    Links in the path were followed before this, and none may be in it now. opened: what os.fstat says of what is read;
+    it must be what lies here. above=False: the folders above were looked at already.
+    """
     try:
-        _check_owner(path, path.stat())
-        _check_above(path, path.resolve().parent)
+        if above:
+            _check_above(path, path.parent)
+        found = path.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            _refuse(path, Unfit.LINK, "it is a link")
+        _check_owner(path, found)
+        if opened is not None and not os.path.samestat(found, opened):
+            _refuse(path, Unfit.EXCHANGED, "it was exchanged for another one while it was opened")
     except UnsafeDirectory as problem:
         return problem.why
     return ""
@@ -90,7 +103,7 @@ def cache_home() -> Path:
 
 
 def find_cache_home() -> CacheHome:
-    """The cache folder by $COMPILOT_CACHE, $XDG_CACHE_HOME or HOME, else a temporary one of this process, and why."""
+    """The cache folder by $COMPILOT_CACHE, $XDG_CACHE_HOME or HOME, else one among the temporary folders, and why."""
     names = (CACHE_VARIABLE, "XDG_CACHE_HOME", "HOME")
     return _find(tuple(os.environ.get(name, "") for name in names), os.getuid())
 
@@ -114,18 +127,32 @@ def _find(environment: tuple[str, ...], user: int) -> CacheHome:
     try:
         return CacheHome(private_directory(user_folder(CACHE_VARIABLE, "XDG_CACHE_HOME", ".cache")))
     except CompilotError as problem:
-        home = CacheHome(_temporary(), str(problem))
-    logger.warning("using %s as cache until this process ends, because %s", home.path, home.why_temporary)
+        home = CacheHome(temporary_cache(), str(problem))
+    logger.warning("using %s as cache, because %s", home.path, home.why_temporary)
     return home
 
 
-def _temporary() -> Path:
+def temporary_cache() -> Path:
+    """This user's cache among the temporary folders, the same for all processes; a process's own where it is unfit."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="compilot-"))  # mode 0700
+        folder = Path(tempfile.gettempdir())
     except OSError as problem:
-        raise EnvironmentProblem(
-            f"there is no folder to write to ({problem.strerror or problem}); set {CACHE_VARIABLE} or TMPDIR."
-        ) from problem
+        why = f"there is no folder to write to ({problem.strerror or problem})"
+        raise EnvironmentProblem(f"{why}; set {CACHE_VARIABLE} or TMPDIR.") from problem
+    return _temporary(folder, os.getuid())
+
+
+@functools.cache
+def _temporary(above: Path, user: int) -> Path:
+    try:
+        return private_directory(above / f"compilot-{user}")
+    except UnsafeDirectory as problem:
+        logger.warning("%s", problem)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f"compilot-{user}-", dir=above))  # mode 0700
+    except OSError as problem:
+        why = f"there is no folder to write to ({problem.strerror or problem})"
+        raise EnvironmentProblem(f"{why}; set {CACHE_VARIABLE} or TMPDIR.") from problem
     atexit.register(_remove, folder, os.getpid())
     return folder
 
@@ -168,9 +195,14 @@ def _stranger(found: os.stat_result) -> str:
 
 
 def _check_above(path: Path, folder: Path) -> None:
-    """Whoever may rename entries in a folder above can put another folder in this one's place."""
-    for above in (folder, *folder.parents):
-        found = above.stat()
+    """Whoever may rename entries in a folder above can put another folder in this one's place.
+
+    From the root down: each is looked at where nobody else can exchange it any more.
+    """
+    for above in reversed((folder, *folder.parents)):
+        found = above.lstat()
+        if stat.S_ISLNK(found.st_mode):
+            _refuse(path, Unfit.LINK, f"{above}, above it, was exchanged for a link")
         if found.st_uid not in (ROOT, os.getuid()):
             _refuse(path, Unfit.SWAPPABLE, f"{above}, above it, belongs to user {found.st_uid}")
         if found.st_mode & stat.S_ISVTX:

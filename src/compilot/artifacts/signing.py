@@ -30,6 +30,7 @@ CONTEXT = b"compilot signature 1\0"  # signed with the data: a signature made fo
 KEY_ID_DIGITS = 16
 MAX_KEY_BYTES = 16 * 2**10  # a PEM key has 120
 PUBLIC_SUFFIX = ".pub"
+FileCheck = Callable[[os.stat_result], None]
 _OTHER_KIND = "{} is not an Ed25519 key; make one with 'compilot keys new'."
 
 
@@ -93,12 +94,12 @@ def verify(data: bytes, signature: Signature, trusted: Sequence[PublicKey]) -> s
     return key.key_id
 
 
-def load_public_key(path: Path) -> PublicKey:
-    """The public key in a PEM file."""
+def load_public_key(path: Path, check: FileCheck | None = None) -> PublicKey:
+    """The public key in a PEM file; check: as in read_key."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    data = read_key(path)
+    data = read_key(path, check)
     if b"PRIVATE KEY" in data:
         raise KeyProblem(f"{path} is a private key; give the public one ({public_path(path).name}).")
     key = _parse(path, data, load_pem_public_key)
@@ -153,17 +154,22 @@ def _parse(path: Path, data: bytes, load: Callable[[bytes], object]) -> object:
 
 def read_private(path: Path) -> bytes:
     """The bytes of a private key file, if nobody else may read it."""
-    data = read_key(path)
-    mode = stat.S_IMODE(path.stat().st_mode)
-    if mode & 0o077:
-        raise KeyProblem(f"others may read the private key {path} (mode {mode:04o}); chmod 600 it, or make a new one.")
-    return data
+
+    def check(opened: os.stat_result) -> None:
+        mode = stat.S_IMODE(opened.st_mode)
+        if mode & 0o077:
+            why = f"others may read the private key {path} (mode {mode:04o})"
+            raise KeyProblem(f"{why}; chmod 600 it, or make a new one.")
+
+    return read_key(path, check)
 
 
-def read_key(path: Path) -> bytes:
-    """The bytes of a key file."""
+def read_key(path: Path, check: FileCheck | None = None) -> bytes:
+    """The bytes of a key file; check is asked about the very file that is read, and raises if it must not be."""
     try:
         with path.open("rb") as file:
+            if check is not None:
+                check(os.fstat(file.fileno()))
             return file.read(MAX_KEY_BYTES)
     except OSError as problem:
         raise KeyProblem(f"cannot read key {path}: {problem.strerror}; check the path.") from problem

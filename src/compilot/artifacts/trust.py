@@ -6,14 +6,14 @@ a trusted key signed it. `require_signature` refuses unsigned ones altogether.
 Trusted keys are the files in trusted_keys/ of compilot's configuration ($COMPILOT_CONFIG, else $XDG_CONFIG_HOME or
 ~/.config, /compilot), and what COMPILOT_TRUSTED_KEYS or an option names: files or folders.
 Covered: files and folders with all that is in them, the folders above them (whoever can rename there can swap the
-bundle), links among them, key files that others can change.
+bundle), links among them, key files that others can change, paths that are exchanged between opening and asking.
 Not covered: whether the files are what the manifest says (digests, where the bundle is read); root.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,9 +43,10 @@ def decide_trust(
     *,
     trusted: Sequence[PublicKey] = (),
     require_signature: bool = False,
+    seen: Mapping[str, os.stat_result] | None = None,
 ) -> TrustDecision:
-    """The default rule, applied to one bundle (a file or a folder)."""
-    changeable = who_can_change(path)
+    """The default rule, applied to one bundle (a file or a folder). seen: what of it is open, see who_can_change."""
+    changeable = who_can_change(path, seen)
     if signature is not None:
         return _decide_signed(manifest, signature, trusted, changeable)
     if require_signature:
@@ -57,15 +58,19 @@ def decide_trust(
     return TrustDecision(True, "not signed; nobody but this user and root can change it")
 
 
-def who_can_change(path: Path) -> str:
-    """Why somebody else could change the bundle, with the entry it is about; "": nobody can."""
-    for entry in (path, *_below(path)):
-        try:
-            why = others_can_change(entry) if entry == path or not entry.is_symlink() else "it is a link"
-        except OSError as problem:
-            return f"{entry} cannot be looked at ({problem.strerror or problem})"
-        if why:
-            return f"{entry}: {why}"
+def who_can_change(path: Path, seen: Mapping[str, os.stat_result] | None = None) -> str:
+    """Why somebody else could change the bundle, with the entry it is about; "": nobody can.
+
+    seen: each file and folder that was opened, by its name in the bundle ("": the bundle itself), those above first;
+    the path has no links then, and must lead to these very files still. None: whatever lies there now.
+    """
+    try:
+        path = path if seen else Path(os.path.realpath(path))
+        for name, opened in (seen or _look(path)).items():
+            if why := others_can_change(path / name, opened, above=not name):
+                return f"{path / name}: {why}"
+    except OSError as problem:
+        return f"{problem.filename or path} cannot be looked at ({problem.strerror or problem})"
     return ""
 
 
@@ -97,10 +102,12 @@ def _decide_signed(
     return TrustDecision(True, f"signed with trusted key {key_id}", key_id, changeable)
 
 
-def _below(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        for root, folders, files in os.walk(path):
-            yield from (Path(root) / name for name in (*folders, *files))
+def _look(path: Path) -> dict[str, os.stat_result]:
+    found = {"": path.lstat()}
+    for root, folders, files in os.walk(path):
+        for entry in (os.path.join(root, name) for name in (*folders, *files)):
+            found[os.path.relpath(entry, path)] = os.lstat(entry)
+    return found
 
 
 def _usual_folder() -> Iterator[Path]:
@@ -117,6 +124,7 @@ def _key_files(place: Path) -> list[Path]:
         return [place]
     from compilot.artifacts.signing import PUBLIC_SUFFIX
 
+    place = Path(os.path.realpath(place))
     must_be_safe(place)
     return sorted(place.glob(f"*{PUBLIC_SUFFIX}"))
 
@@ -124,13 +132,12 @@ def _key_files(place: Path) -> list[Path]:
 def _load_safely(file: Path) -> PublicKey:
     from compilot.artifacts.signing import load_public_key
 
-    key = load_public_key(file)
-    must_be_safe(file)
-    return key
+    place = Path(os.path.realpath(file))
+    return load_public_key(place, lambda opened: must_be_safe(place, opened))._replace(path=file)
 
 
-def must_be_safe(place: Path) -> None:
-    """A KeyProblem if others can change a key file, or a folder of them."""
-    why = others_can_change(place)
+def must_be_safe(place: Path, opened: os.stat_result | None = None) -> None:
+    """A KeyProblem if others can change a key file, or a folder of them; the path without links, and what is read."""
+    why = others_can_change(place, opened)
     if why:
         raise KeyProblem(f"{place} cannot say whom to trust: {why}.")

@@ -4,25 +4,32 @@ In: an open bundle. Out: a folder with its files. A folder bundle that nobody el
 place. Everything else is unpacked once per machine and user, into a private cache addressed by the manifest's digest:
 copied, the copy hashed, a marker last, renamed into place. Later starts hash the unpacked files again, so damage on
 disk is found there too, and mended from the bundle. Nothing is synced to disk: what a crash leaves is found by its
-digest. Covered: many processes at once (one unpacks, the others wait, with a limit), kill -9 at any moment. Not
-covered: pruning (cache.py).
+digest. Where the cache is full or not this user's alone, the temporary one is tried.
+Covered: many processes at once (one unpacks, the others wait, with a limit), kill -9 at any moment. Not covered:
+pruning (cache.py); files that an engine adds to an unpacked compile cache: nobody else can write there, but no digest
+knows them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from pathlib import Path
+from typing import NoReturn
 
 from compilot.artifacts import atomic, cache
-from compilot.artifacts.bundle import MANIFEST, Bundle, check_files, copy_checked
+from compilot.artifacts.bundle import MANIFEST, OF_THIS_PROCESS, Bundle, check_files, check_unpacked, copy_checked
 from compilot.artifacts.cache import READY, USED
 from compilot.artifacts.container import Folder, read
 from compilot.artifacts.locks import file_lock, hold_shared
-from compilot.artifacts.private import cache_home, private_directory
+from compilot.artifacts.private import UnsafeDirectory, cache_home, private_directory, temporary_cache
 from compilot.errors import BundleError, EnvironmentProblem
+from compilot.records import Manifest
 
 LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must not hold up a start for ever
+
+logger = logging.getLogger("compilot")
 
 
 def unpacked(bundle: Bundle) -> Path:
@@ -31,26 +38,35 @@ def unpacked(bundle: Bundle) -> Path:
     if isinstance(bundle.container, Folder) and not bundle.changeable and not written_to:
         check_files(bundle.container, bundle.manifest)
         return bundle.path
+    usual = cache_home()
     try:
-        home = private_directory(cache_home() / "bundles")
-        return _from_cache(bundle, home / bundle.digest)
-    except OSError as problem:
-        where = problem.filename or "the cache"
-        raise EnvironmentProblem(
-            f"{bundle.path} cannot be unpacked: {where}: {problem.strerror}; set COMPILOT_CACHE to a folder with room."
-        ) from problem
+        return _from_cache(bundle, usual)
+    except (OSError, UnsafeDirectory) as problem:
+        other = usual if _is_of_this_process(problem) else temporary_cache()
+        if other == usual:
+            _refuse(bundle, problem)
+        logger.warning("using %s as cache for %s, because %s", other, bundle.path, _told(problem))
+    try:
+        return _from_cache(bundle, other)
+    except (OSError, UnsafeDirectory) as problem:
+        _refuse(bundle, problem)
 
 
-def _from_cache(bundle: Bundle, place: Path) -> Path:
+def check_again(folder: Path, manifest: Manifest) -> None:
+    """Check what `unpacked` gave once more, perhaps in another process; from here on nobody prunes it."""
+    hold_shared(folder / USED)
+    check_unpacked(folder, manifest)
+
+
+def _from_cache(bundle: Bundle, home: Path) -> Path:
+    place = private_directory(home / "bundles") / bundle.digest
     if _is_good(bundle, place):
         return place
     with file_lock(cache.lock_path(place), wait_s=LOCK_WAIT_S):
         if _is_good(bundle, place):
             return place
-        atomic.remove(place)
         atomic.sweep(place.parent)
-        with atomic.making_folder(place, durable=False) as partial:
-            _unpack(bundle, partial)
+        _replace(bundle, place)
     if not (place / READY).is_file():
         raise EnvironmentProblem(f"{place} was removed while it was unpacked; start again.")
     hold_shared(place / USED)
@@ -58,13 +74,24 @@ def _from_cache(bundle: Bundle, place: Path) -> Path:
     return place
 
 
+def _replace(bundle: Bundle, place: Path) -> None:
+    """Unpack the bundle; a damaged entry goes only then, so that whoever uses it misses it for a moment only."""
+    doomed = atomic.partial_name(place)
+    try:
+        with atomic.making_folder(place, durable=False) as partial:
+            _unpack(bundle, partial)
+            with contextlib.suppress(FileNotFoundError):
+                place.rename(doomed)
+    finally:
+        atomic.remove(doomed)
+
+
 def _is_good(bundle: Bundle, place: Path) -> bool:
     """Whether the cache has this bundle, whole; a damaged one is as good as none."""
     if not (place / READY).is_file():
         return False
-    hold_shared(place / USED)  # before the check: from here on nobody prunes it
     try:
-        check_files(Folder(place), bundle.manifest)
+        check_again(place, bundle.manifest)
     except BundleError:
         return False
     with contextlib.suppress(OSError):
@@ -81,3 +108,19 @@ def _unpack(bundle: Bundle, folder: Path) -> None:
     (folder / MANIFEST).write_bytes(read(container, MANIFEST, container.sizes[MANIFEST]))
     for marker in (USED, READY):
         (folder / marker).touch()
+
+
+def _is_of_this_process(problem: Exception) -> bool:
+    return isinstance(problem, OSError) and problem.errno in OF_THIS_PROCESS
+
+
+def _told(problem: OSError | UnsafeDirectory) -> str:
+    if isinstance(problem, UnsafeDirectory):
+        return f"{problem.path} cannot be used: {problem.why}"
+    return f"{problem.filename or 'the cache'}: {problem.strerror or problem}"
+
+
+def _refuse(bundle: Bundle, problem: OSError | UnsafeDirectory) -> NoReturn:
+    own = "give this process more memory and open files (ulimit -n)"
+    mend = own if _is_of_this_process(problem) else "set COMPILOT_CACHE to a folder with room"
+    raise EnvironmentProblem(f"{bundle.path} cannot be unpacked: {_told(problem)}; {mend}.") from problem

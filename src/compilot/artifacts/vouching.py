@@ -7,7 +7,7 @@ UntrustedBundle. The rules are trust.py's; here they meet the bytes of a signatu
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +27,14 @@ class Trust(NamedTuple):
     require_signature: bool = False
 
 
-def vouched_for(path: Path, manifest: bytes, signature: bytes | None, trust: Trust) -> TrustDecision:
-    """The decision for a bundle that may be loaded; UntrustedBundle for all others."""
+def vouched_for(
+    path: Path,
+    manifest: bytes,
+    signature: bytes | None,
+    trust: Trust,
+    seen: Mapping[str, os.stat_result] | None = None,
+) -> TrustDecision:
+    """The decision for a bundle that may be loaded; UntrustedBundle for all others. seen: of its open container."""
     keys = trusted_keys([Path(key) for key in trust.keys]) if signature is not None else ()
     decision = decide_trust(
         path,
@@ -36,6 +42,7 @@ def vouched_for(path: Path, manifest: bytes, signature: bytes | None, trust: Tru
         None if signature is None else _parsed(path, signature),
         trusted=keys,
         require_signature=trust.require_signature,
+        seen=seen,
     )
     if not decision.ok:
         raise UntrustedBundle(f"{path} is not loaded: {decision.why}.")

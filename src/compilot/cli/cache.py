@@ -30,7 +30,7 @@ def ls(json: AsJson = False, debug: Debug = False) -> None:
 
 @app.command("verify")
 def verify(json: AsJson = False, debug: Debug = False) -> None:
-    """Check every file of every unpacked bundle against its digest; exit code 1 if one is damaged."""
+    """Check every file of every unpacked bundle against its digest; exit code 1 if one is not shown to be whole."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts import cache
 
@@ -46,7 +46,7 @@ def prune(
     max_size: Annotated[
         str | None, typer.Option(help="How large the cache may stay, 10GiB if nothing else is said; 0 empties it.")
     ] = None,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Check all digests; remove what is damaged, too.")] = False,
+    damaged: Annotated[bool, typer.Option("--damaged", help="Check all digests; also remove what is bad.")] = False,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -76,4 +76,5 @@ def _publish_folder(folder: Path, out: Path) -> None:
             place = partial / name
             place.parent.mkdir(parents=True, exist_ok=True)
             atomic.copy_file(folder / name, place)
-        partial.chmod(0o755)  # it was private while it was made; a bundle is to be deployed
+        for made in (partial, *(path for path in partial.rglob("*") if path.is_dir())):
+            made.chmod(0o755)  # private while it was made, and the umask has no say: a bundle is to be deployed

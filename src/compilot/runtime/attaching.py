@@ -1,23 +1,37 @@
 """From a bundle's checked files to a callable: its engines loaded, the user's model or a stand-in around them.
 
 In: a bundle on disk, every digest right, and the user's model where there is one. Out: a Fast that has not answered
-anything yet. Refused: bundles that need a model and get none (NoFallback), weights that are not the baked-in ones
-(StaleBundle), files that an engine cannot load (BundleError). Not covered: whether its answers are right (proving.py).
+anything yet, beside the model; `hand_over` puts it in the model's own place, once it is proven. Refused: bundles that
+need a model and get none (NoFallback), weights that are not the baked-in ones (StaleBundle), files that an engine
+cannot load (BundleError). Not covered: whether its answers are right (proving.py).
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from compilot.artifacts.bundle import WEIGHTS
+from compilot.artifacts.unpack import check_again
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible
-from compilot.errors import BundleError, NoFallback, StaleBundle, first_cause
+from compilot.errors import BundleError, InputError, NoFallback, StaleBundle, first_cause
+from compilot.records import Plan
 from compilot.runtime import golden
-from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts
+from compilot.runtime.clone import alias
+from compilot.runtime.fast import (
+    Fast,
+    Part,
+    Terms,
+    attach_eager,
+    attach_parts,
+    copied_by,
+    put_in_place,
+    refuse_both,
+)
 from compilot.runtime.process import tell_differing
 from compilot.runtime.stand_in import make_stand_in
 from compilot.runtime.starts import note_first
@@ -27,28 +41,53 @@ if TYPE_CHECKING:
 
 
 def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> Fast:
-    """The model as the bundle's entries say."""
+    """The model as the bundle's entries say; the model itself is not changed."""
     plan = opened.plan
     if model is None:
         _refuse_without_model(opened)
+    elif options.inplace:
+        refuse_both(options.keep_model)
+        model = alias(model, type(model))  # eager behind it, when the model's own class is exchanged
     if not plan.entries:
         assert model is not None
-        return attach_eager(model, inplace=options.inplace)
+        return _keep_eager(model, plan, options)
     tell_differing(plan.entries[0].candidate.process)
     parts = tuple(
         Part(entry.candidate, entry.guard, opened.folder / packed.folder if packed.folder else None)
         for entry, packed in opened.entries
     )
-    terms = Terms(options.keep_model and model is not None, stand_in=model is None, plain_outputs=options.plain_outputs)
+    terms = Terms(
+        options.keep_model and model is not None,
+        stand_in=model is None,
+        plain_outputs=options.plain_outputs,
+        before_refresh=partial(check_again, opened.folder, opened.manifest),
+    )
     if model is not None:
         note_first(plan.entries[0], model, parts[0].artifacts)
     whole = model if model is not None else make_stand_in(opened.manifest, training=plan.entries[0].guard.training)
     try:
-        return attach_parts(whole, parts, terms=terms, inplace=options.inplace)
+        return attach_parts(whole, parts, terms=terms)
     except OtherWeights as error:
         raise StaleBundle(f"{opened.path} is stale: {error}.", (str(error),)) from error
     except Infeasible as error:
         raise BundleError(f"{opened.path} cannot be loaded: {error}.") from error
+
+
+def _keep_eager(model: nn.Module, plan: Plan, options: Options) -> Fast:
+    if not options.keep_model:
+        raise InputError(f"keep_model=False cannot be used: this bundle keeps the model eager ({plan.because}).")
+    return attach_eager(model)
+
+
+def hand_over(fast: Fast, model: nn.Module | None, opened: Opened, options: Options) -> Fast:
+    """The proven Fast as the user gets it: perhaps in the model's own place; its copies start the bundle again."""
+    if model is None:
+        return fast
+    if opened.plan.entries and options.keep_model:
+        from compilot.runtime.bundles import start_again
+
+        copied_by(fast, start_again, opened.path.absolute(), opened.digest, options._replace(inplace=False))
+    return put_in_place(model, fast) if options.inplace else fast
 
 
 def give_weights(model: nn.Module, folder: Path) -> None:

@@ -51,6 +51,7 @@ class Opened(NamedTuple):
     folder: Path  # where its files are
     plan: Plan
     manifest: Manifest
+    digest: str  # the bundle's identity
 
     @property
     def entries(self) -> list[tuple[PlanEntry, BundleEntry]]:
@@ -85,32 +86,46 @@ def load(
     return start(None, Path(path), Options(trust, allow_stale=allow_stale, plain_outputs=plain_outputs))
 
 
-def start(model: nn.Module | None, path: Path, options: Options) -> Fast:
-    """Open, verify, load, run the golden calls; raises where any of it fails."""
+def start(model: nn.Module | None, path: Path, options: Options, *, copy_of: str = "") -> Fast:
+    """Open, verify, load, run the golden calls; raises where any of it fails. The model's class is changed last."""
     clock = Clock()
     with no_collector(), _undone_on_failure(model) as keep_weights:
         with open_bundle(path, options.trust) as bundle:
+            _refuse_another(bundle, copy_of)
             refuse_stale(bundle, model, options.allow_stale)
             clock.mark("open")
             folder = _checked_beside_imports(bundle)
             clock.mark("verify")
         from compilot.runtime import attaching, proving  # here: imported while the files were checked
 
-        opened = _read(path, folder, bundle.manifest)
-        if model is not None and opened.manifest.weights is Weights.CARRIED:
+        opened = _read(path, folder, bundle)
+        if model is not None and opened.manifest.weights is Weights.CARRIED and not copy_of:
             keep_weights()
             attaching.give_weights(model, folder)
         fast = attaching.attach_bundle(model, opened, options)
         clock.mark("load")
-        proving.prove(fast, opened)
+        if not copy_of or opened.manifest.standalone:  # a copy's own weights may have other answers
+            proving.prove(fast, opened)
         clock.mark("golden call")
+    fast = attaching.hand_over(fast, model, opened, options)
     fast.startup.update(clock.steps)
     return fast
 
 
+def start_again(model: nn.Module, path: Path, digest: str, options: Options) -> Fast:
+    """What copies and pickles of a Fast are made with: the same bundle, started anew for the copied model."""
+    return start(model, path, options, copy_of=digest)
+
+
+def _refuse_another(bundle: Bundle, copy_of: str) -> None:
+    if copy_of and bundle.digest != copy_of:
+        text = f"{bundle.path} is not the bundle any more that the copied model was started from"
+        raise BundleError(f"{text}; call compilot.compile(model, bundle) with the model itself.")
+
+
 @contextmanager
 def _undone_on_failure(model: nn.Module | None) -> Iterator[Callable[[], None]]:
-    """Whatever fails on the way, the user's model is afterwards as it was: its class, and its weights once kept."""
+    """Whatever fails on the way, the user's model has afterwards the weights that were kept."""
     kept: dict[str, torch.Tensor] = {}
 
     def keep_weights() -> None:
@@ -120,12 +135,8 @@ def _undone_on_failure(model: nn.Module | None) -> Iterator[Callable[[], None]]:
     try:
         yield keep_weights
     except BaseException:
-        if model is not None:
-            from compilot.runtime.fast import restore
-
-            restore(model)
-            if kept:
-                model.load_state_dict(kept)
+        if model is not None and kept:
+            model.load_state_dict(kept)
         raise
 
 
@@ -143,17 +154,17 @@ def _checked_beside_imports(bundle: Bundle) -> Path:
         return checking.result()
 
 
-def _read(path: Path, folder: Path, manifest: Manifest) -> Opened:
+def _read(path: Path, folder: Path, bundle: Bundle) -> Opened:
     plan = load_plan(folder / PLAN)
-    if len(plan.entries) != len(manifest.entries):
+    if len(plan.entries) != len(bundle.manifest.entries):
         raise BundleError(f"{path} is not a usable bundle: plan and manifest have different entries. Pack it again.")
-    return Opened(path, folder, plan, manifest)
+    return Opened(path, folder, plan, bundle.manifest, bundle.digest)
 
 
 def opened_bundle(path: Path, trust: Trust) -> Opened:
     """A bundle that may be loaded, on disk, with nothing of it run: to look at its plan and its calls."""
     with open_bundle(path, trust) as bundle:
-        return _read(path, unpacked(bundle), bundle.manifest)
+        return _read(path, unpacked(bundle), bundle)
 
 
 class Example(NamedTuple):

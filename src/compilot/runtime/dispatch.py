@@ -56,12 +56,15 @@ class Dispatcher:
         *,
         remains: nn.Module | None = None,
         stand_in: bool = False,
+        before_refresh: Callable[[], None] | None = None,
     ) -> None:
         """remains: what is kept of the model where the model itself is let go; None: all of it.
 
         stand_in: there never was a model, so there are no weights that a call could be differentiated by.
+        before_refresh: raises where the engine's files must not be loaded once more.
         """
         self._keep_model = remains is None
+        self._before_refresh = before_refresh if remains is None else None
         self._stand_in = stand_in
         loaded = load()
         if not self._keep_model:
@@ -305,6 +308,8 @@ class Dispatcher:
     def refresh(self) -> None:
         """Forget what was prepared and load the engine anew, with the weights as they are now."""
         with self._lock:
+            if self._before_refresh is not None:
+                self._before_refresh()
             loaded = self._load()
             self._hot["_check"] = codegen.never
             self._built_before += self._builds()

@@ -56,6 +56,7 @@ class Terms(NamedTuple):
     keep_model: bool = True  # False: no fallback, a typed error instead
     stand_in: bool = False  # the model is a stand-in without weights and code
     plain_outputs: bool = False  # output classes that are not imported become plain containers
+    before_refresh: Callable[[], None] | None = None  # raises where the files must not be loaded once more
 
 
 _USUAL = Terms()
@@ -122,8 +123,8 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
     """The model run as several plan entries say, each for the calls its guard takes; eager for all others."""
     for part in parts:
         _refuse_unknown(part.candidate)
-    if not terms.keep_model and inplace:
-        raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
+    if inplace:
+        refuse_both(terms.keep_model)
     real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate.settings)}
     if not real and not terms.keep_model:
         raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
@@ -139,6 +140,12 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
         fast = _put_on(model, core, (_reattach, plain, parts, terms), inplace)
     type(fast)._compilot_entries = dict(links)
     return fast
+
+
+def refuse_both(keep_model: bool) -> None:
+    """InputError where inplace=True meets keep_model=False."""
+    if not keep_model:
+        raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
 
 
 def _is_plain(settings: Settings) -> bool:
@@ -161,7 +168,14 @@ def _dispatcher(plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | N
     settings = part.candidate.settings
     half = registry.load_half(settings.engine)
     request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
-    return Dispatcher(plain, part.guard, lambda: half.load(request), remains=bones, stand_in=terms.stand_in)
+    return Dispatcher(
+        plain,
+        part.guard,
+        lambda: half.load(request),
+        remains=bones,
+        stand_in=terms.stand_in,
+        before_refresh=terms.before_refresh,
+    )
 
 
 def _remains(plain: nn.Module) -> nn.Module:
@@ -177,6 +191,20 @@ def attach_eager(model: nn.Module, because: str | None = None, *, inplace: bool 
     """The model as it is, behind the same face; because: why the plan is not applied."""
     plain = alias(model, type(model)) if inplace else model
     return _put_on(model, Direct(plain, because), (attach_eager, plain, because), inplace)
+
+
+def copied_by(fast: Fast, make: Callable[..., Fast], *rest: Any) -> None:
+    """Have copies and pickles made by `make(copied model, *rest)`, which is found by its name when they are opened."""
+    kind = type(fast)
+    kind._compilot_rebuild = (make, kind._compilot_plain, *rest)
+
+
+def put_in_place(model: nn.Module, fast: Fast) -> Fast:
+    """Exchange the model's class for one like that of a Fast which stands over an alias of the model."""
+    old = type(fast)
+    made = _put_on(model, old._compilot_core, old._compilot_rebuild, inplace=True)
+    type(made)._compilot_entries = old._compilot_entries
+    return made
 
 
 def restore(model: nn.Module) -> nn.Module:

@@ -1,9 +1,9 @@
 """One right answer from each entry of a bundle before the first answer is served.
 
-In: a Fast made from a bundle, and the bundle's golden calls. Out: nothing, or BundleError with what is wrong. Each
-golden call goes to the entry it was made with, whichever entries before it would take it too: an entry that is never
-asked at the start could answer wrongly later. What a call needs is built on the way, so the first real call is not the
-slow one. Not covered: what makes an answer right (golden.py).
+In: a Fast made from a bundle, and the bundle's golden calls. Out: nothing, or BundleError with what is wrong: also an
+engine's entry without a golden call. Each golden call goes to the entry it was made with, whichever entries before it
+would take it too: an entry that is never asked at the start could answer wrongly later. What a call needs is built on
+the way, so the first real call is not the slow one. Not covered: what makes an answer right (golden.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from compilot._tree import Call
 from compilot.errors import BundleError, NoFallback
 from compilot.records import BundleEntry, PlanEntry
 from compilot.runtime import golden
+from compilot.runtime.direct import Direct
 from compilot.runtime.fast import Core, Fast, entry_core
 
 if TYPE_CHECKING:
@@ -32,8 +33,10 @@ def prove(fast: Fast, opened: Opened) -> None:
 
 
 def _prove_entry(core: Core, opened: Opened, entry: PlanEntry, packed: BundleEntry) -> None:
+    if packed.golden is None and isinstance(core, Direct):
+        return  # the model itself
     if packed.golden is None:
-        return
+        raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
     call = golden.rebuild_call(entry.guard, golden.read(opened.folder / packed.golden.inputs))
     right = golden.read(opened.folder / packed.golden.outputs)
     with torch.set_grad_enabled(entry.guard.grad_enabled):

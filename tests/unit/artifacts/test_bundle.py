@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -66,6 +67,8 @@ def bundle(staged: Path, tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     return tmp_path / "cache"
 
 
@@ -85,6 +88,16 @@ def test_what_goes_in_comes_out_of_a_file_and_of_a_folder(staged: Path, bundle: 
     assert from_file == use(tmp_path / "net")
     assert from_file["artifacts/0/model.bin"] == (staged / "artifacts/0/model.bin").read_bytes()
     assert read_manifest(bundle).label == "Net"
+
+
+def test_a_folder_packed_with_a_loose_umask_is_loaded(staged: Path, tmp_path: Path) -> None:
+    before = os.umask(0o002)  # as many systems have it
+    try:
+        publish(staged, tmp_path / "net", as_folder=True)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "net/artifacts/0").stat().st_mode) == 0o755
+    assert use(tmp_path / "net")
 
 
 def test_the_same_content_gives_the_same_bytes(staged: Path, bundle: Path, tmp_path: Path) -> None:
@@ -194,12 +207,35 @@ def test_a_manifest_without_its_own_digest_is_refused(staged: Path) -> None:
         use(staged)
 
 
-def test_damage_in_the_cache_is_found_and_mended_from_the_bundle(bundle: Path) -> None:
+def test_damage_in_the_cache_is_found_and_mended_from_the_bundle(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     right = use(bundle)
     with open_bundle(bundle, TRUST) as opened:
         place = unpack.unpacked(opened)
     (place / "artifacts/0/model.bin").write_bytes(b"rotten")
+    there: list[bool] = []
+    real = unpack._unpack
+
+    def watched(opened: Bundle, folder: Path) -> None:
+        real(opened, folder)
+        there.append((place / unpack.READY).exists())
+
+    monkeypatch.setattr(unpack, "_unpack", watched)
     assert use(bundle) == right
+    assert there == [True]  # whoever uses the other files of it has them until the new ones are there
+    assert not [p for p in place.parent.iterdir() if p.name.endswith(".partial")]
+
+
+def test_a_check_that_this_process_cannot_make_says_nothing_about_the_files(
+    bundle: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more_files(path: Path) -> str:
+        raise OSError(24, "Too many open files", str(path))
+
+    use(bundle)
+    monkeypatch.setattr("compilot.artifacts.bundle.sha256_of", no_more_files)
+    monkeypatch.setattr(unpack, "_unpack", lambda *_: pytest.fail("it was replaced"))
+    with pytest.raises(EnvironmentProblem, match=r"Too many open files.*ulimit"):
+        use(bundle)
 
 
 def test_the_cache_is_private_and_says_when_it_was_used(bundle: Path, own_cache: Path) -> None:
@@ -266,6 +302,32 @@ def test_a_full_disk_is_one_clear_sentence(bundle: Path, monkeypatch: pytest.Mon
         use(bundle)
 
 
+@pytest.mark.parametrize("open_to_all", [True, False])
+def test_a_full_or_open_cache_is_replaced_by_the_temporary_one(
+    bundle: Path,
+    own_cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    open_to_all: bool,
+) -> None:
+    real = unpack._unpack
+
+    def full(opened: Bundle, folder: Path) -> None:
+        if own_cache in folder.parents:
+            raise OSError(28, "No space left on device", str(folder / "model.bin"))
+        real(opened, folder)
+
+    if open_to_all:
+        (own_cache / "bundles").mkdir(parents=True)
+        (own_cache / "bundles").chmod(0o777)
+    else:
+        monkeypatch.setattr(unpack, "_unpack", full)
+    assert use(bundle)
+    assert [p for p in (tmp_path / f"tmp/compilot-{os.getuid()}/bundles").iterdir() if p.is_dir()]
+    assert ("others may write to it" if open_to_all else "No space left on device") in caplog.text
+
+
 def test_a_missing_bundle_says_so(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="check the path"):
         use(tmp_path / "none.cpbundle")
@@ -284,16 +346,19 @@ from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.packing.writing import publish
+from compilot.artifacts import atomic
 staged, out = Path(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
 while True:
     publish(staged, out, as_folder=False)
     with open_bundle(out, Trust()) as bundle:
-        unpacked(bundle)
+        atomic.remove(unpacked(bundle))
 """
 
 
-def test_packing_killed_at_any_moment_leaves_a_whole_bundle_or_none(staged: Path, tmp_path: Path) -> None:
+def test_packing_and_unpacking_killed_at_any_moment_leave_what_is_whole_or_nothing(
+    staged: Path, tmp_path: Path
+) -> None:
     out, draw = tmp_path / "packed.cpbundle", random.Random(3)
     for _ in range(5):
         process = subprocess.Popen([sys.executable, "-c", CHURN, str(staged), str(out)], stdout=subprocess.PIPE)

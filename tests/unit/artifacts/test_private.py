@@ -43,6 +43,12 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "dangling") is Unfit.LINK
 
 
+def test_links_above_are_followed_once(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to("real")
+    assert private_directory(tmp_path / "link" / "mine") == tmp_path / "real" / "mine"
+
+
 def test_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert refusal(tmp_path / "file") is Unfit.NOT_A_FOLDER
@@ -128,15 +134,25 @@ def cache_of_a_process(environment: dict[str, str], *arguments: str) -> tuple[st
     return mode, Path(path), why, ran.stderr
 
 
-def test_an_open_cache_is_replaced_by_a_private_one_that_ends_with_the_process(tmp_path: Path) -> None:
+def test_an_open_cache_is_replaced_by_the_users_own_temporary_one(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    mode, path, why, said = cache_of_a_process({"COMPILOT_CACHE": str(tmp_path / "open"), "TMPDIR": str(tmp_path)})
-    assert mode == "0o700"
-    assert path.parent == tmp_path
-    assert not path.exists()
+    environment = {"COMPILOT_CACHE": str(tmp_path / "open"), "TMPDIR": str(tmp_path)}
+    mode, path, why, said = cache_of_a_process(environment)
+    assert (mode, path) == ("0o700", tmp_path / f"compilot-{os.getuid()}")
+    assert path.is_dir()  # for the next process: whatever ends this one, only one such folder is left
     assert "others may write to it" in why
     assert why in said
+
+
+def test_a_temporary_cache_that_somebody_else_made_first_is_not_used(tmp_path: Path) -> None:
+    taken = tmp_path / f"compilot-{os.getuid()}"
+    taken.symlink_to("/etc")
+    mode, path, _, said = cache_of_a_process({"HOME": "", "TMPDIR": str(tmp_path)})
+    assert (mode, path.parent) == ("0o700", tmp_path)
+    assert path != taken
+    assert not path.exists()  # it ended with the process
+    assert f"{taken} cannot be used as a private folder: it is a link" in said
 
 
 def test_no_home_at_all_still_gives_a_cache(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import pickle
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -46,6 +48,7 @@ from compilot.runtime import CompilotWarning, golden
 from compilot.runtime.guards import make_guard
 
 USUAL = ProcessSettings()
+X = torch.randn(4, 3)
 UP_TO_EIGHT = (DynamicDim(input="input", dim=0, min=1, max=8),)
 
 
@@ -55,10 +58,12 @@ class Adding:
     def __init__(self) -> None:
         self.error = 0.0
         self.calls = 0
+        self.while_called: Callable[[], None] = lambda: None
 
     def load(self, request: LoadRequest) -> Loaded:
         def call(x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
+            self.while_called()
             answer: torch.Tensor = request.model(x) + self.error
             return answer
 
@@ -190,6 +195,80 @@ def test_an_entry_that_keeps_eager_goes_along_with_another(tmp_path: Path, model
     assert fast.stats().fast == 1
 
 
+@pytest.mark.usefixtures("engines")
+def test_an_engines_entry_without_a_golden_call_is_not_served(tmp_path: Path, model: nn.Module) -> None:
+    entries = (entry_of(model, 4, Settings()), entry_of(model, 2, Settings(engine="first")))
+    eager = bundle_of(tmp_path / "eager", model, entries[:1], (BundleEntry(folder=""),))
+    assert compilot.compile(model, eager, strict=True).stats().calls == 0
+    unproven = bundle_of(tmp_path / "both", model, entries, (BundleEntry(folder=""),) * 2)
+    with pytest.raises(BundleError, match="no golden call for its entry first"):
+        compilot.compile(model, unproven, strict=True)
+
+
+# ------------------------------------------------------------------------------------------------ in place
+
+
+def test_in_place_nobody_is_served_before_the_golden_call_was_right(
+    overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
+    seen: list[type] = []
+    engines[1].while_called = lambda: seen.append(type(model))
+    fast = compilot.compile(model, overlapping, strict=True, inplace=True)
+    assert seen == [nn.Linear]
+    assert fast is model
+    assert (type(model).__name__, model.stats().fast) == ("Linear", 2)  # type: ignore[operator]
+    with torch.no_grad():
+        torch.testing.assert_close(model(X), nn.Linear.forward(model, X))
+    assert type(compilot.runtime.restore(model)) is nn.Linear
+
+
+@pytest.mark.usefixtures("engines")
+def test_a_bundle_that_fails_leaves_what_was_compiled_in_place_before(overlapping: Path, model: nn.Module) -> None:
+    fast = compilot.compile(model, overlapping, strict=True, inplace=True)
+    kind = type(fast)
+    with pytest.raises(InputError, match="compiled already"):
+        compilot.compile(model, overlapping, strict=True, inplace=True)
+    assert type(model) is kind
+
+
+# ------------------------------------------------------------------------------------------------ loaded once more
+
+
+@pytest.mark.usefixtures("engines")
+def test_copies_and_pickles_start_the_bundle_again(overlapping: Path, model: nn.Module) -> None:
+    fast = compilot.compile(model, overlapping, strict=True)
+    with torch.no_grad():
+        model.weight.add_(1.0)  # type: ignore[operator]
+        for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
+            assert "verify" in other.startup
+            torch.testing.assert_close(other(X), model(X))
+            assert other.stats().fast == 1
+
+
+@pytest.mark.usefixtures("engines")
+def test_a_copy_is_not_made_from_another_bundle_that_lies_there_now(
+    overlapping: Path, model: nn.Module, tmp_path: Path
+) -> None:
+    fast = compilot.compile(model, overlapping, strict=True)
+    entry, right = entry_of(model, 2, Settings(engine="first")), golden_of(tmp_path / "other", 0, model, 2)
+    other = bundle_of(tmp_path / "other", model, (entry,), (BundleEntry(folder="", golden=right),))
+    other.replace(overlapping)
+    with pytest.raises(BundleError, match="not the bundle any more"):
+        copy.deepcopy(fast)
+
+
+@pytest.mark.usefixtures("engines")
+def test_refresh_does_not_load_files_that_were_damaged_since(
+    overlapping: Path, model: nn.Module, tmp_path: Path
+) -> None:
+    fast = compilot.compile(model, overlapping, strict=True)
+    fast.refresh()
+    plan = next((tmp_path / "cache/bundles").glob("*/plan.json"))
+    plan.write_bytes(plan.read_bytes() + b" ")
+    with pytest.raises(BundleError, match=r"plan\.json does not match its digest"):
+        fast.refresh()
+
+
 # ------------------------------------------------------------------------------------------------ starts are noted
 
 
@@ -201,6 +280,7 @@ def with_cache(tmp_path: Path, model: nn.Module) -> Path:
     (artifacts / "inductor").mkdir(parents=True)
     (artifacts / "inductor/kernel.so").write_bytes(b"compiled")
     entry = entry_of(model, 2, Settings(engine="dynamo:eager"))
+    right = golden_of(folder, 0, model, 2)
     key = key_components(
         settings=entry.candidate.settings,
         guard=entry.guard,
@@ -208,7 +288,8 @@ def with_cache(tmp_path: Path, model: nn.Module) -> Path:
         cache_dir=artifacts / "inductor",
     )
     save_components(key, artifacts / KEY_FILE)
-    return bundle_of(folder, model, (entry,), (BundleEntry(folder="artifacts/0", needs_compiler=True, start_s=11.2),))
+    packed = BundleEntry(folder="artifacts/0", golden=right, needs_compiler=True, start_s=11.2)
+    return bundle_of(folder, model, (entry,), (packed,))
 
 
 def test_why_cold_compares_a_bundle_with_its_last_start(with_cache: Path, model: nn.Module) -> None:

@@ -142,6 +142,9 @@ def test_an_entry_without_its_manifest_is_not_called_whole(make_bundle: MakeBund
     place = unpack_elsewhere(make_bundle("net"))
     atomic.write_bytes(place / "manifest.json", b"{}")
     assert [entry.state for entry in cache.verify(home)] == [State.UNKNOWN]
+    assert run.invoke(app, ["cache", "verify"]).exit_code == 1
+    run.invoke(app, ["cache", "prune", "--damaged"])  # as verify advises
+    assert cache.list_entries(home) == []
 
 
 def test_a_cache_that_is_not_there_is_empty(tmp_path: Path) -> None:
