@@ -148,8 +148,8 @@ def check_unpacked(folder: Path, manifest: Manifest) -> None:
     for file in manifest.files:
         try:
             digest = sha256_of(folder / file.name)
-        except OSError as error:
-            if error.errno in OF_THIS_PROCESS:
+        except (OSError, EOFError) as error:
+            if isinstance(error, OSError) and error.errno in OF_THIS_PROCESS:
                 raise
             refuse(folder, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
         if digest != file.sha256:

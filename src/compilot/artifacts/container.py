@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import stat
 import struct
@@ -22,7 +23,7 @@ from typing import IO, BinaryIO, NoReturn, Protocol
 
 from compilot.errors import BundleError
 
-_BLOCK = 1 << 23  # hashing lets other threads run, and after every block it waits for them
+_BLOCK = 1 << 23
 _LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
@@ -226,12 +227,17 @@ def sha256_of(path: Path) -> str:
 
 
 def _digest(file: IO[bytes]) -> str:
-    """By reading, not by mapping: what a bad disk or a shortened file gives is then an error and not a signal."""
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(min(os.fstat(file.fileno()).st_size, _BLOCK)))
-    while count := os.readv(file.fileno(), [buffer]) if buffer else 0:
-        digest.update(buffer[:count])
-    return digest.hexdigest()
+    """In one piece: hashing lets other threads run, and every block more would wait for them.
+
+    It is read once before it is mapped: what a bad disk or a shortened file gives is then an error and not a signal.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if not size:
+        return hashlib.sha256().hexdigest()
+    with open(os.devnull, "wb") as nowhere:
+        _copy_range(file.fileno(), 0, nowhere.fileno(), size)
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as whole:
+        return hashlib.sha256(whole).hexdigest()
 
 
 def _raise(problem: OSError) -> NoReturn:

@@ -82,6 +82,7 @@ def sign(bundle: Path, private_key: Path) -> Path:
 
 def check(bundle: Path, public_key: Path, signature: Path | None = None) -> Signer:
     """Who signed this bundle, if it was the holder of this key; otherwise UntrustedBundle."""
+    public_key = Path(os.path.realpath(public_key))  # once: what is asked about is what model-signing reads
     key_sha256 = _fingerprint(public_key)
     place = signature_path(bundle) if signature is None else signature
     raw = _read_signature(bundle, place)
@@ -111,8 +112,7 @@ def _load_public(path: Path) -> EllipticCurvePublicKey:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    place = Path(os.path.realpath(path))
-    data = read_key(place, lambda opened: must_be_safe(place, opened))
+    data = read_key(path, lambda opened: must_be_safe(path, opened))
     if b"PRIVATE KEY" in data:
         raise KeyProblem(f"{path} is a private key; {_TAKE} and give that.")
     key = _parsed(path, lambda: load_pem_public_key(data), _TAKE)

@@ -24,7 +24,7 @@ from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
 from compilot.runtime.bundles import Options, opened_bundle, start
-from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts
+from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts, refuse_compiled
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
 from compilot.runtime.process import apply_settings, tell_differing
 from compilot.runtime.starts import note_first
@@ -78,6 +78,7 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
 
 def _from_bundle(model: nn.Module, path: Path, options: Options, strict: bool) -> Fast:
     """The model as a bundle says; what is wrong with the bundle is said once, and eager answers."""
+    refuse_compiled(model)
     try:
         return start(model, path, options)
     except Exception as error:

@@ -142,6 +142,12 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
     return fast
 
 
+def refuse_compiled(model: nn.Module) -> None:
+    """InputError for a model that is a Fast already."""
+    if isinstance(model, Fast):
+        raise InputError("this model is compiled already; restore it first, or pass the original model.")
+
+
 def refuse_both(keep_model: bool) -> None:
     """InputError where inplace=True meets keep_model=False."""
     if not keep_model:
@@ -220,8 +226,7 @@ def _refuse_unknown(candidate: Candidate) -> None:
 
 
 def _put_on(model: nn.Module, core: Core, rebuild: tuple[Any, ...], inplace: bool) -> Fast:
-    if isinstance(model, Fast):
-        raise InputError("this model is compiled already; restore it first, or pass the original model.")
+    refuse_compiled(model)
     kind = _fast_class(type(model), core, rebuild, inplace)
     if inplace:
         object.__setattr__(model, "__class__", kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import shutil
@@ -178,6 +179,16 @@ def test_damage_that_keeps_the_size_is_seen_by_the_digest(staged: Path) -> None:
     model = staged / "artifacts/0/model.bin"
     model.write_bytes(bytes(model.stat().st_size))
     with pytest.raises(BundleError, match=r"model\.bin does not match its digest"):
+        use(staged)
+
+
+def test_a_file_that_the_disk_does_not_give_is_refused(staged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bad_disk(*_: int) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "sendfile", bad_disk)
+    monkeypatch.setattr(mmap, "mmap", lambda *_, **__: pytest.fail("mapped before it was read: a signal would end it"))
+    with pytest.raises(BundleError, match=r"cannot be read .*Input/output error"):
         use(staged)
 
 
