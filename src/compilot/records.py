@@ -318,6 +318,7 @@ class Trial(Record, frozen=True, kw_only=True):
     same_as: str | None = None  # id of the candidate this one is identical to
     guard: Guard | None = None  # which inputs the built callable serves
     frozen_weights: bool = False  # weight values were baked in
+    weights_sha256: str | None = None  # digest of those in the artifacts
     screening: tuple[tuple[float, float], ...] = ()  # (eager, candidate) seconds per call, paired
     stderr_log: str = ""  # relative to the run directory
     wall_s: float = 0.0
@@ -479,6 +480,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactFile, ...] = ()
     artifacts_dir: str = ""  # relative to the plan's folder
     frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
+    weights_sha256: str | None = None  # digest of weights that the build baked into files: only they are served
 
 
 class Plan(Record, frozen=True, kw_only=True):

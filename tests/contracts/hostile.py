@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import contract_models as models
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from compilot._tree import Call, map_call, output_leaves
 from compilot.runtime.fast import Fast
@@ -38,10 +40,40 @@ def but(**changes: Any) -> Call:
     return Call(call.args, {k: v for k, v in (call.kwargs | changes).items() if v is not None})
 
 
+def mapped(run: Any) -> Any:
+    """Called by torch.vmap: the tensors look plain, and have no memory that an engine could read."""
+
+    def call(batch: dict[str, Any], scale: float, **kwargs: Any) -> torch.Tensor:
+        rows = torch.stack([batch["x"].t(), batch["x"].t() + 1])
+        return torch.vmap(lambda x: run({**batch, "x": x.t()}, scale, **kwargs)["y"])(rows)
+
+    return call
+
+
+def traced(run: Any) -> Any:
+    """Called by torch.jit.trace; the trace answers another call: one that an engine served would hold a constant."""
+
+    def call(batch: dict[str, Any], scale: float, **kwargs: Any) -> torch.Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            trace = torch.jit.trace(
+                lambda x: run({**batch, "x": x}, scale, **kwargs)["y"], (batch["x"],), check_trace=False
+            )
+        return trace(batch["x"] + 1)
+
+    return call
+
+
+def tangent(run: Any) -> Any:
+    """The derivative that goes through the call."""
+    return lambda *args, **kwargs: forward_ad.unpack_dual(run(*args, **kwargs)["y"]).tangent
+
+
 class Hostile(NamedTuple):
     call: Callable[[], Call]
     reason: str  # part of the reason that must be counted
     around: Callable[[], Any] = contextlib.nullcontext
+    through: Callable[[Any], Any] = lambda run: run  # how the model is called
 
 
 HOSTILE = {
@@ -66,6 +98,18 @@ HOSTILE = {
     "one key more": Hostile(lambda: Call(({**sink().args[0], "z": 1}, 1.5), sink().kwargs), "keys of args[0]"),
     "gradients enabled": Hostile(sink, "gradients enabled", torch.enable_grad),
     "autocast": Hostile(sink, "autocast", lambda: torch.autocast("cpu", torch.bfloat16)),
+    "a nested tensor": Hostile(lambda: part("args[0]['x']", lambda t: torch.nested.nested_tensor([*t])), "nested"),
+    "zeros without memory": Hostile(
+        lambda: part("args[0]['x']", lambda t: torch._efficientzerotensor(t.shape)), "zeros without memory"
+    ),
+    "a dual tensor": Hostile(
+        lambda: part("args[0]['x']", lambda t: forward_ad.make_dual(t, torch.ones_like(t))),
+        "forward-mode differentiation",
+        forward_ad.dual_level,
+        tangent,
+    ),
+    "vmap": Hostile(sink, "torch.func", through=mapped),
+    "tracing": Hostile(sink, "torch.jit tracing", through=traced),
 }
 
 
@@ -112,13 +156,14 @@ def close(fast: Fast, model: Any, call: Call) -> None:
 class HostileCalls:
     """Tests of one engine behind the guard."""
 
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
     @pytest.mark.parametrize("kind", list(HOSTILE))
     def test_a_call_of_another_kind_is_eagers_and_counted(self, guarded: Fast, kind: str) -> None:
         hostile, model = HOSTILE[kind], guarded._compilot_plain
         with hostile.around():
-            expected = outcome(model, hostile.call())
+            expected = outcome(hostile.through(model), hostile.call())
             before = guarded.stats()
-            answer = outcome(guarded, hostile.call())
+            answer = outcome(hostile.through(guarded), hostile.call())
         assert_equal(answer, expected)
         counted = {reason: n - before.fallbacks.get(reason, 0) for reason, n in guarded.stats().fallbacks.items()}
         new = [reason for reason, n in counted.items() if n]

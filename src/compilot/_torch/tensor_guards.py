@@ -2,7 +2,9 @@
 
 In: the tensors of an accepted call and which of their sizes may vary. Out: a function of the same number of values.
 Covered: type, dispatch keys (autocast, inference mode, conjugate and fake tensors), dtype, device, sizes, strides,
-requires_grad. Not covered: grad mode, ranges of varying sizes, contiguity; the caller checks those.
+requires_grad. Not covered: nested tensors (TensorGuards asks for their strides and ends the process), grad mode,
+forward-mode differentiation, ranges of varying sizes, contiguity; the caller checks those. `oddity` and `odd_mode` say
+the same in words, for the calls that are refused.
 """
 
 from __future__ import annotations
@@ -11,9 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 Sizes = Sequence[int | None]
 Check = Callable[..., bool]
+
+NO_DUALS = "_dual._current_level < 0"  # as code of the hot path: dual tensors have no dispatch key of their own
+NAMES = {"_dual": forward_ad}  # what it needs
 
 
 def tensor_check(tensors: Sequence[torch.Tensor], sizes: Sequence[Sizes], strides: Sequence[Sizes]) -> Check:
@@ -42,15 +48,19 @@ def python_check(tensors: Sequence[torch.Tensor], sizes: Sequence[Sizes], stride
         if _mode() != mode or len(values) != len(want):
             return False
         return all(
-            type(v) is torch.Tensor and _facts(v) == w and _fits(v.shape, size) and _fits(v.stride(), stride)
+            type(v) is torch.Tensor
+            and oddity(v) is None
+            and _facts(v) == w
+            and _fits(v.shape, size)
+            and _fits(v.stride(), stride)
             for v, w, size, stride in zip(values, want, sizes, strides, strict=True)
         )
 
     return check
 
 
-def _mode() -> tuple[bool, bool]:
-    return torch.is_inference_mode_enabled(), any_autocast()
+def _mode() -> tuple[bool, bool, str | None]:
+    return torch.is_inference_mode_enabled(), any_autocast(), odd_mode()
 
 
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -66,3 +76,19 @@ def any_autocast() -> bool:
     """True when autocast is on for any device type. Checked on torch 2.13.0."""
     probe = getattr(torch._C, "_is_any_autocast_enabled", None)
     return bool(probe()) if probe is not None else torch.is_autocast_enabled("cpu")
+
+
+def odd_mode() -> str | None:
+    """What is going on in this thread that an engine's answer would be lost to; None: nothing. For torch 2.13.0."""
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit tracing"
+    return "forward-mode differentiation" if forward_ad._current_level >= 0 else None
+
+
+def oddity(tensor: torch.Tensor) -> str | None:
+    """What is odd about a tensor of the plain class; None: an engine may read its memory. Checked on torch 2.13.0."""
+    if tensor.is_nested:
+        return "nested tensor"
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor):
+        return "tensor inside of torch.func (vmap, grad)"
+    return "zeros without memory" if tensor._is_zerotensor() else None

@@ -36,4 +36,11 @@ def opened(request: LoadRequest, name: str) -> Opened:
 def served(request: LoadRequest, structure: Structure, lines: Sequence[str], namespace: dict[str, Any]) -> Loaded:
     """The callable around an engine's own lines; the model itself is not needed any more."""
     call = make_call(request, structure, lines, namespace)
-    return Loaded(call=call, frozen_weights=True, concurrent=True, needs_model=False, builds=no_builds)
+    return Loaded(
+        call=call,
+        frozen_weights=True,
+        concurrent=True,
+        needs_model=False,
+        builds=no_builds,
+        weights_sha256=structure.weights_sha256,
+    )

@@ -48,6 +48,7 @@ def export(request: BuildRequest, *, keep_strides: bool = False) -> Exported:
     """Export the request's model for its guard; keep_strides: the engine takes inputs laid out as in the example."""
     guard = request.guard
     _refuse_modes(guard)
+    weights = weights_digest(request.model)  # first: running the model may add caches to it
     leaves = {leaf.path: leaf.value for leaf in call_leaves(request.call)}
     examples = [leaves[t.path].detach() for t in guard.tensors]
     dense = [keep_strides or example.is_contiguous() for example in examples]
@@ -60,7 +61,7 @@ def export(request: BuildRequest, *, keep_strides: bool = False) -> Exported:
     assert flat.seen.described is not None
     tensors = _flat_inputs(program, guard, examples, dense)
     outputs = tuple(_output(meta, tensors.names) for meta in private.user_outputs(program))
-    tree, weights = flat.seen.described.tree, weights_digest(request.model)
+    tree = flat.seen.described.tree
     return Exported(program, Structure(inputs=tensors.inputs, outputs=outputs, tree=tree, weights_sha256=weights))
 
 

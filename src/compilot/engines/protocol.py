@@ -7,6 +7,7 @@ Not covered: guards and fallback (runtime/), measuring (measure/): an engine may
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -64,6 +65,14 @@ class LoadRequest(NamedTuple):
     plain_outputs: bool = False  # output classes that are not imported become plain containers, not a refusal
 
 
+class Baked(enum.StrEnum):
+    """When the weight values of a callable with frozen weights were read. Only those of the build cannot be renewed."""
+
+    AT_BUILD = "at-build"  # they are in the files
+    AT_LOAD = "at-load"  # load made copies of them
+    AT_PREPARE = "at-prepare"  # the first preparation reads them
+
+
 class Loaded(NamedTuple):
     """A callable with the model's own signature and output structure.
 
@@ -78,6 +87,8 @@ class Loaded(NamedTuple):
     concurrent: bool = True  # several threads may be inside `call` at once
     needs_model: bool = True  # False: everything is in the files, and the model's weights may be freed
     builds: Callable[[], int] | None = None  # programs built so far; None: one per preparation
+    baked: Baked = Baked.AT_BUILD  # when; only means something where frozen_weights is set
+    weights_sha256: str | None = None  # of the weights in the files, where load compared it; None: the runtime does
 
 
 class BuildHalf(Protocol):

@@ -18,6 +18,7 @@ from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.homes import home_of
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.vouching import Trust
+from compilot.engines.baked import OtherWeights
 from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
 from compilot.identity.differences import Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
@@ -63,11 +64,18 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     if not record.entries:
         return attach_eager(model, inplace=inplace)
     tell_differing(record.entries[0].candidate.process)
-    parts = tuple(Part(entry.candidate, entry.guard, _artifacts(entry, beside)) for entry in record.entries)
+    parts = tuple(
+        Part(entry.candidate, entry.guard, _artifacts(entry, beside), entry.weights_sha256) for entry in record.entries
+    )
     first = record.entries[0]
     note_first(first, model, None if beside is None else beside / first.artifacts_dir)
     try:
         return attach_parts(model, parts, terms=Terms(keep_model=keep_model), inplace=inplace)
+    except OtherWeights as error:
+        if strict:
+            raise StalePlan(f"the plan is stale: {error}.", (str(error),)) from error
+        warn(f"the plan is stale: {error}. Until then eager answers.", StalePlanWarning)
+        return attach_eager(model, f"stale plan: {error}", inplace=inplace)
     except Exception as error:
         if strict:
             raise

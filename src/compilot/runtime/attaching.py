@@ -53,7 +53,12 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
         return _keep_eager(model, plan, options)
     tell_differing(plan.entries[0].candidate.process)
     parts = tuple(
-        Part(entry.candidate, entry.guard, opened.folder / packed.folder if packed.folder else None)
+        Part(
+            entry.candidate,
+            entry.guard,
+            opened.folder / packed.folder if packed.folder else None,
+            entry.weights_sha256,
+        )
         for entry, packed in opened.entries
     )
     terms = Terms(

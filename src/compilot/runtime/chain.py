@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from compilot._tree import Call
+from compilot.errors import CompilotError
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.notices import Stats
 
@@ -30,9 +31,15 @@ class Chain:
         taking.prepare(call)
 
     def refresh(self) -> None:
-        """Load every entry anew."""
+        """Load every entry anew; one that cannot be does not keep the others from it."""
+        failed: list[CompilotError] = []
         for link in self._links:
-            link.refresh()
+            try:
+                link.refresh()
+            except CompilotError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
     @property
     def frozen_weights(self) -> bool:

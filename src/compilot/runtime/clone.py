@@ -40,12 +40,12 @@ def alias(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
 
 
 def channels_last_clone(model: nn.Module) -> tuple[nn.Module, bool]:
-    """A structural clone whose 4-D weights are channels-last, and whether any weight had to be copied for it."""
+    """A structural clone whose 4-D weights are channels-last, and True; the model itself where none is copied."""
     return _converted(model, _wants_layout, lambda t: t.contiguous(memory_format=torch.channels_last))
 
 
 def cast_clone(model: nn.Module, dtype: torch.dtype) -> tuple[nn.Module, bool]:
-    """A structural clone whose wider floating-point weights are copies in this dtype, and whether there were any."""
+    """A structural clone whose wider floating-point weights are copies in this dtype, and True; without any: itself."""
     return _converted(model, lambda t: is_wider(t, dtype), lambda t: t.to(dtype))
 
 
@@ -62,7 +62,10 @@ def is_wider(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
 def _converted(
     model: nn.Module, wanted: Callable[[torch.Tensor], bool], convert: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[nn.Module, bool]:
-    """A structural clone with copies in place of the wanted tensors; tied ones stay tied."""
+    """A structural clone with copies in place of the wanted tensors; tied ones stay tied.
+
+    The model itself where none is wanted: a clone that nobody watches would not see what is assigned to it later.
+    """
     clone = structural_clone(model)
     copies: dict[int, torch.Tensor] = {}
     for module in clone.modules():
@@ -73,7 +76,7 @@ def _converted(
                 if id(tensor) not in copies:
                     copies[id(tensor)] = _like(tensor, convert(tensor.detach()))
                 owner[name] = copies[id(tensor)]  # type: ignore[assignment]
-    return clone, bool(copies)
+    return (clone, True) if copies else (model, False)
 
 
 def _wants_layout(tensor: torch.Tensor) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from compilot._torch import hooks, tensor_guards
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
@@ -42,6 +43,9 @@ def hot_globals() -> dict[str, Any]:
         "_type": type,
         "_len": len,
         "_Exception": Exception,
+        "_registered": hooks.NONE,
+        **hooks.NAMES,
+        **tensor_guards.NAMES,
     }
 
 
@@ -75,7 +79,11 @@ def hot_source(guard: Guard, namespace: dict[str, Any], *, watched: bool) -> str
     passed = ", ".join([*names.values()][: guard.positional] + [f"{key}={key}" for key in guard.keywords])
     lines = [
         f"def __call__({_parameters(guard)}):",
-        "    if (" + "\n        and ".join(conditions) + "):",
+        "    try:",
+        "        _fits = (" + "\n            and ".join(conditions) + ")",
+        "    except _Exception:",  # whatever an odd argument does when it is looked at
+        "        _fits = False",
+        "    if _fits:",
         *_tick_lines(watched, args, guard),
         "        try:",
         f"            return _call({passed})",
@@ -118,15 +126,17 @@ def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: 
     """Containers before what is in them; modes before the tensors' ranges; cheap before dear."""
     found = ["not _rest", "not _extra", ("" if guard.grad_enabled else "not ") + "_grad()"]
     found.append(("" if guard.training else "not ") + "_state['training']")
+    found += [hooks.CONDITION, tensor_guards.NO_DUALS]
     for i, container in enumerate(sorted(guard.containers, key=lambda c: len(c.path))):
         found += _container(container, names, namespace, i)
     for i, value in enumerate(guard.values):
         found.append(_value(value, names, namespace, i))
-    tensors = ", ".join(parse(t.path).code(names) for t in guard.tensors)
-    found.append(f"_check({tensors})")
+    tensors = [parse(t.path).code(names) for t in guard.tensors]
+    found += [f"not {where}.is_nested" for where in tensors]  # the check would end the process (torch 2.13.0)
+    found.append(f"_check({', '.join(tensors)})")
     found += _shapes(guard.tensors, names)
     if watched:
-        found.append("_weight._version == _version and _weight.data_ptr() == _pointer")
+        found.append("_weight._version == _version and _weight.data_ptr() == _pointer and _held(_name) is _weight")
     return found
 
 

@@ -2,8 +2,9 @@
 
 In: a loaded engine, its guard and the plain model. Out: one answer per call, always; and the count of how it came
 about. Covered: other written forms of the same call, variants prepared once under a lock, a circuit breaker for failing
-engines, frozen weights, forks; with keep_model=False the weights are let go and what eager would have answered is a
-NoFallback. Not covered: being an nn.Module (fast.py), deciding what to run (plan).
+engines, frozen weights (watched from before they are read), hooks that the engine would not run, forks; with
+keep_model=False the weights are let go and what eager would have answered is a NoFallback. Not covered: being an
+nn.Module (fast.py), deciding what to run (plan).
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from compilot._torch import hooks
 from compilot._tree import Call, Leaf, call_leaves, map_call
-from compilot.engines.protocol import Infeasible, Loaded, NotTaken
-from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
+from compilot.engines.baked import OtherWeights
+from compilot.engines.protocol import Baked, Infeasible, Loaded, NotTaken
+from compilot.errors import ForkedAfterUse, InputError, NoFallback, PlanError, StalePlan, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
 from compilot.runtime.canonical import Canonical
@@ -40,7 +43,11 @@ from compilot.runtime.variants import (
 
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
 MAX_FAILURES = 3  # engine failures until it is left alone
+LEARNING = 16  # eager answers in which attributes are seen to be changed by the model itself: caches, notes
 WEIGHTS_CHANGED = "weights changed after freezing"
+FILES_OUTDATED = "weights changed, the plan's files hold the old ones"
+HOOKED = "hooks were registered or removed after the model was compiled"
+TUNE_AGAIN = "run 'compilot tune' again with the new weights (and 'compilot pack' for a bundle)"
 DROPPED = "there is no eager model behind it (it was dropped by keep_model=False, or never there)"
 KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 
@@ -66,10 +73,12 @@ class Dispatcher:
         self._keep_model = remains is None
         self._before_refresh = before_refresh if remains is None else None
         self._stand_in = stand_in
+        self._plain = plain if remains is None else remains
+        registered, self._hooks = hooks.registrations(), hooks.hooks_on(self._plain)
+        watch = self._snapshot()
         loaded = load()
         if not self._keep_model:
             refuse_to_drop(loaded)
-        self._plain = plain if remains is None else remains
         self._load: Callable[[], Loaded] = load if remains is None else _nothing_to_load
         self._matcher = Matcher(guard)
         self._canonical = Canonical(plain.forward, guard)
@@ -78,26 +87,40 @@ class Dispatcher:
         self._built_before = 0
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._undone = itertools.count()  # counted by the hot path, then not served by the engine
+        self._glances = itertools.count()  # at frozen weights, from the slow path
+        self._eagerly = itertools.count()  # calls of the plain model while weights are watched
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
         self._counter = itertools.count()
-        self._start(loaded)
+        self._hot = codegen.hot_globals() | {"_registered": registered}
+        self._start(loaded, watch)
         self.call = self._write_hot_path(guard)
         tell_after_fork(self)
 
-    def _start(self, loaded: Loaded) -> None:
+    def _snapshot(self) -> WeightWatch | None:
+        """The weights as they are now: taken before they are read, so that no change can fall in between."""
+        return WeightWatch(self._plain, self.weights_changed) if self._keep_model else None
+
+    def _start(self, loaded: Loaded, watch: WeightWatch | None) -> None:
         self.loaded = loaded
         self._variants: dict[Key, Variant] = {}
         self._broken: dict[tuple[Key, Shapes], str] = {}
         self._prepared = 0
         self._failures = 0
         self._closed: str | None = None  # why nothing takes the fast path any more
-        self._watch: WeightWatch | None = None
         self._run = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
+        self._watch: WeightWatch | None = None
+        if loaded.frozen_weights and loaded.baked is not Baked.AT_PREPARE:
+            self._begin(watch)
+
+    def _begin(self, watch: WeightWatch | None) -> None:
+        self._watch = watch
+        if watch is not None:
+            watch.begin()
 
     def _write_hot_path(self, guard: Guard) -> Callable[..., Any]:
-        self._hot = codegen.hot_globals() | {
+        self._hot |= {
             "_state": self._plain.__dict__,
             "_tick": self._counter.__next__,
             "_call": self._run,
@@ -106,7 +129,7 @@ class Dispatcher:
             "_changed": self._look_at_weights,
             "_weight": None,
         }
-        self._watched = self._keep_model and self.loaded.frozen_weights and has_weights(self._plain)
+        self._watched = self._keep_model and self.loaded.frozen_weights
         source = codegen.hot_source(guard, self._hot, watched=self._watched)
         return codegen.compile_call(source, self._hot)
 
@@ -115,6 +138,8 @@ class Dispatcher:
     def slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Answer a call that the hot path did not take."""
         self._refuse_after_fork()
+        if self._hooked():
+            return self._eager(HOOKED, Call(args, kwargs))
         call = self._canonical(args, kwargs)
         if call is None:
             return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
@@ -125,6 +150,19 @@ class Dispatcher:
             return self._pass_on(self._closed_now() or mismatch, call)
         closed = self._closed_now()
         return self._serve(self._tidy(call)) if closed is None else self._eager(closed, call)
+
+    def _hooked(self) -> bool:
+        """Whether other hooks are there than when the engine was loaded: it would not run them."""
+        registered = hooks.registrations()
+        if registered == self._hot["_registered"]:
+            return False
+        if self._other_hooks():
+            return True
+        self._hot["_registered"] = registered
+        return False
+
+    def _other_hooks(self) -> bool:
+        return [*map(id, hooks.hooks_on(self._plain))] != [*map(id, self._hooks)]
 
     def _mode_mismatch(self, call: Call) -> str | None:
         """Why the modes do not match; grad mode means nothing where neither weights nor inputs want gradients."""
@@ -168,9 +206,7 @@ class Dispatcher:
 
     def _why_not_prepare(self, key: Key, shapes: Shapes) -> str | None:
         """Why the engine must not build anything for this call; None: it may."""
-        if self._watch is not None and self._watch.changed():
-            self.weights_changed()  # old and new weights must not be mixed in one plan
-        reason = self._closed or self._broken.get((key, shapes))
+        reason = self._closed_for_good() or self._broken.get((key, shapes))
         if reason is None and self._builds() >= MAX_BUILDS:
             return f"more than {MAX_BUILDS} programs would be needed for the planned call"
         return reason
@@ -190,17 +226,19 @@ class Dispatcher:
     def _prepare(self, key: Key, shapes: Shapes, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._prepared += 1
-        watch = self._watch
-        if self._keep_model and self.loaded.frozen_weights and watch is None:
-            watch = WeightWatch(self._plain, self.weights_changed)
-        run = self.loaded.prepare
-        answer = run(call.args, call.kwargs) if run is not None else self._run(*call.args, **call.kwargs)
-        self._watch = watch
+        watch = self._watch or (self._snapshot() if self.loaded.frozen_weights else None)
+        answer = self._prepared_answer(call) if watch is None else watch.running(lambda: self._prepared_answer(call))
+        if watch is not self._watch:
+            self._begin(watch)
         variant = self._variants.setdefault(key, make_variant(self._matcher.guard.tensors, tensors))
         if len(variant.shapes) < MAX_SHAPES:
             variant.shapes.add(shapes)
         self._open(variant)
         return answer
+
+    def _prepared_answer(self, call: Call) -> Any:
+        run = self.loaded.prepare
+        return run(call.args, call.kwargs) if run is not None else self._run(*call.args, **call.kwargs)
 
     def _builds(self) -> int:
         """Programs built since the start or the last refresh."""
@@ -227,6 +265,7 @@ class Dispatcher:
         watch = self._watch
         if watch is not None:
             hot["_weight"], hot["_version"], hot["_pointer"] = watch.sentinel, watch.version, watch.pointer
+            hot["_held"], hot["_name"] = watch.home.get, watch.key
         if not self._watched or (watch is not None and watch.sentinel is not None):
             hot["_check"] = variant.check
 
@@ -235,26 +274,42 @@ class Dispatcher:
         self._hot["_check"] = codegen.never
 
     def _closed_now(self) -> str | None:
-        if self._closed is None and self._watch is not None and self._watch.glance():
+        watch = self._watch
+        if self._closed is None and watch is not None:
+            full = not next(self._glances) & (codegen.INSPECT_EVERY - 1)
+            if watch.changed() if full else watch.glance():
+                self.weights_changed()
+        return self._closed
+
+    def _closed_for_good(self) -> str | None:
+        """The same after a full look: old and new weights must not be mixed in one plan."""
+        if self._watch is not None and self._watch.changed():
             self.weights_changed()
         return self._closed
 
     def _look_at_weights(self) -> bool:
-        watch = self._watch
-        if watch is None or not watch.changed():
+        if self._hooks and self._other_hooks():
+            self._hot["_registered"] = hooks.NONE
+        elif self._closed_for_good() is None:
             return False
         next(self._undone)  # the hot path has counted this call already
-        self.weights_changed()
         return True
 
     def weights_changed(self) -> None:
         """Baked-in weights are out of date: eager answers from now on, and that is said once."""
         if self._closed is None and self._watch is not None:
-            self._close(WEIGHTS_CHANGED)
-            text = (
-                "the model's weights changed after they were baked into the compiled model; eager answers from now on."
-            )
-            warn(f"{text} Call refresh() to bake in the new ones.")
+            self._close(self._outdated())
+            names = ", ".join(self._watch.attributes.which())
+            what = f"weights changed (attribute {names})" if names else "weights changed"
+            text = f"the model's {what} after they were baked into the compiled model; eager answers from now on."
+            warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if self._in_files() else 'call refresh()'}.")
+
+    def _in_files(self) -> bool:
+        """Whether the weights are in the engine's files, so that loading again brings back the same ones."""
+        return self.loaded.frozen_weights and self.loaded.baked is Baked.AT_BUILD
+
+    def _outdated(self) -> str:
+        return FILES_OUTDATED if self._in_files() else WEIGHTS_CHANGED
 
     # ---- failures ----------------------------------------------------------------------------------------------------
 
@@ -282,9 +337,15 @@ class Dispatcher:
         if not self._keep_model:
             said_before = f"the plan does not take this call ({reason}), and {DROPPED}"
             raise NoFallback(f"{said_before}: {advice(reason)}, or {KEEP_IT}.")
-        answer = self._plain(*call.args, **call.kwargs)
+        answer = self._plain_answer(call)
         self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said or self._closed is not None)
         return answer
+
+    def _plain_answer(self, call: Call) -> Any:
+        watch = self._watch
+        if watch is None or next(self._eagerly) >= LEARNING:
+            return self._plain(*call.args, **call.kwargs)
+        return watch.running(lambda: self._plain(*call.args, **call.kwargs))
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------
 
@@ -300,21 +361,48 @@ class Dispatcher:
         with self._lock:
             if key in self._variants and shapes in self._variants[key].shapes:
                 return
+            if closed := self._closed_for_good():
+                raise Infeasible(closed)
             try:
                 self._prepare(key, shapes, tensors, wanted)
             except Exception as error:
                 raise Infeasible(first_cause(error)) from error
 
     def refresh(self) -> None:
-        """Forget what was prepared and load the engine anew, with the weights as they are now."""
+        """Forget what was prepared and load the engine anew, with the weights as they are now.
+
+        StalePlan: the engine's files hold other weights than the model has now; eager goes on answering.
+        """
         with self._lock:
             if self._before_refresh is not None:
                 self._before_refresh()
-            loaded = self._load()
+            now, watch = hooks.hooks_on(self._plain), self._snapshot()
+            loaded = self._load_anew()
             self._hot["_check"] = codegen.never
+            if not self._in_files():
+                self._hooks, self._hot["_registered"] = now, hooks.NONE
             self._built_before += self._builds()
-            self._start(loaded)
+            self._start(loaded, watch)
             self._hot["_call"] = self._run
+
+    def _load_anew(self) -> Loaded:
+        try:
+            self._refuse_unknown_weights()
+            return self._load()
+        except OtherWeights as error:
+            self._close(FILES_OUTDATED)
+            text = "the compiled model cannot be refreshed: its files hold other weights than the model has now"
+            raise StalePlan(f"{text}; {TUNE_AGAIN}. Until then eager answers.", (FILES_OUTDATED,)) from error
+        except Infeasible as error:
+            self._close(f"engine could not be loaded again: {error}")
+            raise PlanError(f"the compiled model cannot be refreshed: {error}. Until then eager answers.") from error
+
+    def _refuse_unknown_weights(self) -> None:
+        """OtherWeights where the weights in the files have no digest to compare with, and the model's have changed."""
+        if not self._in_files() or self.loaded.weights_sha256 is not None or self._watch is None:
+            return
+        if self._closed == FILES_OUTDATED or self._watch.changed():
+            raise OtherWeights(FILES_OUTDATED)
 
     @property
     def frozen_weights(self) -> bool:

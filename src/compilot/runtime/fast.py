@@ -1,12 +1,13 @@
 """Fast: the user's model, made fast, still the user's model.
 
 In: a model, a candidate, a guard. Out: an object of a subclass of the model's own class over the model's own
-attributes: `parameters()`, `state_dict()`, `train()`, `to()`, hooks, `generate()` and everything else act on the real
-model, and calls go through the generated hot path. The model itself is not changed. With `inplace=True` the model's
-class is exchanged for that subclass (same name) and nothing else; `restore(model)` puts the class back. Names that
-shadow the model's own: `stats`, `prepare`, `refresh`, `frozen_weights`, `startup`. With `keep_model=False` it stands
-over a copy without weights (meta tensors), so that the real ones are freed when the user lets go of the model. Not
-covered: what happens inside a call (dispatch.py), plans and files (apply.py).
+attributes: `parameters()`, `state_dict()`, `train()`, `to()`, `generate()` and everything else act on the real model,
+and calls go through the generated hot path; with hooks that came later the model itself answers, and runs them. The
+model itself is not changed. With `inplace=True` the model's class is exchanged for that subclass (same name) and
+nothing else; `restore(model)` puts the class back. Names that shadow the model's own: `stats`, `prepare`, `refresh`,
+`frozen_weights`, `startup`. With `keep_model=False` it stands over a copy without weights (meta tensors), so that the
+real ones are freed when the user lets go of the model. Not covered: what happens inside a call (dispatch.py), plans and
+files (apply.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines import registry
-from compilot.engines.protocol import LoadRequest
+from compilot.engines.baked import compared
+from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
@@ -48,6 +50,7 @@ class Part(NamedTuple):
     candidate: Candidate
     guard: Guard
     artifacts: Path | None
+    weights_sha256: str | None = None  # of the weights in the artifacts, as the plan says
 
 
 class Terms(NamedTuple):
@@ -81,12 +84,15 @@ class Fast(nn.Module):
         self._compilot_core.prepare(call)
 
     def refresh(self) -> None:
-        """Build anew at the next call, with the weights as they are now."""
+        """Build anew at the next call, with the weights as they are now.
+
+        StalePlan: the weights are in the plan's files, and the model has others now: run 'compilot tune' again.
+        """
         self._compilot_core.refresh()
 
     @property
     def frozen_weights(self) -> bool:
-        """True when weight values are baked in: after an update of the model, call `refresh()`."""
+        """True when weight values are baked in: after an update eager answers until `refresh()`, or a new plan."""
         return type(self)._compilot_frozen
 
     @property
@@ -174,10 +180,14 @@ def _dispatcher(plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | N
     settings = part.candidate.settings
     half = registry.load_half(settings.engine)
     request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
+
+    def load() -> Loaded:
+        return compared(half.load(request), request, part.weights_sha256)
+
     return Dispatcher(
         plain,
         part.guard,
-        lambda: half.load(request),
+        load,
         remains=bones,
         stand_in=terms.stand_in,
         before_refresh=terms.before_refresh,

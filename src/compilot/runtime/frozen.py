@@ -2,9 +2,10 @@
 
 In: the module whose weights were baked in. Out: `glance()` for every call, `changed()` for now and then, and a
 callback. Seen at the next call: load_state_dict, an optimizer step, .to/.half/.cuda of the whole model, a parameter,
-buffer or submodule assigned anew (LoRA). Seen within 256 calls: in-place updates of single parameters, also through
-.data, and train/eval of submodules. Not seen: writes through .data that touch none of the probed elements; call
-`refresh()` after those.
+buffer or submodule assigned anew (LoRA), torch.func.functional_call with all parameters. Seen within 256 calls:
+in-place updates of single parameters, also through .data, train/eval of submodules, tensors and plain values that are
+attributes (attributes.py). Not seen: writes through .data that touch none of the probed elements; call `refresh()`
+after those.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+from compilot.runtime.attributes import Attributes
+
 PROBES = 16  # elements per tensor that are compared by value in a full look
 
 
@@ -30,23 +33,37 @@ class WeightWatch:
         self._owners = [owner for m in modules for owner in (m._parameters, m._buffers, m._modules) if owner]
         self._states = [m.__dict__ for m in modules]
         tensors = {id(t): t for owner in self._owners for t in owner.values() if isinstance(t, torch.Tensor)}
-        self._tensors = [t for t in tensors.values() if not t.is_inference()]  # inference tensors have no version
+        self.attributes = Attributes(modules)
+        held = {id(t): t for t in self.attributes.tensors}
+        every = [*(tensors | held).values()] or [torch.zeros(1)]  # no weights at all: one of ours, which stays
+        self._tensors = [t for t in every if not t.is_inference()]  # inference tensors have no version
         self._kept = [self._owners_now(), list(modules)]  # objects stay alive, so that no id is given twice
         self._ids = self._identities()
         self._facts = self._facts_now()
-        self._probes = _Probes(list(tensors.values()))
-        self.tensor_ids = set(tensors)
+        self._probes = _Probes(every)
+        self.tensor_ids = set(tensors | held)
         self.owner_ids = {id(d) for m in modules for d in (m._parameters, m._buffers, m._modules)}
         self._on_change = weakref.WeakMethod(on_change)
-        self.sentinel, self.version, self.pointer = self._choose()
+        self.sentinel, self.version, self.pointer = self._choose([*tensors.values()] or every)
+        self.home, self.key = self._home()
         # the storage is kept alive, so that a converted parameter can never come to lie at the same address
         self._kept.append([] if self.sentinel is None else [self.sentinel.detach()])
+
+    def begin(self) -> None:
+        """From now on the owner is told of updates that torch tells about."""
         _watch(self)
 
-    def _choose(self) -> tuple[torch.Tensor | None, int, int]:
+    def _choose(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, int, int]:
         """The last floating-point weight: every update of the whole model touches it."""
-        found = [t for t in self._tensors if t.is_floating_point()] or self._tensors
+        usable = [t for t in tensors if not t.is_inference()]
+        found = [t for t in usable if t.is_floating_point()] or usable
+        found = [t for t in found if isinstance(t, nn.Parameter)] or found  # functional_call may leave buffers alone
         return (found[-1], found[-1]._version, found[-1].data_ptr()) if found else (None, 0, 0)
+
+    def _home(self) -> tuple[dict[str, Any], str]:
+        """Where the sentinel is held: another tensor may be put there for one call (torch.func.functional_call)."""
+        held = ((owner, key) for owner in self._owners for key, value in owner.items() if value is self.sentinel)
+        return next(held, ({"": self.sentinel}, ""))
 
     def _owners_now(self) -> list[Any]:
         return [value for owner in self._owners for value in owner.values()]
@@ -61,11 +78,24 @@ class WeightWatch:
     def glance(self) -> bool:
         """True when the watched weight changed; cheap enough for every call."""
         weight = self.sentinel
-        return weight is not None and (weight._version != self.version or weight.data_ptr() != self.pointer)
+        if weight is None:
+            return False
+        moved = weight._version != self.version or weight.data_ptr() != self.pointer
+        return moved or self.home.get(self.key) is not weight
 
     def changed(self) -> bool:
-        """True when any weight, submodule or training flag is not what it was."""
-        return self._identities() != self._ids or self._facts_now() != self._facts or self._probes.changed()
+        """True when any weight, submodule, training flag or attribute is not what it was."""
+        if self._identities() != self._ids or self._facts_now() != self._facts:
+            return True
+        return self._probes.changed() or self.attributes.changed()
+
+    def running(self, run: Callable[[], Any]) -> Any:
+        """Run the model itself; attributes that it changes by that are not watched any more."""
+        before = self.attributes.look()
+        try:
+            return run()
+        finally:
+            self.attributes.forgive(before)
 
     def tell(self) -> None:
         """The weights changed: say so to the owner, if it is still there."""

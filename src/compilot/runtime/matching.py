@@ -1,7 +1,8 @@
 """Does a call match a guard, and if not, why? The general form; the hot path is generated (codegen.py).
 
 In: a guard and a call in the guard's own form. Out: None, or one short reason.
-Covered: every leaf and container of the guard, grad mode, autocast, train mode.
+Covered: every leaf and container of the guard, grad mode, autocast, train mode; tensors that only look plain (nested,
+wrapped by torch.func, without memory), tracing and forward-mode differentiation.
 Not covered: bringing a call into the guard's form (canonical.py), variants within a guard (variants.py).
 """
 
@@ -12,8 +13,9 @@ from typing import Any
 
 import torch
 
-from compilot._torch.tensor_guards import any_autocast
+from compilot._torch.tensor_guards import any_autocast, odd_mode, oddity
 from compilot._tree import Call
+from compilot.errors import first_cause
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
 from compilot.runtime.paths import parse
@@ -37,10 +39,16 @@ class Matcher:
             return "gradients disabled" if guard.grad_enabled else "gradients enabled"
         if any_autocast() != guard.autocast:
             return "outside of autocast" if guard.autocast else "autocast"
-        return None
+        return odd_mode()
 
     def call_mismatch(self, call: Call) -> str | None:
-        """Why the arguments do not match."""
+        """Why the arguments do not match; what cannot even be compared does not."""
+        try:
+            return self._compared(call)
+        except Exception as error:
+            return f"arguments that cannot be compared: {first_cause(error)}"
+
+    def _compared(self, call: Call) -> str | None:
         if len(call.args) != self.guard.positional or tuple(call.kwargs) != self.guard.keywords:
             return f"other arguments: {_pattern(len(call.args), call.kwargs)}"
         for rows in (self._containers, self._values, self.tensors):
@@ -78,6 +86,8 @@ def _value(want: ValueGuard, value: Any) -> str | None:
 def _tensor(want: TensorGuard, tensor: Any) -> str | None:
     if type(tensor) is not torch.Tensor:
         return f"type of {want.path}: {type_name(tensor)}, plan has a tensor"
+    if odd := oddity(tensor):
+        return f"{odd} at {want.path}"
     for name, have, wanted in (
         ("dtype", str(tensor.dtype), want.dtype),
         ("device", str(tensor.device), want.device),

@@ -192,6 +192,7 @@ class Built(Reply, frozen=True, kw_only=True):
     code_sha256: str | None = None
     same_as: str | None = None  # the build was stopped: this is the same program as that candidate
     frozen_weights: bool = False
+    weights_sha256: str | None = None  # of the weights in the artifacts
     fallbacks: tuple[str, ...] = ()  # the example call itself did not take the fast path, and why
 
 

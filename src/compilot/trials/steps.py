@@ -25,6 +25,7 @@ from compilot._tree import Call, map_call
 from compilot.diagnose import timing
 from compilot.diagnose.examine import Examination
 from compilot.engines import registry
+from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.files import folder_record
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.errors import WorkerError
@@ -34,6 +35,7 @@ from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
 from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Golden, ModelFingerprint, State
 from compilot.runtime import golden, stand_in
+from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.runtime.process import apply_settings
@@ -91,6 +93,7 @@ class Steps:
         self.candidate: Candidate
         self.workspace: Path
         self.fn: Callable[..., Any]
+        self.weights: Named = []  # of the model before anything was built from it
         self.unit: Any = None
         self.batch = 1
         self.examination: Examination | None = None
@@ -169,8 +172,13 @@ class Steps:
             code_sha256=self._program_digest(codes) if codes else None,
             same_as=same_as,
             frozen_weights=same_as is None and bool(getattr(self.fn, "frozen_weights", False)),
+            weights_sha256=None if same_as or request.reuse else self._weights_in_files(),
             fallbacks=() if same_as else self._fallbacks(),
         )
+
+    def _weights_in_files(self) -> str | None:
+        core = getattr(self.fn, "_compilot_core", None)
+        return digest_in_files(core.loaded, self.weights) if isinstance(core, Dispatcher) else None
 
     def _note_key(self, guard: Any) -> None:
         """What this build depends on, for those who ask later why a start was cold."""
@@ -193,6 +201,7 @@ class Steps:
             self._use(load.model)
             return ()
         files: tuple[ArtifactFile, ...] = ()
+        self.weights = weight_tensors(load.model)
         if not reuse:
             engine = registry.build_half(self.candidate.settings.engine)
             files = tuple(engine.build(BuildRequest(load.model, load.call, guard, self.candidate, self.workspace)))

@@ -49,6 +49,7 @@ def attempt(
         "code_sha256": story.built.code_sha256,
         "measurement": story.measurement,
         "frozen_weights": story.built.frozen_weights,
+        "weights_sha256": story.built.weights_sha256,
     }
     if not candidate.is_eager:  # eager is what the others are judged by
         _check(workers, child, candidate, judge, fields, limits())

@@ -12,7 +12,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines import registry
-from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.protocol import Baked, Loaded, LoadRequest
 from compilot.records import Candidate, DynamicDim, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
@@ -60,6 +60,7 @@ class FakeEngine:
             concurrent=self.concurrent,
             needs_model=self.needs_model,
             builds=lambda: len(self.programs),
+            baked=Baked.AT_PREPARE,
         )
 
 

@@ -118,6 +118,16 @@ def test_row_36_the_next_call_is_right_and_it_is_said_once(pair, change, through
     assert fast.stats().fast == 6
 
 
+def test_row_36_parameters_that_are_given_for_one_call(pair):
+    model, fast = pair
+    given = {name: p.detach() + 1 for name, p in model.named_parameters()}
+    with torch.no_grad(), pytest.warns(CompilotWarning, match="weights changed"):
+        answer = torch.func.functional_call(fast, given, (X,))
+    with torch.no_grad():
+        assert torch.equal(answer, torch.func.functional_call(model, given, (X,)))
+        assert torch.equal(fast(X), model(X))
+
+
 def test_row_36_conversion_to_another_dtype(pair):
     model, fast = pair
     to_double(model)

@@ -62,8 +62,8 @@ def files():
     registry.unregister("files")
 
 
-def plan_for(model: nn.Module, engine: str) -> Plan:
-    guard = make_guard(model, Call((X,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
+def plan_for(model: nn.Module, engine: str, x: torch.Tensor = X) -> Plan:
+    guard = make_guard(model, Call((x,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
     candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
     return Plan(
         schema=PLAN_SCHEMA,

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call, call_leaves, map_call, rebuild
-from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.protocol import Baked, Infeasible, Loaded, LoadRequest
 
 WARM_UP_CALLS = 3  # libraries choose their algorithms and allocate their workspaces in the first calls
 
@@ -26,7 +26,13 @@ def load(request: LoadRequest) -> Loaded:
     if request.guard.grad_enabled:
         raise Infeasible("a recording computes no gradients; run the calls under torch.no_grad()")
     recording = _Recording(request.model)
-    return Loaded(call=recording.replay, prepare=recording.record, frozen_weights=True, concurrent=False)
+    return Loaded(
+        call=recording.replay,
+        prepare=recording.record,
+        frozen_weights=True,
+        concurrent=False,
+        baked=Baked.AT_PREPARE,
+    )
 
 
 class _Recording:

@@ -20,7 +20,7 @@ import torch
 from compilot._torch import compiling
 from compilot._tree import Call, map_call
 from compilot.engines.conversions import Converted, converted
-from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.protocol import Baked, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
 from compilot.records import DimRange, Guard, Settings, Shapes
 from compilot.runtime.guards import ANY_SIZE
@@ -48,7 +48,13 @@ def load(request: LoadRequest) -> Loaded:
         )
     call = ours.around(_keep_results(compiled, settings, guard))
     prepare = _Preparation(compiled, ours, request)
-    return Loaded(call=call, prepare=prepare, frozen_weights=freezing or ours.copied, builds=lambda: prepare.builds)
+    return Loaded(
+        call=call,
+        prepare=prepare,
+        frozen_weights=freezing or ours.copied,
+        builds=lambda: prepare.builds,
+        baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
+    )
 
 
 class _Preparation:
