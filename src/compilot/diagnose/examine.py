@@ -101,7 +101,14 @@ class Examination:
 
     def drive(self) -> None:
         """All calls of the workload, one after the other: recompiles."""
-        self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, self.calls.append)))
+        begun: list[tuple[str, int]] = []  # (name of a call, how much had been heard before it)
+
+        def began(name: str) -> None:
+            self.calls.append(name)
+            begun.append((name, len(self.heard)))
+
+        self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, began)))
+        self._forget_failed(begun)
 
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
         """Everything that was found, the most costly first."""
@@ -147,6 +154,16 @@ class Examination:
 
     def _listening(self) -> AbstractContextManager[None]:
         return dynamo_events.listening(lambda event: self.heard.append((self.calls[-1], event)))
+
+    def _forget_failed(self, begun: list[tuple[str, int]]) -> None:
+        """Drop what the tracer said in a call that failed: eager answers for the compiler, so eager failed, too.
+
+        The error would be told as a compile error, and the input that it does not take as a recompile.
+        """
+        ends = [*(begin for _, begin in begun[1:]), len(self.heard)]
+        for (name, begin), end in reversed(list(zip(begun, ends, strict=True))):
+            if any(told.startswith(f"{name} failed: ") for told in self.unseen):
+                del self.heard[begin:end]
 
     # --------------------------------------------------------------------------------------------------- the breaks
 

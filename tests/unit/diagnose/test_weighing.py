@@ -193,7 +193,7 @@ class Picky(nn.Module):
         return x.reshape(2, 8).sin()
 
 
-def test_a_call_that_fails_in_the_drive_leaves_the_report_incomplete() -> None:
+def test_a_call_that_fails_in_the_drive_leaves_the_report_incomplete_and_no_finding() -> None:
     torch.compiler.reset()
     examination = Examination(Workload(Picky(), examples=[(torch.ones(16),), (torch.ones(3),)]))
     examination.capture()
@@ -202,3 +202,5 @@ def test_a_call_that_fails_in_the_drive_leaves_the_report_incomplete() -> None:
     (unseen,) = report.unseen
     assert unseen.startswith("example 2 failed: RuntimeError: shape '[2, 8]' is invalid")
     assert unseen not in report.notes
+    assert len(report.graphs) == 1
+    assert (report.recompiles, report.breaks) == ((), ())  # the failure is the call's, not the compiler's
