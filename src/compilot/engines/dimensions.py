@@ -1,16 +1,18 @@
 """Varying dimensions for torch.export.
 
-In: the guard's tensors and the example. Out: example tensors that are fit to be traced, and guesses at which sizes
-are one. Dimensions with the same range, the same example size and the same rank among such in their tensor are taken
-for one size (batch of ids and of mask); the marshalling code then insists on it. Sizes 0 and 1 would be baked in by
-torch, so the traced example is made larger there. Not covered: sizes that follow from others (twice as long, one
-longer); the export refuses them.
+In: the guard's tensors, the example, and a way to ask whether the model answers a call. Out: example tensors that are
+fit to be traced, and guesses at which sizes are one. Dimensions with the same range, the same example size and the same
+rank among such in their tensor look alike. Those that the model lets differ (length of ids and of decoder ids) are
+sizes of their own; those that it does not (batch of ids and of mask) are one size, and the marshalling code then
+insists on it. Sizes 0 and 1 would be baked in by torch, so the traced example is made larger there. Not covered: sizes
+that follow from others (twice as long, one longer); the export refuses them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import torch
@@ -22,8 +24,14 @@ SMALLEST_GENERAL = 2  # torch specialises on sizes 0 and 1
 _ROOM = 3  # what a small example is traced with where the range allows it: 2 is often a size of something else
 
 
+MOST_ALIKE = 4  # places of one look whose every parting is tried: seven short calls; more of them count as one size
+
+Place = tuple[int, int]  # number of the tensor, dimension
+Answers = Callable[[Sequence[torch.Tensor]], bool]  # whether the model answers a call with these tensors
+
+
 class Group(NamedTuple):
-    """Dimensions that are taken for one size."""
+    """Dimensions that look alike."""
 
     min: int
     max: int
@@ -63,18 +71,79 @@ def _grown(example: torch.Tensor, varying: dict[int, Group]) -> torch.Tensor:
     return example
 
 
-def guesses(tensors: Sequence[TensorGuard], examples: Sequence[torch.Tensor]) -> Iterator[Any]:
+def guesses(tensors: Sequence[TensorGuard], examples: Sequence[torch.Tensor], answers: Answers) -> Iterator[Any]:
     """`dynamic_shapes` for a module that takes the tensors as `*tensors`, the likeliest first."""
     groups = groups_of(tensors, examples)
     if not any(groups):
         yield None
         return
-    places = [(tensor.path, dim, g) for tensor, one in zip(tensors, groups, strict=True) for dim, g in one.items()]
-    shared = {group: _dim(group, path, dim) for path, dim, group in reversed(places)}  # named after the first place
-    yield (tuple({dim: shared[group] for dim, group in one.items()} for one in groups),)
-    if len(shared) < sum(len(one) for one in groups):
-        own = {(path, dim): _dim(group, path, dim) for path, dim, group in places}
-        yield (tuple({d: own[t.path, d] for d in one} for t, one in zip(tensors, groups, strict=True)),)
+    alike = {(i, dim): group for i, one in enumerate(groups) for dim, group in one.items()}
+    together = [[place for place in alike if alike[place] == group] for group in dict.fromkeys(alike.values())]
+    apart = [part for places in together for part in _tied(places, examples, alike[places[0]], answers)]
+    tried: list[Any] = []
+    for parts in (apart, together, [[place] for place in alike]):
+        if sorted(parts) not in tried:
+            tried.append(sorted(parts))
+            yield _shapes(tensors, alike, parts)
+
+
+def _shapes(tensors: Sequence[TensorGuard], alike: Mapping[Place, Group], parts: Sequence[Sequence[Place]]) -> Any:
+    """One size per part, named after its first place."""
+    found: list[dict[int, Any]] = [{} for _ in tensors]
+    for part in parts:
+        (first, dim), group = part[0], alike[part[0]]
+        size = _dim(group, tensors[first].path, dim)
+        for i, at in part:
+            found[i][at] = size
+    return (tuple(found),)
+
+
+def _tied(
+    places: Sequence[Place], examples: Sequence[torch.Tensor], group: Group, answers: Answers
+) -> list[list[Place]]:
+    """Places that look alike, by what the model lets differ: two are apart when it answers calls that part them.
+
+    Both ways round: a mask that is too long is often cut to length, one that is too short never works.
+    """
+    other = another_size(group)
+    if not 1 < len(places) <= MOST_ALIKE or other is None:
+        return [list(places)]
+    halves = [half for n in range(1, len(places)) for half in combinations(places[1:], n)]
+    parting = [half for half in halves if all(answers(_moved(examples, s, other)) for s in _sides(half, places))]
+    found: dict[tuple[bool, ...], list[Place]] = {}
+    for place in places:
+        found.setdefault(tuple(place in half for half in parting), []).append(place)
+    return list(found.values())
+
+
+def _sides(half: Sequence[Place], places: Sequence[Place]) -> tuple[Sequence[Place], Sequence[Place]]:
+    return half, [place for place in places if place not in half]
+
+
+def another_size(group: Group) -> int | None:
+    """A size next to the example's, where both are sizes that torch generalises from and nothing is broadcast."""
+    if group.size < SMALLEST_GENERAL:
+        return None
+    if group.size - 1 >= max(group.min, SMALLEST_GENERAL):
+        return group.size - 1
+    return group.size + 1 if group.size < group.max else None
+
+
+def _moved(examples: Sequence[torch.Tensor], places: Sequence[Place], size: int) -> list[torch.Tensor]:
+    moved = list(examples)
+    for i, dim in places:
+        longer = torch.cat([moved[i], moved[i]], dim)
+        moved[i] = longer.narrow(dim, 0, size).contiguous()
+    return [masking(tensor) for tensor in moved]
+
+
+def masking(tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
+    if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel() or not bool((tensor == 1).all()):
+        return tensor
+    flat = tensor.flatten().clone()
+    flat[-1] = 0
+    return flat.reshape(tensor.shape)
 
 
 def _dim(group: Group, path: str, dim: int) -> Any:

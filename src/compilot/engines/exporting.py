@@ -123,9 +123,9 @@ class _Flat(nn.Module):
 
 
 def _export(flat: _Flat, examples: tuple[torch.Tensor, ...], guard: Guard) -> ExportedProgram:
-    """Sizes that look the same are one size; only if the model contradicts that, each is its own."""
+    """Sizes that eager lets differ are their own, the others one; other guesses where the graph contradicts that."""
     first: Exception | None = None
-    for shapes in dimensions.guesses(guard.tensors, examples):
+    for shapes in dimensions.guesses(guard.tensors, examples, lambda tensors: _answers(flat, tensors)):
         try:
             return torch.export.export(flat, examples, dynamic_shapes=shapes, strict=False)
         except Infeasible:
@@ -136,6 +136,20 @@ def _export(flat: _Flat, examples: tuple[torch.Tensor, ...], guard: Guard) -> Ex
                 break
     assert first is not None
     raise Infeasible(cause(first)) from first
+
+
+def _answers(flat: _Flat, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether eager answers this call; the model's buffers end as they were."""
+    kept = [(buffer, buffer.clone()) for buffer in flat.buffers()]
+    try:
+        flat(*tensors)
+    except Exception:
+        return False
+    finally:
+        for buffer, values in kept:
+            if not torch.equal(buffer, values):
+                buffer.copy_(values)
+    return True
 
 
 def _refuse_writes(program: ExportedProgram) -> None:

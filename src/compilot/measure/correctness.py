@@ -2,7 +2,8 @@
 
 In: the candidate's callable, the workload, its cases and the `Reference` made from them. Out: a `Check` with the
 first failure (or what was checked), the worst output of each case, and notes.
-A candidate passes when on every kept case: it does not raise; the outputs have eager's structure, shapes, dtypes and
+A candidate passes when on every kept case: it answers itself (NotServed where eager had to answer a call that the
+candidate is meant to take) and does not raise; the outputs have eager's structure, shapes, dtypes and
 devices; their numbers are close (closeness.py); inputs and buffers end as eager leaves them; no output shares memory
 with an input unless eager's does; results of one call are not overwritten by later ones.
 A candidate of lower precision is judged with a tolerance instead of the strict limits on its numbers; all else holds.
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from compilot._tree import Call
 from compilot.measure.closeness import Closeness, compare
 from compilot.measure.expected import CaseLike, Expected, Judgeable, digest, load_expected
 from compilot.measure.observing import Seen, Watch, observe
@@ -32,6 +34,20 @@ __all__ = ["check", "make_reference"]
 OTHER_RANDOM = (
     "; the model is stochastic, and this way of running draws other random numbers than eager: call model.eval()"
 )
+
+
+class Miss(NamedTuple):
+    """A call that eager answered in the candidate's place."""
+
+    reason: str
+    refused: bool = False  # the candidate turned the call down by a condition of its own; nothing failed
+
+
+class NotServed(Exception):
+    """The candidate does not answer a call that it is meant to take, so eager's answer was seen instead."""
+
+
+Missed = Callable[[Call], Miss | None]  # of the call made last; None: the candidate answered it, or need not
 
 
 class _Judged(NamedTuple):
@@ -53,21 +69,38 @@ def check(
     folder: Path,
     reference: Reference,
     tolerance: float | None = None,
+    missed: Missed = lambda call: None,
 ) -> Check:
-    """Run fn on every kept case and judge it against the reference in `folder`; tolerance: as in closeness.py."""
+    """Run fn on every kept case and judge it against the reference in `folder`; tolerance: as in closeness.py.
+
+    NotServed: `missed` says that eager answered a case.
+    """
     if refusal := _refusal(reference):
         return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
     by_name, watch, results, again = {case.name: case for case in cases}, Watch(), list[_Judged](), ""
     with torch.random.fork_rng():
         for index, name in enumerate(reference.cases):
             expected = load_expected(folder, index)
-            results.append(_judge_case(fn, workload, by_name[name], expected, reference, watch, tolerance))
+            case = by_name[name]
+            judged = _judge_case(fn, workload, case, expected, reference, watch, tolerance)
+            results.append(_unless_missed(judged, case, missed(case.call)))
             if results[-1].raised:  # the others would most likely raise too, after compiling as long
                 break
         else:
             if len(reference.cases) == 1:
-                again = _see_again(fn, workload, by_name[reference.cases[0]], watch)
+                only = by_name[reference.cases[0]]
+                again = _see_again(fn, workload, only, watch)
+                _unless_missed(results[0], only, missed(only.call))
     return _conclude(results, reference, again or _overwritten(watch, reference), tolerance)
+
+
+def _unless_missed(judged: _Judged, case: CaseLike, miss: Miss | None) -> _Judged:
+    """The case as judged, if the candidate answered; one of unequal sizes that it turned down is only noted."""
+    if miss is None:
+        return judged
+    if case.mirror is not None and miss.refused:
+        return _Judged(notes=(f"such calls go to eager: {case.name} ({miss.reason})",), counts=False)
+    raise NotServed(f"eager had to answer in its place (case {case.name}): {miss.reason}")
 
 
 def _refusal(reference: Reference) -> str:

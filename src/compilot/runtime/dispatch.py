@@ -48,6 +48,7 @@ WEIGHTS_CHANGED = "weights changed after freezing"
 FILES_OUTDATED = "weights changed, the plan's files hold the old ones"
 HOOKED = "hooks were registered or removed after the model was compiled"
 TUNE_AGAIN = "run 'compilot tune' again with the new weights (and 'compilot pack' for a bundle)"
+NOT_TAKEN = "the artifact does not take this call"
 DROPPED = "there is no eager model behind it (it was dropped by keep_model=False, or never there)"
 KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 
@@ -320,7 +321,7 @@ class Dispatcher:
     def _recover(self, error: Exception, call: Call) -> Any:
         """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine."""
         if isinstance(error, NotTaken):  # a narrower guard than ours, not a failure
-            return self._eager(f"the artifact does not take this call: {error}", call)
+            return self._eager(f"{NOT_TAKEN}: {error}", call)
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; {DROPPED}, so nothing else can answer; {KEEP_IT}.") from error

@@ -33,7 +33,7 @@ from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
-from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Golden, ModelFingerprint, State
+from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Golden, Guard, ModelFingerprint, State
 from compilot.runtime import golden, stand_in
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
@@ -58,6 +58,7 @@ from compilot.trials.protocol import (
     Open,
     Opened,
     PrepareToolchain,
+    Request,
     SaveWeights,
     TimeBatch,
     TimeCalls,
@@ -67,6 +68,7 @@ from compilot.trials.protocol import (
     Warm,
     Warmed,
 )
+from compilot.trials.serving import Serving
 from compilot.workload import Workload
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
@@ -94,6 +96,7 @@ class Steps:
         self.workspace: Path
         self.fn: Callable[..., Any]
         self.weights: Named = []  # of the model before anything was built from it
+        self.serving: Serving
         self.unit: Any = None
         self.batch = 1
         self.examination: Examination | None = None
@@ -198,7 +201,7 @@ class Steps:
         """Build the engine's files unless they are there, attach the callable and answer the first call."""
         load = self.workload
         if self.candidate.is_eager:
-            self._use(load.model)
+            self._use(load.model, guard)
             return ()
         files: tuple[ArtifactFile, ...] = ()
         self.weights = weight_tensors(load.model)
@@ -208,11 +211,12 @@ class Steps:
         fast = attach(load.model, self.candidate, guard, self.workspace)
         with torch.set_grad_enabled(load.grad):
             fast.prepare(load.call)
-        self._use(fast)
+        self._use(fast, guard)
         return files
 
-    def _use(self, fn: Callable[..., Any]) -> None:
+    def _use(self, fn: Callable[..., Any], guard: Guard) -> None:
         self.fn = fn
+        self.serving = Serving(fn, self.workload.model, guard)
         self.unit = self.workload.unit(fn)
         self.unit.call()
 
@@ -235,14 +239,23 @@ class Steps:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _fallbacks(self) -> tuple[str, ...]:
-        return tuple(self.fn.stats().fallbacks) if isinstance(self.fn, Fast) else ()
+        return tuple(self.serving.new())
 
-    def verify(self, request: Verify) -> Verified:
-        """Check the callable against the references."""
-        folder = Path(request.references)
-        judged = cases(self.workload)
-        check = correctness.check(self.fn, self.workload, judged, folder, request.reference, request.tolerance)
+    def verify(self, request: Verify) -> Verified | Failed:
+        """Check the callable against the references; eager's answers in its place do not count."""
+        load, wanted = self.workload, (Path(request.references), request.reference, request.tolerance)
+        try:
+            check = correctness.check(self.fn, load, cases(load), *wanted, missed=self.serving.missed)
+        except correctness.NotServed as missed:
+            return Failed(id=request.id, state=State.INFEASIBLE, reason=str(missed))
         return Verified(id=request.id, check=_writable(check))
+
+    def _eagers_time(self, request: Request) -> Failed | None:
+        """What was timed was eager, at least in part; None: it was the candidate."""
+        if not (reasons := self.serving.new()):
+            return None
+        text = f"eager had to answer calls in its place while it was timed: {'; '.join(reasons)}"
+        return Failed(id=request.id, state=State.INFEASIBLE, reason=text)
 
     def makegolden(self, request: MakeGolden) -> GoldenMade:
         """Answer the example call by eager and by the callable, and keep both ends of it."""
@@ -263,11 +276,11 @@ class Steps:
     def _fresh_calls(self) -> list[tuple[Callable[..., Any], Call]]:
         return [(fn, _copied(self.workload.call)) for fn in (self.fn, self.workload.model)]
 
-    def warm(self, request: Warm) -> Warmed:
+    def warm(self, request: Warm) -> Warmed | Failed:
         """Call until steady, then calibrate the batch."""
         steadied = sampling.warm_up(self.unit.call, self._compiles, request.for_s)
         self.batch = steadied.calls_per_batch
-        return Warmed(
+        return self._eagers_time(request) or Warmed(
             id=request.id,
             warm_up=steadied.warm_up,
             calls_per_batch=self.batch,
@@ -280,17 +293,18 @@ class Steps:
     def _compiles(self) -> int:
         return self.fn.stats().compiles if isinstance(self.fn, Fast) else 0
 
-    def timebatch(self, request: TimeBatch) -> BatchTimed:
+    def timebatch(self, request: TimeBatch) -> BatchTimed | Failed:
         """Time one calibrated batch."""
         with no_collector():
             per_unit = sampling.time_batch(self.unit.call, self.batch)
-        return BatchTimed(id=request.id, per_call_s=per_unit / self.unit.calls)
+        return self._eagers_time(request) or BatchTimed(id=request.id, per_call_s=per_unit / self.unit.calls)
 
-    def timecalls(self, request: TimeCalls) -> CallsTimed:
+    def timecalls(self, request: TimeCalls) -> CallsTimed | Failed:
         """Time single calls, for the tails."""
         samples = sampling.time_calls(self.unit.call, request.calls, request.for_s)
         per_call = tuple(s / self.unit.calls for s in samples)
-        return CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=audit.peak_rss_bytes())
+        peak = audit.peak_rss_bytes()
+        return self._eagers_time(request) or CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=peak)
 
 
 def _copied(call: Call) -> Call:

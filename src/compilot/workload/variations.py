@@ -2,15 +2,16 @@
 
 In: a Workload. Out: named cases, the same ones in every process.
 Covered: three seeds; zeros, large and tiny floats; NaN and infinity (special: a difference there is a note); the
-smallest, largest and odd sizes of declared dynamic dimensions. Shapes are kept where nothing is declared, because
-another shape would make a compiled callable compile again. Integers stay within the example's own values (they may be
-indices).
+smallest, largest and odd sizes of declared dynamic dimensions, and unequal ones where sizes look alike (they may be
+independent). Shapes are kept where nothing is declared, because another shape would make a compiled callable compile
+again. Integers stay within the example's own values (they may be indices).
 Not covered: whether eager accepts a case; one on which eager raises is dropped by whoever runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from compilot.workload.workload import Workload
 
 SEEDS = 3
 LARGE = 1e3  # leaves the range models are trained in, yet squares and sums stay finite in float32, values in float16
+MOST_ALIKE = 4  # inputs of one look that are parted in every way; seven cases
 TINY_POWER = 0.8  # of the smallest normal number, 4e-31 in float32: squares vanish, but no input is denormal itself
 _RESIZE_SEED = 1000  # apart from the seeds above
 
@@ -30,15 +32,20 @@ _Fill = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Case(NamedTuple):
-    """One call to judge by. special: a difference on it is a note, not a failure."""
+    """One call to judge by.
+
+    special: a difference on it is a note, not a failure. mirror: the same with unequal sizes exchanged; such a case
+    counts only where eager answers both, and a candidate may leave it to eager.
+    """
 
     name: str
     call: Call
     special: bool = False
+    mirror: Call | None = None
 
 
 class _Group(NamedTuple):
-    """Declared dimensions that move together: same range, same example size, same rank among such in their inputs."""
+    """Declared dimensions that look alike: same range, same example size, same rank among such in their inputs."""
 
     min: int
     max: int
@@ -49,7 +56,7 @@ class _Group(NamedTuple):
 def cases(workload: Workload) -> list[Case]:
     """Every case of a workload; their tensors are their own, so that a model may write into them."""
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
-    return [*_seeds(workload, ranges), *_edges(workload.call), *_sizes(workload, ranges)]
+    return [*_seeds(workload, ranges), *_edges(workload.call), *_sizes(workload, ranges), *_unequal(workload, ranges)]
 
 
 def size_cases(workload: Workload) -> list[Case]:
@@ -127,7 +134,46 @@ def _sizes(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> 
     for name, sizes in _wanted(sorted(set(groups.values()))):
         if sizes not in seen:
             seen.append(sizes)
-            yield Case(name, _resized(workload, groups, sizes))
+            yield Case(name, _resized(workload, {place: sizes[group] for place, group in groups.items()}))
+
+
+def _unequal(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
+    """Sizes that look alike, parted in every way: on those that belong together eager raises."""
+    groups = _groups(workload.call, ranges)
+    for group in sorted(set(groups.values())):
+        places = [place for place in groups if groups[place] == group]
+        sizes = _two_sizes(group)
+        if sizes is None or not 1 < len(places) <= MOST_ALIKE:
+            continue
+        others = {place: other.size for place, other in groups.items() if other != group}
+        for count in range(1, len(places)):
+            for moved in combinations(places[1:], count):
+                name = f"{', '.join(f'{path} dimension {dim}' for path, dim in moved)} at {sizes[1]}, not {sizes[0]}"
+                ways = (others | _parted(places, moved, *way) for way in (sizes, sizes[::-1]))
+                call, mirror = (map_tensors(_resized(workload, way), _masking) for way in ways)
+                yield Case(name, call, mirror=mirror)
+
+
+def _masking(path: str, tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
+    if not is_mask(tensor) or not tensor.numel() or not bool((tensor == 1).all()):
+        return tensor
+    flat = tensor.flatten().clone()
+    flat[-1] = 0
+    return like(tensor, flat.reshape(tensor.shape))
+
+
+def _parted(
+    places: Sequence[tuple[str, int]], moved: Sequence[tuple[str, int]], stay: int, move: int
+) -> dict[tuple[str, int], int]:
+    return {place: move if place in moved else stay for place in places}
+
+
+def _two_sizes(group: _Group) -> tuple[int, int] | None:
+    """The example's size and another; neither is 1, which would be broadcast."""
+    usual = group.size if group.size > 1 else min(group.max, 3)
+    other = usual - 1 if usual - 1 >= max(group.min, 2) else usual + 1
+    return (usual, other) if usual > 1 and other <= group.max else None
 
 
 def _groups(call: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> dict[tuple[str, int], _Group]:
@@ -158,9 +204,9 @@ def _odd(group: _Group, third: int, shift: int) -> int:
     return max(group.min, min(size | 1, group.max))
 
 
-def _resized(workload: Workload, groups: Mapping[tuple[str, int], _Group], sizes: _Sizes) -> Call:
+def _resized(workload: Workload, sizes: Mapping[tuple[str, int], int]) -> Call:
     def resize(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        shape = [sizes[groups[path, d]] if (path, d) in groups else size for d, size in enumerate(tensor.shape)]
+        shape = [sizes.get((path, d), size) for d, size in enumerate(tensor.shape)]
         return like(tensor, draw(tensor, shape, generator(workload.seed + _RESIZE_SEED, path)))
 
     return map_tensors(workload.call, resize)

@@ -18,6 +18,7 @@ class Case(NamedTuple):
     name: str
     call: Call
     special: bool = False
+    mirror: Call | None = None
 
 
 class Job(NamedTuple):

@@ -109,6 +109,28 @@ def test_a_case_on_which_eager_raises_is_dropped_and_noted(tmp_path: Path) -> No
     assert check(model, Job(model), cases, tmp_path, kept).passed
 
 
+def test_unequal_sizes_are_judged_only_where_eager_answers_them_both_ways_round(tmp_path: Path) -> None:
+    def unequal(longer: int, other: int) -> Case:
+        call, mirror = (Call((numbers(a, 8), numbers(b, 8)), {}) for a, b in ((longer, other), (other, longer)))
+        return Case("unequal", call, mirror=mirror)
+
+    equal = Case("equal", Call((numbers(4, 8), numbers(4, 8)), {}))
+    kept = {
+        name: make_reference(Job(Function(fn)), [equal, unequal(4, 3)], tmp_path / name)
+        for name, fn in {
+            "apart": lambda x, mask: x.mean(0) + mask.mean(0),
+            "tied": lambda x, mask: x * mask,
+            "cut to length": lambda x, mask: x * mask[torch.arange(len(x))],
+        }.items()
+    }
+    assert {name: reference.cases[1:] for name, reference in kept.items()} == {
+        "apart": ("unequal",),
+        "tied": (),
+        "cut to length": (),
+    }
+    assert not kept["tied"].notes
+
+
 def test_a_model_that_never_runs_is_the_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the model raises on every input"):
         make_reference(Job(nn.Linear(3, 3)), THREE, tmp_path)

@@ -139,6 +139,20 @@ def test_declared_sizes_move_together() -> None:
     assert found["largest"].call.args[1].unique().tolist() == [1]
 
 
+def test_sizes_that_look_alike_are_also_tried_unequal_both_ways_round() -> None:
+    ids, mask = torch.randint(1, 9, (1, 8)), torch.ones(1, 8)
+    found = by_name((ids, mask), dynamic={name: {0: (1, 4), 1: (1, 64)} for name in ("x", "mask")})
+    unequal = {name: case for name, case in found.items() if case.mirror is not None}
+    assert list(unequal) == ["args[0] dimension 0 at 2, not 3", "args[0] dimension 1 at 7, not 8"]
+    shapes = [[t.shape for t in call.args] for case in unequal.values() for call in (case.call, case.mirror)]
+    assert shapes == [[(2, 8), (3, 8)], [(3, 8), (2, 8)], [(1, 7), (1, 8)], [(1, 8), (1, 7)]]
+
+
+def test_a_size_alone_in_its_kind_is_never_unequal() -> None:
+    found = by_name((torch.randn(4), torch.randn(6)), dynamic={"x": {0: (1, 9)}, "mask": {0: (1, 9)}})
+    assert not [case for case in found.values() if case.mirror is not None]
+
+
 def test_other_ranges_or_sizes_move_apart() -> None:
     found = by_name((torch.randn(4), torch.randn(6)), dynamic={"x": {0: (1, 9)}, "mask": {0: (2, 20)}})
     assert [tensor.shape[0] for tensor in found["largest"].call.args] == [9, 20]

@@ -1,0 +1,50 @@
+"""Who answered: the candidate itself, or eager in its place?
+
+In: the worker's callable and the guard it was built for. Out: a Miss for each call that the guard takes and the engine
+did not serve. Calls outside of the guard are eager's by right: they are none of the candidate's promises. Not covered:
+what a miss means for the trial (steps.py) and for the check (measure/correctness.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from compilot._tree import Call
+from compilot.measure.correctness import Miss
+from compilot.records import Guard
+from compilot.runtime.canonical import Canonical
+from compilot.runtime.dispatch import NOT_TAKEN
+from compilot.runtime.fast import Fast
+from compilot.runtime.matching import Matcher
+
+
+class Serving:
+    """Compares the counts of fallbacks from look to look."""
+
+    def __init__(self, fn: Callable[..., Any], model: nn.Module, guard: Guard) -> None:
+        self._fast = fn if isinstance(fn, Fast) else None  # eager itself falls back to nothing
+        self._canonical = Canonical(model.forward, guard)
+        self._matcher = Matcher(guard)
+        self._seen = self._counts()
+
+    def missed(self, call: Call) -> Miss | None:
+        """Why eager answered this call, the only one since the last look; None: it did not, or had to."""
+        new = self.new()
+        if not new or not self._takes(call):
+            return None
+        return Miss("; ".join(new), refused=all(reason.startswith(NOT_TAKEN) for reason in new))
+
+    def new(self) -> list[str]:
+        """Reasons of the fallbacks since the last look."""
+        before, self._seen = self._seen, self._counts()
+        return [reason for reason, count in self._seen.items() if count > before.get(reason, 0)]
+
+    def _takes(self, call: Call) -> bool:
+        wanted = self._canonical(call.args, call.kwargs)
+        return wanted is not None and self._matcher.call_mismatch(wanted) is None
+
+    def _counts(self) -> dict[str, int]:
+        return {} if self._fast is None else self._fast.stats().fallbacks

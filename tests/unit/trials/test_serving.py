@@ -1,0 +1,145 @@
+"""A candidate is judged and timed by its own answers: where eager answers in its place, it is infeasible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest, NotTaken
+from compilot.measure.correctness import make_reference
+from compilot.records import Candidate, Settings, Shapes, State
+from compilot.runtime.fast import attach
+from compilot.runtime.guards import make_guard
+from compilot.trials.protocol import BatchTimed, CallsTimed, Failed, TimeBatch, TimeCalls, Verified, Verify, Warm
+from compilot.trials.steps import Steps
+from compilot.workload import Workload
+from compilot.workload.variations import cases
+
+DYNAMIC = {"input": {0: (1, 8)}}
+
+
+class Moody:
+    """Answers as the model does, unless its mood says otherwise."""
+
+    def __init__(self) -> None:
+        self.mood: Callable[..., None] = lambda *tensors: None
+
+    def load(self, request: LoadRequest) -> Loaded:
+        def call(*tensors: torch.Tensor) -> Any:
+            self.mood(*tensors)
+            return request.model(*tensors)
+
+        return Loaded(call=call)
+
+
+@pytest.fixture
+def moody() -> Iterator[Moody]:
+    engine = Moody()
+    registry.register("moody", None, engine)
+    yield engine
+    registry.unregister("moody")
+
+
+def worker(shapes: Shapes = Shapes.DYNAMIC, load: Workload | None = None) -> Steps:
+    """A worker that has built a model (a linear layer) on the moody engine, without a process around it."""
+    load = load or Workload(nn.Linear(4, 2).eval(), torch.randn(3, 4), dynamic=DYNAMIC)
+    guard = make_guard(load.model, load.call, dynamic=load.dynamic, shapes=shapes, grad=False)
+    candidate = Candidate(settings=Settings(engine="moody", shapes=shapes), label="moody", rationale="")
+    steps = Steps.__new__(Steps)  # its __init__ installs an audit hook for the life of the process
+    steps.workload, steps.candidate, steps.batch = load, candidate, 1
+    steps._use(attach(load.model, candidate, guard, None), guard)
+    return steps
+
+
+def verify(steps: Steps, folder: Path) -> Any:
+    reference = make_reference(steps.workload, cases(steps.workload), folder)
+    return steps.verify(Verify(id=1, references=str(folder), reference=reference))
+
+
+def at_size(size: int, error: Exception) -> Callable[[torch.Tensor], None]:
+    def mood(x: torch.Tensor) -> None:
+        if x.shape[0] == size:
+            raise error
+
+    return mood
+
+
+@pytest.mark.filterwarnings("ignore:the compiled model failed")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("no kernel for this size"), "engine failed"), (NotTaken("too long"), "does not take this call")],
+)
+def test_eagers_answer_in_its_place_does_not_pass_as_the_candidates(moody, tmp_path, error, reason):
+    steps = worker()
+    moody.mood = at_size(8, error)
+    reply = verify(steps, tmp_path)
+    assert isinstance(reply, Failed)
+    assert reply.state is State.INFEASIBLE
+    assert "(case largest)" in reply.reason
+    assert reason in reply.reason
+    assert str(error) in reply.reason
+
+
+def test_a_candidate_that_serves_every_declared_size_passes(moody, tmp_path):
+    reply = verify(worker(), tmp_path)
+    assert isinstance(reply, Verified)
+    assert reply.check.passed, reply.check.why
+
+
+def test_sizes_that_a_static_candidate_never_promised_are_eagers_by_right(moody, tmp_path):
+    steps = worker(Shapes.STATIC)
+    reply = verify(steps, tmp_path)
+    assert isinstance(reply, Verified)
+    assert reply.check.passed, reply.check.why
+    assert "shape of args[0]" in next(iter(steps.fn.stats().fallbacks))
+
+
+class Apart(nn.Module):
+    def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return x.mean(0) + other.mean(0)
+
+
+def at_unequal_sizes(error: Exception) -> Callable[..., None]:
+    def mood(x: torch.Tensor, other: torch.Tensor) -> None:
+        if x.shape != other.shape:
+            raise error
+
+    return mood
+
+
+@pytest.mark.filterwarnings("ignore:the compiled model failed")
+def test_unequal_sizes_may_be_left_to_eager_but_not_fail(moody, tmp_path):
+    dims = {"x": {0: (1, 8)}, "other": {0: (1, 8)}}
+    load = Workload(Apart().eval(), (torch.randn(3, 4), torch.randn(3, 4)), dynamic=dims)
+    turned_down, failing = worker(load=load), worker(load=load)
+    moody.mood = at_unequal_sizes(NotTaken("dimension 0 of args[1] differs"))
+    reply = verify(turned_down, tmp_path)
+    assert isinstance(reply, Verified)
+    assert reply.check.passed, reply.check.why
+    assert any("such calls go to eager" in note and "differs" in note for note in reply.check.notes)
+    moody.mood = at_unequal_sizes(RuntimeError("shape mismatch"))
+    reply = verify(failing, tmp_path)
+    assert isinstance(reply, Failed)
+    assert "at 2, not 3" in reply.reason
+
+
+@pytest.mark.filterwarnings("ignore:the compiled model failed")
+def test_eagers_time_is_never_given_as_the_candidates(moody):
+    steps = worker()
+    assert isinstance(steps.timebatch(TimeBatch(id=1)), BatchTimed)
+    assert isinstance(steps.timecalls(TimeCalls(id=2, calls=3, for_s=1.0)), CallsTimed)
+    moody.mood = at_size(3, RuntimeError("out of workspace"))
+    timed = [
+        steps.timebatch(TimeBatch(id=3)),
+        steps.timecalls(TimeCalls(id=4, calls=3, for_s=1.0)),
+        steps.warm(Warm(id=5, for_s=0.01)),
+    ]
+    assert all(isinstance(reply, Failed) and reply.state is State.INFEASIBLE for reply in timed)
+    assert "out of workspace" in timed[0].reason
+    assert "switched off" in timed[2].reason
