@@ -123,6 +123,51 @@ def test_row_34_every_global_setting_is_put_back_also_after_a_failure(compile_ca
     assert after.keys() == before.keys()
 
 
+class Announced:
+    """Stands for the entry point of a package whose import changes dynamo's configuration, as OpenVINO's does."""
+
+    def __init__(self, seen: list[bool]) -> None:
+        self.seen = seen
+
+    def load(self):
+        from torch._dynamo import config
+
+        config.capture_scalar_outputs = not config.capture_scalar_outputs
+
+        def backend(graph, inputs):
+            self.seen.append(config.capture_scalar_outputs)
+            return graph.forward
+
+        return backend
+
+
+@torch.no_grad()
+def test_a_backends_import_changes_dynamo_for_its_own_compiles_only(monkeypatch):
+    from torch._dynamo.backends.registry import _BACKENDS, list_backends
+
+    list_backends()  # fills the registry
+    before, seen = settings_now(), list[bool]()
+    monkeypatch.setitem(_BACKENDS, "announced", Announced(seen))
+    model = mlp()
+    for _ in range(2):  # the second one finds the package imported
+        fast = make(model, X, None, engine="dynamo:announced")
+        torch.testing.assert_close(fast(X), model(X))
+    assert seen == [not before["torch._dynamo.config.capture_scalar_outputs"]] * 2
+    after = settings_now()
+    assert {k: (v, after.get(k)) for k, v in before.items() if after.get(k) != v} == {}
+
+
+@torch.no_grad()
+def test_an_unknown_backend_counts_as_one_that_bakes_weights_in_and_serves_one_call_at_a_time():
+    @torch._dynamo.register_backend(name="unknown_habits")
+    def backend(graph, inputs):
+        return graph.forward
+
+    unknown, known = (make(mlp(), X, None, engine=f"dynamo:{name}") for name in ("unknown_habits", "aot_eager"))
+    assert (unknown._compilot_core.loaded.frozen_weights, unknown._compilot_core.loaded.concurrent) == (True, False)
+    assert (known._compilot_core.loaded.frozen_weights, known._compilot_core.loaded.concurrent) == (False, True)
+
+
 @torch.no_grad()
 def test_row_36_true_freezing_is_on_and_a_later_update_is_never_stale(compile_cache):
     model = mlp()

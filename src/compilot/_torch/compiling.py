@@ -1,7 +1,8 @@
 """torch.compile as the run plane needs it: least overhead per call, nothing left behind in torch's configuration.
 
 In: a module and settings. Out: a callable with the module's own signature.
-Covered: backend, options and modes together, isolated recompiles, marks for dynamic dimensions, true freezing.
+Covered: backend, options and modes together, isolated recompiles, marks for dynamic dimensions, true freezing, what
+other packages' backends do to dynamo's configuration.
 Not covered: guards of our own (runtime/), what the settings mean (engines/inductor/).
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,35 @@ def inductor_config(changes: Mapping[str, Any]) -> Iterator[None]:
 
     with config.patch(dict(changes)):
         yield
+
+
+_wanted: dict[str, dict[str, Any]] = {}  # backend -> what it sets in dynamo's configuration when it is imported
+
+
+@contextlib.contextmanager
+def dynamo_config_of(backend: str) -> Iterator[None]:
+    """Dynamo's configuration as this backend sets it, then put back. Checked on torch 2.13.0.
+
+    A backend's import may change it for the whole process (openvino's does, for every later torch.compile); an import
+    happens once, so what it wanted is remembered and set again for the backend's own compiles.
+    """
+    from torch._dynamo import config
+
+    before = config.get_config_copy()
+    _set(config, _wanted.get(backend, {}))
+    try:
+        yield
+    finally:
+        changed = {key: value for key, value in config.get_config_copy().items() if value != before[key]}
+        _wanted[backend] = changed
+        _set(config, {key: before[key] for key in changed})
+
+
+def _set(config: Any, values: Mapping[str, Any]) -> None:
+    """Without a word about deprecated settings: the backend chose them, or nobody did."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        config.load_config(dict(values))
 
 
 @contextlib.contextmanager

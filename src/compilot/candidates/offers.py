@@ -82,4 +82,4 @@ def backend_candidate(name: str, diagnosis: Diagnosis) -> Candidate:
     """torch.compile with a backend that somebody else registered."""
     shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
     settings = Settings(engine=name, shapes=shapes)
-    return Candidate(settings=settings, label=name, rationale="a torch.compile backend you asked for")
+    return Candidate(settings=settings, label=name, rationale="torch.compile with another package's backend")

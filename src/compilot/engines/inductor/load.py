@@ -2,16 +2,17 @@
 
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
 and options together, true freezing, dynamic dimensions, other layouts and precisions, the cache directory beside the
-plan. torch's configuration and the environment are changed only while `prepare` runs, in the calling thread, and put
-back. Not covered: compiles that dynamo starts by itself because the model's own attributes changed; they use
-torch's defaults.
+plan. torch's configuration and the environment are changed only while `load` and `prepare` run, in the calling thread,
+and put back, also where another package's backend changes it. What such a backend does with weights and threads is not
+known: it counts as one that bakes them in and serves one call at a time. Not covered: compiles that dynamo starts by
+itself because the model's own attributes changed; they use torch's defaults.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from compilot.records import DimRange, Guard, Settings, Shapes
 from compilot.runtime.guards import ANY_SIZE
 
 NEEDS_COMPILER = True  # even with a kept cache directory, at every start
+KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -34,14 +36,14 @@ logger = logging.getLogger("compilot")
 def load(request: LoadRequest) -> Loaded:
     """The callable for these settings; nothing is compiled yet."""
     settings, guard = request.settings, request.guard
-    freezing = bool(settings.options.get("freezing"))
+    freezing, backend = bool(settings.options.get("freezing")), _backend(settings)
     if freezing and guard.grad_enabled:
         raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
     ours = converted(request)
-    with _cache_in(request.artifacts):  # importing Inductor already writes the variable
+    with _cache_in(request.artifacts), _config_of(backend):  # importing Inductor already writes the variable
         compiled = compiling.compile_module(
             ours.model,
-            backend=_backend(settings),
+            backend=backend,
             options=_options(settings),
             dynamic=settings.shapes is Shapes.DYNAMIC and not _declared(guard),
             recompile_limit=RECOMPILE_LIMIT,
@@ -51,7 +53,8 @@ def load(request: LoadRequest) -> Loaded:
     return Loaded(
         call=call,
         prepare=prepare,
-        frozen_weights=freezing or ours.copied,
+        frozen_weights=freezing or ours.copied or backend not in KNOWN_BACKENDS,
+        concurrent=backend in KNOWN_BACKENDS,
         builds=lambda: prepare.builds,
         baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
     )
@@ -70,13 +73,13 @@ class _Preparation:
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to the call; the variant is compiled on the way."""
-        artifacts = self._request.artifacts
+        artifacts, settings = self._request.artifacts, self._request.settings
         if artifacts is None and not self._said:
             logger.warning("building at the first call: no artifacts beside the plan")
             self._said = True
         call = _marked(self._ready(args, kwargs), self._request.guard)
         before = compiling.graphs_built()
-        with _cache_in(artifacts), compiling.inductor_config(_config(self._request.settings)):
+        with _cache_in(artifacts), _config_of(_backend(settings)), compiling.inductor_config(_config(settings)):
             answer = self._compiled(*call.args, **call.kwargs)
         self.builds += compiling.graphs_built() > before
         return self._finish(answer)
@@ -84,6 +87,11 @@ class _Preparation:
 
 def _backend(settings: Settings) -> str:
     return settings.engine.removeprefix(DYNAMO)
+
+
+def _config_of(backend: str) -> AbstractContextManager[None]:
+    """Dynamo's configuration kept from what another package's backend does to it."""
+    return nullcontext() if backend in KNOWN_BACKENDS else compiling.dynamo_config_of(backend)
 
 
 def _options(settings: Settings) -> dict[str, Any]:
