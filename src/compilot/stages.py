@@ -169,6 +169,8 @@ def pick_finalists(run: Run) -> list[Trial]:
     trials = list(run.trials.values())
     finalists = [run.trials[i] for i in choose_finalists(trials, limit=run.options.finalists)]
     special = best_under_the_rule(run.options, [t for t in trials if t.state is State.OK and not t.candidate.is_eager])
+    if special is not None and run.options.objective is Objective.MEMORY:  # first: whoever is cut, it is not this one
+        return [special, *(t for t in finalists if t is not special)][: run.options.finalists]
     if special is None or special in finalists:
         return finalists
     return [*finalists[: run.options.finalists - 1], special]
@@ -203,16 +205,23 @@ def one_race(run: Run) -> list[Trial]:
     race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race", for_s=race_share_s(run))
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)
-    verdict = decide(
-        list(run.trials.values()),
-        race,
-        horizon_calls=run.options.horizon_calls,
-        objective=run.options.objective,
-        warm_starts={},
-    )
     ranked = ranked_in_race(race)
-    chosen = verdict.chosen_id if verdict.chosen_id != EAGER.id else ranked[0]
-    return with_yardstick(run, with_rival(run, chosen, race, ranked))
+    return with_yardstick(run, with_rival(run, best_in_race(run, race, ranked), race, ranked))
+
+
+def best_in_race(run: Run, race: Race, ranked: Sequence[str]) -> str:
+    """Whom to confirm: the verdict's choice, the fastest where it is eager.
+
+    Of memory a race knows nothing yet: its processes have built what they run. So the smallest one goes on, unless it
+    was shown slower than eager; its figure comes from the confirmation's fresh processes.
+    """
+    if run.options.objective is Objective.MEMORY:
+        able = [i for i in ranked if compare(race, i, EAGER.id).outcome is not RaceOutcome.SLOWER]
+        smallest = best_under_the_rule(run.options, [run.trials[i] for i in able])
+        return smallest.candidate.id if smallest else ranked[0]
+    horizon, objective = run.options.horizon_calls, run.options.objective
+    chosen = decide(list(run.trials.values()), race, horizon_calls=horizon, objective=objective).chosen_id
+    return chosen if chosen != EAGER.id else ranked[0]
 
 
 def ranked_in_race(race: Race) -> list[str]:
@@ -248,8 +257,7 @@ def confirm(run: Run, finalists: list[Trial]) -> tuple[Race | None, dict[str, Me
             return one_confirmation(run, finalists)
         except ArmLost as lost:
             strike_out(run, lost)
-            best = choose_finalists(list(run.trials.values()), limit=1)
-            finalists = with_yardstick(run, [run.trials[i] for i in best])
+            finalists = with_yardstick(run, pick_finalists(run)[:1])
     return None, {}
 
 
