@@ -59,6 +59,24 @@ def _join(kind: str, parts: list[str]) -> str | None:
     return None
 
 
+def largest_size(program: ExportedProgram, size: Any, otherwise: int) -> int:
+    """The largest value that a size may have; otherwise: where its range is open. Checked on torch 2.13.0."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    bounds = program.range_constraints.get(size.node.expr)
+    upper = bounds.upper if bounds is not None else None
+    return int(upper) if upper is not None and upper.is_Integer else otherwise
+
+
+def constant(program: ExportedProgram, name: str) -> torch.Tensor | None:
+    """The weight, buffer or lifted constant behind an input of the graph. Checked on torch 2.13.0."""
+    signature = program.graph_signature
+    places = (signature.inputs_to_parameters, signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants)
+    where = next((names[name] for names in places if name in names), "")
+    found: torch.Tensor | None = program.state_dict.get(where, program.constants.get(where))
+    return found
+
+
 def is_constraint_violation(error: BaseException) -> bool:
     """True when the model contradicts what was declared about its sizes. Checked on torch 2.13.0."""
     return type(error).__name__ == "UserError" and "Constraints violated" in str(error)

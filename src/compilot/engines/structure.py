@@ -55,6 +55,7 @@ class InputTensor(Record, frozen=True, kw_only=True):
     dtype: str
     shape: tuple[Size, ...]  # a varying size is a bare name; one name at several places means they must be equal
     dense: bool = True  # row-major as it comes; False: the engine needs a contiguous copy
+    limit: int | None = None  # largest absolute integer that the engine computes with correctly
 
 
 class OutputTensor(Record, frozen=True, kw_only=True):

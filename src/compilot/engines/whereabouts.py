@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from torch.export import ExportedProgram
+from torch.fx import Node
 
 from compilot.errors import first_cause
 
@@ -67,6 +68,12 @@ def _of_operator(text: str, program: ExportedProgram | None) -> str | None:
         if node.op == "call_function" and str(node.target) in text:
             return _quoted(node.meta.get("stack_trace") or "")
     return None
+
+
+def line_of(node: Node) -> str:
+    """ " at file:line" of the user's code that gave rise to an operator, "" where it is not known."""
+    where = _quoted(node.meta.get("stack_trace") or "")
+    return f" at {where}" if where else ""
 
 
 def _last(places: Iterable[tuple[str, str]]) -> str | None:

@@ -5,7 +5,8 @@ Infeasible. The frontend is called directly: `openvino.convert_model` does the s
 makers. Shapes are set to the guard's own, numbers or ranges, because the converted model accepts any size and is
 slower for it. Options (all read by load.py): `hint` "latency" | "throughput"; `threads` (0: torch's count at load);
 `pin_cpus`. Arithmetic is pinned to float32, or to the precision that was asked for (load.py). Not covered: other
-devices than the CPU; its integers have 32 bits inside.
+devices than the CPU. Its integers have 32 bits inside: the structure says which values of 64-bit inputs are safe
+(integers.py).
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from compilot.engines.arithmetic import EXTENSIONS, no_arithmetic
 from compilot.engines.exporting import Exported, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
+from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
+from compilot.engines.structure import Structure
 from compilot.engines.whereabouts import cause
 from compilot.records import (
     ArtifactFile,
@@ -98,14 +101,24 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
     exported = export(request)
+    structure = _limited(exported)
     with torch.no_grad(), quiet():
         try:
             converted = _convert(exported, request.guard)
         except Exception as error:
             raise Infeasible(f"no OpenVINO form of the model: {cause(error, exported.program)}") from error
         _save(converted, request.workspace / MODEL_NAME)
-    structures.write(exported.structure, request.workspace)
+    structures.write(structure, request.workspace)
     return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, structures.FILE_NAME))
+
+
+def _limited(exported: Exported) -> Structure:
+    """The structure with the limits of its 64-bit integers."""
+    found = limits(exported.program)
+    inputs = tuple(
+        msgspec.structs.replace(tensor, limit=found.get(i)) for i, tensor in enumerate(exported.structure.inputs)
+    )
+    return msgspec.structs.replace(exported.structure, inputs=inputs)
 
 
 def _convert(exported: Exported, guard: Guard) -> Any:

@@ -19,7 +19,7 @@ from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of
 from compilot.engines.openvino.importing import import_openvino
 from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
-from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.protocol import Infeasible, Loaded, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, OutputTensor, Size, Structure
 from compilot.errors import first_cause
@@ -112,12 +112,14 @@ def _engine_lines(structure: Structure, compiled: Any) -> tuple[list[str], dict[
     namespace: dict[str, Any] = {
         "_pool": [],
         "_request": lambda: Request(compiled.create_infer_request(), inputs, outputs),
+        "_within": within,
         "_shared": shared,
         "_infer": InferRequest.infer,  # the Python layer above it copies or walks the inputs
         "_adopt": torch.from_numpy,
         "_none": {},
     }
-    lines = ["try: _r = _pool.pop()", "except IndexError: _r = _request()", *_fit(structure, kept, known)]
+    lines = [f"_within(_i{i}, {t.limit}, {t.path!r})" for i, t in enumerate(structure.inputs) if t.limit is not None]
+    lines += ["try: _r = _pool.pop()", "except IndexError: _r = _request()", *_fit(structure, kept, known)]
     lines += [f"_r.inputs[{at}].copy_(_i{i})" for at, i in enumerate(kept)]
     lines += [f"_r.native.set_input_tensor({ports[input_name(i)]}, _shared(_i{i}))" for i in large]
     lines.append("_infer(_r.native, _none, True, False)")
@@ -125,6 +127,14 @@ def _engine_lines(structure: Structure, compiled: Any) -> tuple[list[str], dict[
     late = [i for i in range(len(structure.outputs)) if i not in known]
     lines += [f"_o{i} = _adopt(_r.native.get_output_tensor({i}).data.copy())" for i in late]
     return [*lines, "_pool.append(_r)"], namespace
+
+
+def within(tensor: torch.Tensor, limit: int, path: str) -> None:
+    """NotTaken for integers that would overflow in the engine's 32 bits; a look costs 3 microseconds."""
+    if tensor.numel():
+        low, high = torch.aminmax(tensor)
+        if low.item() < -limit or high.item() > limit:
+            raise NotTaken(f"{path} holds integers beyond {limit}, and OpenVINO computes in 32 bits")
 
 
 def _fit(structure: Structure, kept: list[int], known: list[int]) -> list[str]:
