@@ -136,6 +136,21 @@ class Overwrites(nn.Module):
         return x.mul_(2) + 1
 
 
+class Apart(nn.Module):
+    """Two sequences of one batch; only the mask is as long as the first of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear((x * mask[..., None]).sum(1)) + other.mean(1)
+
+
+def apart_call(batch: int, length: int, other: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return torch.randn(batch, length, 4), torch.randn(batch, other, 4), torch.rand(batch, length)
+
+
 class FixedBatch(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(3, 4) * 2

@@ -63,14 +63,13 @@ def same(answer: Any, expected: Any) -> None:
             assert repr(one.value) == repr(other.value), one.path
 
 
-class EngineContract(HostileCalls, HostileSizes):
-    """Tests of one engine."""
+class OfferContract(HostileCalls, HostileSizes):
+    """Tests of one engine with one of its own offers: right at every size, from several threads, behind its guard."""
 
     name: str
     build: Any  # the build half
     load: Any  # the load half
-    quick = True
-    knows_custom_operators = False
+    offered: str | None = None  # label of the offer; None: the engine's default settings
 
     # ---- making ------------------------------------------------------------------------------------------------------
 
@@ -78,13 +77,20 @@ class EngineContract(HostileCalls, HostileSizes):
     def make(cls, model: nn.Module, call: Call, folder: Path, dynamic: Sequence[DynamicDim] = ()) -> Made:
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         guard = make_guard(model, call, dynamic=dynamic, shapes=shapes, grad=False)
-        settings = Settings(engine=cls.name, shapes=shapes)
+        settings = cls.settings(shapes)
         candidate = Candidate(settings=settings, label=cls.name, rationale="")
         files = cls.build.build(BuildRequest(model, call, guard, candidate, folder))
         loaded = cls.load.load(LoadRequest(model, guard, settings, folder))
         assert loaded.frozen_weights
         assert loaded.concurrent
         return Made(model, guard, settings, folder, files, loaded.call)
+
+    @classmethod
+    def settings(cls, shapes: Shapes) -> Settings:
+        if cls.offered is None:
+            return Settings(engine=cls.name, shapes=shapes)
+        offers = cls.build.offer(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
+        return next(candidate.settings for candidate in offers if candidate.label == cls.offered)
 
     def load_again(self, made: Made, **changes: Any) -> Any:
         request = LoadRequest(made.model, made.guard, made.settings, made.workspace)
@@ -133,19 +139,12 @@ class EngineContract(HostileCalls, HostileSizes):
         finally:
             registry.unregister(cls.name)
 
-    # ---- numbers and structure ---------------------------------------------------------------------------------------
+    # ---- right ------------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("seed", [0, 1, 2])
     def test_answers_as_eager_in_the_models_own_structure(self, sink: Made, seed: int) -> None:
         args, kwargs = models.sink_call(seed)
         same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
-
-    def test_inputs_handed_back_are_the_callers_own_objects(self, sink: Made) -> None:
-        args, kwargs = models.sink_call(1)
-        answer = sink.call(*args, **kwargs)
-        assert answer["same"] is args[0]["ids"]
-        assert answer["again"] is answer["y"]
-        assert answer["pair"][1] is None
 
     @pytest.mark.parametrize(("batch", "length"), SIZES)
     def test_hugging_face_model_at_every_declared_size(self, bert: Made, batch: int, length: int) -> None:
@@ -154,6 +153,47 @@ class EngineContract(HostileCalls, HostileSizes):
         same(answer, bert.model(*args, **kwargs))
         assert answer.last_hidden_state is answer[0]
         assert answer.hidden_states is None
+
+    def test_kept_results_do_not_change(self, sink: Made) -> None:
+        calls = [models.sink_call(seed) for seed in range(20)]
+        kept = [sink.call(*args, **kwargs) for args, kwargs in calls]
+        for answer, (args, kwargs) in zip(kept, calls, strict=True):
+            same(answer, sink.model(*args, **kwargs))
+
+    def test_four_threads_at_once(self, bert: Made) -> None:
+        calls = [models.bert_call(batch, 5 + batch, seed=batch) for batch in (1, 2, 3, 4)]
+        expected = [bert.model(*args, **kwargs) for args, kwargs in calls]
+        kept: list[list[Any]] = [[] for _ in calls]
+
+        def work(i: int) -> None:
+            with torch.no_grad():
+                kept[i] += [bert.call(*calls[i][0], **calls[i][1]) for _ in range(25)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(calls))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for answers, want in zip(kept, expected, strict=True):
+            assert len(answers) == 25
+            for answer in answers:
+                same(answer, want)
+
+
+class EngineContract(OfferContract):
+    """Tests of one engine."""
+
+    quick = True
+    knows_custom_operators = False
+
+    # ---- numbers and structure ---------------------------------------------------------------------------------------
+
+    def test_inputs_handed_back_are_the_callers_own_objects(self, sink: Made) -> None:
+        args, kwargs = models.sink_call(1)
+        answer = sink.call(*args, **kwargs)
+        assert answer["same"] is args[0]["ids"]
+        assert answer["again"] is answer["y"]
+        assert answer["pair"][1] is None
 
     def test_sizes_that_must_be_equal_are_not_taken_when_they_differ(self, bert: Made) -> None:
         (ids,), _ = models.bert_call(2, 8)
@@ -178,12 +218,6 @@ class EngineContract(HostileCalls, HostileSizes):
 
     # ---- results are the caller's ------------------------------------------------------------------------------------
 
-    def test_kept_results_do_not_change(self, sink: Made) -> None:
-        calls = [models.sink_call(seed) for seed in range(20)]
-        kept = [sink.call(*args, **kwargs) for args, kwargs in calls]
-        for answer, (args, kwargs) in zip(kept, calls, strict=True):
-            same(answer, sink.model(*args, **kwargs))
-
     def test_writing_into_a_result_changes_no_later_one(self, sink: Made) -> None:
         args, kwargs = models.sink_call(3)
         expected = sink.model(*args, **kwargs)
@@ -192,25 +226,6 @@ class EngineContract(HostileCalls, HostileSizes):
                 leaf.value.zero_()
         same(sink.call(*args, **kwargs), expected)
         assert sink.model.table.sum() > 0
-
-    def test_four_threads_at_once(self, bert: Made) -> None:
-        calls = [models.bert_call(batch, 5 + batch, seed=batch) for batch in (1, 2, 3, 4)]
-        expected = [bert.model(*args, **kwargs) for args, kwargs in calls]
-        kept: list[list[Any]] = [[] for _ in calls]
-
-        def work(i: int) -> None:
-            with torch.no_grad():
-                kept[i] += [bert.call(*calls[i][0], **calls[i][1]) for _ in range(25)]
-
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(calls))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for answers, want in zip(kept, expected, strict=True):
-            assert len(answers) == 25
-            for answer in answers:
-                same(answer, want)
 
     # ---- without the model -------------------------------------------------------------------------------------------
 
@@ -370,7 +385,20 @@ class EngineContract(HostileCalls, HostileSizes):
         for answer, expected in kept:
             same(answer, expected)
 
-    def test_independent_sizes_stay_independent(self, tmp_path: Path) -> None:
+    def test_sizes_that_only_look_alike_are_independent(self, tmp_path: Path) -> None:
+        """All three are 5 long and declared alike; eager insists on two of them."""
+        self._needs_quick()
+        dims = [DynamicDim(input=name, dim=1, min=1, max=9) for name in ("x", "other", "mask")]
+        model = models.Apart().eval()
+        made = self.make(model, Call(models.apart_call(2, 5, 5), {}), tmp_path, dims)
+        for length, other in ((5, 5), (5, 3), (2, 9), (1, 4), (9, 1)):
+            args = models.apart_call(2, length, other)
+            same(made.call(*args), model(*args))
+        x, other, mask = models.apart_call(2, 5, 5)
+        with pytest.raises(NotTaken, match=r"dimension 1 of args\[2\] differs from that of args\[0\]"):
+            made.call(x, other, mask[:, :4])
+
+    def test_a_size_from_nothing_to_the_largest(self, tmp_path: Path) -> None:
         self._needs_quick()
         model = models.Returns("tuple").eval()
         made = self.make(model, Call((torch.randn(1, 4),), {}), tmp_path, [DynamicDim(input="x", dim=0, min=0, max=9)])

@@ -8,7 +8,7 @@ import contract_models as models
 import fake_engine
 import pytest
 import torch
-from engine_contract import EngineContract
+from engine_contract import EngineContract, Made, OfferContract, same
 from hostile import HostileCalls
 
 from compilot._tree import Call
@@ -18,7 +18,8 @@ from compilot.engines.onnxruntime import build as onnxruntime_build
 from compilot.engines.onnxruntime import load as onnxruntime_load
 from compilot.engines.openvino import build as openvino_build
 from compilot.engines.openvino import load as openvino_load
-from compilot.records import Candidate, MemoryFormat, Settings, Shapes
+from compilot.engines.protocol import NotTaken
+from compilot.records import Candidate, Diagnosis, MemoryFormat, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 
@@ -53,6 +54,14 @@ class TestDynamo(OverTheModel):
     settings = Settings(engine="dynamo:eager")
 
 
+@pytest.mark.compiles
+@pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed")  # as they are in this model
+class TestInductor(OverTheModel):
+    """Plain torch.compile, behind the same guards."""
+
+    settings = Settings(engine="inductor")
+
+
 class TestFake(EngineContract):
     name, build, load = "fake", fake_engine, fake_engine
     knows_custom_operators = True
@@ -77,8 +86,42 @@ class TestOnnxRuntime(EngineContract):
         pytest.importorskip("onnxscript")
 
 
+class TestOnnxRuntimeThatSleeps(OfferContract):
+    """The offer whose threads do not spin between calls."""
+
+    name, build, load = "onnxruntime", onnxruntime_build, onnxruntime_load
+    offered = "onnxruntime no spinning"
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _installed(cls) -> None:
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnxscript")
+
+
 class TestOpenVino(EngineContract):
     name, build, load = "openvino", openvino_build, openvino_load
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _installed(cls) -> None:
+        pytest.importorskip("openvino")
+
+    def test_integers_that_do_not_fit_into_its_32_bits_are_eagers(self, sink: Made, guarded: Fast) -> None:
+        args, kwargs = models.sink_call(1)
+        args[0]["ids"][1] = 2**40
+        with pytest.raises(NotTaken, match=r"args\[0\]\['ids'\] holds integers beyond"):
+            sink.call(*args, **kwargs)
+        assert guarded(*args, **kwargs)["pair"][2][1].tolist() == (args[0]["ids"] + 1).tolist()
+        args[0]["ids"][1] = 2**29
+        same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
+
+
+class TestOpenVinoInStreams(OfferContract):
+    """The offer with several streams."""
+
+    name, build, load = "openvino", openvino_build, openvino_load
+    offered = "openvino throughput"
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -88,6 +131,13 @@ class TestOpenVino(EngineContract):
 
 @pytest.mark.compiles
 class TestAoti(EngineContract):
+    """Its first offer where sizes vary, its plainest where they do not: two compiles see both."""
+
     name, build, load = "aoti", aoti_build, aoti_load
     quick = False
     knows_custom_operators = True
+
+    @classmethod
+    def settings(cls, shapes: Shapes) -> Settings:
+        offers = cls.build.offer(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
+        return offers[0 if shapes is Shapes.DYNAMIC else -1].settings
