@@ -1,7 +1,8 @@
 """What to do about a graph break, for this very line. In: a category and the line of source. Out: one sentence.
 
-Covered: the line rewritten where that can be done from its text; otherwise the usual edit for its kind. Not covered:
-recompiles (guards.py says what changed, recompiles.py what to do).
+Covered: the line rewritten where that can be done from its text; otherwise the usual edit for its kind. What a number
+read from a tensor is needed for decides what may stand in its place (reads.py). Not covered: recompiles (guards.py says
+what changed, recompiles.py what to do).
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 import ast
 import re
 
+from compilot.diagnose import reads
+from compilot.diagnose.reads import Use
 from compilot.diagnose.report_records import Category, CodeFrame
+from compilot.diagnose.tensortests import tensor_test
 
 _READ = re.compile(r"\.(item|tolist)\(\)")
-_NUMBER = re.compile(r"\b(int|float|bool)\(([\w.]+)\)")
 _ONE_LINE = 72  # a longer rewritten line is not quoted
 
 _USUAL = {
     Category.DATA_DEPENDENT_BRANCH: "compute both sides and choose with torch.where(test, a, b), or use torch.cond",
-    Category.SCALAR_READ: "keep the value a tensor, or set torch._dynamo.config.capture_scalar_outputs = True",
+    Category.SCALAR_READ: "keep the value a tensor; where it decides no branch and no loop, setting "
+    "torch._dynamo.config.capture_scalar_outputs = True helps, too",
     Category.DYNAMIC_OUTPUT_SHAPE: "keep the full size and mask with torch.where(condition, value, 0) instead of "
     "selecting, or set torch._dynamo.config.capture_dynamic_output_shape_ops = True",
     Category.PRINT: "delete the line, or put it under `if not torch.compiler.is_compiling():`",
@@ -42,7 +46,7 @@ _USUAL = {
 def advise(category: Category, where: CodeFrame, inside: CodeFrame | None = None) -> str:
     """The edit to make at this line."""
     special = _FOR_LINE.get(category)
-    found = special(where.source) if special and inside is None else None
+    found = special(where) if special and inside is None else None
     usual = found or _special_text(where.source) or _USUAL[category]
     if inside is None or "site-packages" not in inside.file or usual != _USUAL[category]:
         return usual
@@ -66,42 +70,66 @@ def _special_text(source: str) -> str | None:
     return None
 
 
-def _branch(source: str) -> str | None:
-    statement = _parsed(source)
-    if isinstance(statement, ast.While):
-        return f"replace the loop with torch.while_loop, its condition being `{ast.unparse(statement.test)}`"
-    if isinstance(statement, ast.Assert):
-        test = ast.unparse(statement.test)
-        return f"move the check out of forward, or write torch._assert_async({test})"
-    if isinstance(statement, ast.If):
-        test = ast.unparse(statement.test)
-        return f"compute both sides and choose: torch.where({test}, then, otherwise); torch.cond if a side is costly"
-    return None
+def _branch(where: CodeFrame, numbers: tuple[str, ...] = ("bool",)) -> str | None:
+    """For a test on tensors; `numbers` are the conversions in it that read one."""
+    statement = reads.parsed(where.source)
+    if isinstance(statement, ast.While | ast.Assert | ast.If):
+        test = tensor_test(statement.test, numbers)
+        return None if test is None else _BRANCHES[type(statement)].format(test=test)
+    choice = next((node for node in ast.walk(statement or ast.Pass()) if isinstance(node, ast.IfExp)), None)
+    test = tensor_test(choice.test, numbers) if choice is not None else None
+    if choice is None or test is None:
+        return None
+    return _CHOOSE.format(test=test, a=ast.unparse(choice.body), b=ast.unparse(choice.orelse))
 
 
-def _read(source: str) -> str | None:
-    if _READ.search(source):
-        return f"keep the tensor: {_quoted(_READ.sub('', source))}and go on with tensor arithmetic{_OR_CAPTURE}"
-    number = _NUMBER.search(source)
-    if number:
-        return (
-            f"keep `{number[2]}` a tensor (as a bound: compare torch.arange(...) with it and mask), or pass it to "
-            f"forward as a Python number{_OR_CAPTURE}"
-        )
-    return None
+_CHOOSE = "compute both sides and choose: torch.where({test}, {a}, {b}); torch.cond if a side is costly"
+_BRANCHES: dict[type[ast.stmt], str] = {
+    ast.While: "replace the loop with torch.while_loop, its condition being `{test}`",
+    ast.Assert: "move the check out of forward, or write torch._assert_async({test})",
+    ast.If: _CHOOSE.replace("{a}, {b}", "then, otherwise"),
+}
+
+
+def _read(where: CodeFrame) -> str | None:
+    statement = reads.parsed(where.source)
+    found = reads.reads(statement) if statement is not None else []
+    if statement is None or not found:
+        return None
+    tensor, use = ast.unparse(reads.tensor_of(found[0])), reads.use_of(where)
+    if use is Use.BRANCH:
+        rewritten = _branch(where, reads.NUMBERS)
+        return rewritten or f"keep `{tensor}` a tensor, {_USUAL[Category.DATA_DEPENDENT_BRANCH]}"
+    if use is Use.COUNT:
+        return _counted(statement, tensor)
+    if use is Use.BOUND or not isinstance(found[0].func, ast.Attribute):
+        bound = f"keep `{tensor}` a tensor (as a bound: compare torch.arange(...) with it and mask)"
+        return f"{bound}, or pass it to forward as a Python number{_OR_CAPTURE}"
+    return f"keep the tensor: {_quoted(_READ.sub('', where.source))}and go on with tensor arithmetic{_OR_CAPTURE}"
+
+
+def _counted(statement: ast.stmt, tensor: str) -> str:
+    """A loop that runs as often as a tensor says: its length must be known, so the rest of the steps change nothing."""
+    step = ast.unparse(statement.target) if isinstance(statement, ast.For) else "step"
+    keep = f"torch.where({'step' if step == '_' else step} < {tensor}, new, x)"
+    return (
+        f"run the loop a fixed number of times, the most that can occur, and keep the old value in the rest of them: "
+        f"x = {keep}; or pass the number to forward as a Python number"
+    )
 
 
 _OR_CAPTURE = "; or set torch._dynamo.config.capture_scalar_outputs = True"
 
 
-def _guard_line(source: str) -> str | None:
-    if len(source) > _ONE_LINE or _parsed(source) is None:
+def _guard_line(where: CodeFrame) -> str | None:
+    source = where.source
+    if len(source) > _ONE_LINE or reads.parsed(source) is None:
         return None
     return f"delete the line, or write {_quoted(f'if not torch.compiler.is_compiling(): {source}').rstrip()}"
 
 
-def _selection(source: str) -> str | None:
-    match = re.search(r"\b(\w+)\[(\1 [<>=!]+ .+?)\]", source)
+def _selection(where: CodeFrame) -> str | None:
+    match = re.search(r"\b(\w+)\[(\1 [<>=!]+ .+?)\]", where.source)
     if match is None:
         return None
     return (
@@ -110,12 +138,12 @@ def _selection(source: str) -> str | None:
     )
 
 
-def _with(source: str) -> str | None:
-    statement = _parsed(source)
+def _with(where: CodeFrame) -> str | None:
+    statement = reads.parsed(where.source)
     if not isinstance(statement, ast.With):
         return None
-    manager = ast.unparse(statement.items[0].context_expr)
-    return f"put `with {manager}:` around the model's call instead of inside forward, or drop it"
+    managers = ", ".join(ast.unparse(item.context_expr) for item in statement.items)
+    return f"put `with {managers}:` around the model's call instead of inside forward, or drop it"
 
 
 _FOR_LINE = {
@@ -130,15 +158,3 @@ _FOR_LINE = {
 
 def _quoted(source: str) -> str:
     return f"`{source.partition('  #')[0].strip()}` "
-
-
-def _parsed(source: str) -> ast.stmt | None:
-    """The statement on a line, its block left away; None where the line alone is not one."""
-    text = re.sub(r"^el(?=if )", "", source.partition("  #")[0].strip())
-    for tried in (text, f"{text} pass"):
-        try:
-            body = ast.parse(tried).body
-        except SyntaxError:
-            continue
-        return body[0] if body else None
-    return None

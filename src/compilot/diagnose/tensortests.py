@@ -1,0 +1,63 @@
+"""A Python test as one on tensors, for torch.where. In: the test of an `if`. Out: its source, rewritten, or None.
+
+`0 < x.max().item() < 5 and not done` becomes `(0 < x.max()) & (x.max() < 5) & torch.logical_not(done)`: nothing is read
+from a tensor, and nothing asks for the truth of a part. None: Python must decide a part of it (`mask is not None`), or
+which of several conversions reads a tensor cannot be told.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+
+from compilot.diagnose import reads
+
+_PYTHONS_OWN = (ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.NamedExpr)
+
+
+def tensor_test(test: ast.expr, numbers: tuple[str, ...]) -> str | None:
+    """The test without reads; `numbers` are the conversions (int, float, bool) that read a tensor here."""
+    whole = copy.deepcopy(test)
+    found = reads.reads(whole, numbers)
+    unclear = len(found) > 1 and not isinstance(found[0].func, ast.Attribute)
+    if unclear or any(isinstance(node, _PYTHONS_OWN) for node in ast.walk(whole)):
+        return None
+    if whole in found and isinstance(found[0].func, ast.Attribute):  # `if x.item():` asks for the truth of a number
+        return f"{ast.unparse(reads.tensor_of(found[0]))}.bool()"
+    return ast.unparse(ast.fix_missing_locations(_AsTensors(found).visit(whole)))
+
+
+class _AsTensors(ast.NodeTransformer):
+    def __init__(self, read: list[ast.Call]) -> None:
+        self._read = read
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if node not in self._read:
+            return node
+        tensor = reads.tensor_of(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "int":  # 3.7 > 3 holds, int(3.7) > 3 does not
+            return ast.Call(ast.Attribute(tensor, "long", ast.Load()), [], [])
+        return tensor
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        return _joined(node.values, ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr())
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        return ast.Call(ast.Attribute(ast.Name("torch", ast.Load()), "logical_not", ast.Load()), [node.operand], [])
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        pairs = zip([node.left, *node.comparators], node.ops, node.comparators, strict=False)
+        return _joined([ast.Compare(left, [op], [right]) for left, op, right in pairs], ast.BitAnd())
+
+
+def _joined(parts: list[ast.expr], operator: ast.operator) -> ast.expr:
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = ast.BinOp(whole, operator, part)
+    return whole
