@@ -2,7 +2,8 @@
 
 In: a workload with a loader. Out: `InputPipeline`: seconds per step spent waiting for the next batch, and per whole
 step. The model works on its example between two batches, as it would in real life, so loader workers that keep up cost
-nothing. The first batch is not counted: it starts the workers. Not covered: whether the batches fit the model.
+nothing. The first batch is not counted: it starts the workers; neither does its time count against what the others may
+take, so even of the slowest loader one step is seen. Not covered: whether the batches fit the model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from compilot.workload import Workload
 
 STEPS = 30
-LONGEST_S = 10.0
+LONGEST_S = 10.0  # for the counted steps; one under way is waited for
+FEW = 3  # from fewer steps than this, the share is told with a word of caution
 LIMIT = 0.5  # above this share, whatever a compiler gains is less than half of the step
 NOTICEABLE = 0.1
 
@@ -41,13 +43,21 @@ def measure_loading(workload: Workload, call: Call) -> InputPipeline | None:
         with torch.set_grad_enabled(workload.grad):
             workload.model(*call.args, **call.kwargs)
 
-    steps = list(_steps(batches, lambda: fresh(call), work))
-    if not steps:
-        return InputPipeline(load_s=0.0, step_s=0.0, because="the loader gave no more than one batch; nothing to time")
-    wait_s = sum(step.wait_s for step in steps) / len(steps)
-    work_s = sum(step.work_s for step in steps) / len(steps)
+    seen = _run(batches, lambda: fresh(call), work)
+    if not seen.steps:
+        given = "one batch" if seen.first else "no batch at all"
+        return InputPipeline(load_s=0.0, step_s=0.0, because=f"the loader gave {given} and ended; nothing to time")
+    wait_s = sum(step.wait_s for step in seen.steps) / len(seen.steps)
+    work_s = sum(step.work_s for step in seen.steps) / len(seen.steps)
     step_s = wait_s + work_s
-    return InputPipeline(load_s=wait_s, step_s=step_s, steps=len(steps), because=sentence(wait_s, step_s))
+    because = sentence(wait_s, step_s) + (_few(len(seen.steps), wait_s) if seen.out_of_time else "")
+    return InputPipeline(load_s=wait_s, step_s=step_s, steps=len(seen.steps), because=because)
+
+
+def _few(steps: int, wait_s: float) -> str:
+    if steps >= FEW:
+        return ""
+    return f" (a batch takes {wait_s:.1f} s, so only {steps} {'step was' if steps == 1 else 'steps were'} looked at)"
 
 
 def open_loader(loader: Any) -> Iterable[Any]:
@@ -66,21 +76,36 @@ def sentence(wait_s: float, step_s: float) -> str:
     return f"data loading is {share * 100:.0f} % of the step; the loader keeps up"
 
 
-def _steps(batches: Iterator[Any], prepare: Callable[[], Call], work: Callable[[Call], None]) -> Iterator[_Step]:
-    """One step after the other; each gets its own copy of what a call may change, made outside of both times."""
+class _Seen(NamedTuple):
+    first: bool  # there was a first batch, the one that does not count
+    steps: list[_Step]
+    out_of_time: bool  # the loader had more to give
+
+
+def _run(batches: Iterator[Any], prepare: Callable[[], Call], work: Callable[[Call], None]) -> _Seen:
+    """Step after step, until the loader ends or the time is over; the clock starts after the first one."""
+    if _step(batches, prepare(), work) is None:
+        return _Seen(first=False, steps=[], out_of_time=False)
+    steps: list[_Step] = []
     begin = time.perf_counter()
-    for number in range(STEPS + 1):
-        call = prepare()
-        before = time.perf_counter()
-        if next(batches, _END) is _END:
-            return
-        loaded = time.perf_counter()
-        work(call)
-        done = time.perf_counter()
-        if number:
-            yield _Step(loaded - before, done - loaded)
-        if done - begin > LONGEST_S:
-            return
+    while len(steps) < STEPS:
+        step = _step(batches, prepare(), work)
+        if step is None:
+            return _Seen(first=True, steps=steps, out_of_time=False)
+        steps.append(step)
+        if time.perf_counter() - begin > LONGEST_S:
+            return _Seen(first=True, steps=steps, out_of_time=True)
+    return _Seen(first=True, steps=steps, out_of_time=False)
+
+
+def _step(batches: Iterator[Any], call: Call, work: Callable[[Call], None]) -> _Step | None:
+    """One batch and the work after it; None: the loader ended. The call's own copy was made before, untimed."""
+    before = time.perf_counter()
+    if next(batches, _END) is _END:
+        return None
+    loaded = time.perf_counter()
+    work(call)
+    return _Step(loaded - before, time.perf_counter() - loaded)
 
 
 _END = object()

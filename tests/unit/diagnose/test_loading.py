@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from compilot.diagnose import loading
 from compilot.diagnose.loading import measure_loading, sentence
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, InputPipeline
 from compilot.diagnose.timefindings import time_findings
@@ -53,9 +54,44 @@ def test_one_batch_is_nothing_to_time_and_no_loader_is_no_finding() -> None:
     workload = _workload([torch.zeros(1)])
     found = measure_loading(workload, workload.call)
     assert found is not None
-    assert "nothing to time" in found.because
+    assert found.because == "the loader gave one batch and ended; nothing to time"
+    found = measure_loading(_workload([]), workload.call)
+    assert found is not None
+    assert found.because == "the loader gave no batch at all and ended; nothing to time"
     plain = Workload(nn.Linear(4, 4), (torch.zeros(2, 4),))
     assert measure_loading(plain, plain.call) is None
+
+
+class Clock:
+    """Time that passes only where a loader says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1e-3  # a step takes some time
+        return self.now
+
+
+@pytest.mark.parametrize(("first_s", "batch_s", "steps"), [(60.0, 0.01, loading.STEPS), (60.0, 30.0, 1)])
+def test_a_slow_first_batch_hides_nothing(
+    first_s: float, batch_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loading, "time", clock)
+
+    def batches() -> Iterator[int]:
+        for number in range(100):
+            clock.now += batch_s if number else first_s
+            yield number
+
+    workload = _workload(batches)
+    found = measure_loading(workload, workload.call)
+    assert found is not None
+    assert found.steps == steps
+    assert found.load_s == pytest.approx(batch_s, abs=0.01)
+    assert "compiling will not help" in found.because
+    assert ("only 1 step was looked at" in found.because) == (steps == 1)
 
 
 def test_a_loader_must_be_iterable_or_a_function() -> None:
