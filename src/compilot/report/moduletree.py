@@ -35,7 +35,16 @@ def module_tree(nodes: Sequence[ModuleNode]) -> Branch | None:
     for node in nodes[:MOST]:
         if node.path:
             children.setdefault(node.path.rpartition(".")[0], []).append(node)
-    return _branch(root, children) if root is not None else None
+    return _counted(_branch(root, children), nodes[MOST:]) if root is not None else None
+
+
+def _counted(tree: Branch, rest: Sequence[ModuleNode]) -> Branch:
+    """The tree, with one line for what is not drawn; its breaks are marked there."""
+    if not rest:
+        return tree
+    breaks = tuple(sorted({index for node in rest for index in node.breaks}))
+    line = Branch(name="…", class_name=f"{len(rest)} more submodules", graphs=(), breaks=breaks, children=())
+    return tree._replace(children=(*tree.children, line))
 
 
 def _branch(node: ModuleNode, children: dict[str, list[ModuleNode]]) -> Branch:

@@ -15,6 +15,7 @@ from markupsafe import escape
 
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, ModuleNode, Roofline, Span
 from compilot.records import Finding
+from compilot.report import moduletree
 from compilot.report.doctor_html import doctor_page, stage_rows, write_page
 from compilot.report.doctor_words import kind_text
 from compilot.report.figures import rate_text, share_text, time_text
@@ -125,6 +126,14 @@ def test_blocks_with_the_same_break_are_folded_and_one_with_another_is_not() -> 
         ("…", 2, (0,)),
         ("3", 0, (1,)),
     ]
+
+
+def test_submodules_beyond_what_is_drawn_are_counted() -> None:
+    parts = [ModuleNode(path=f"{i}", class_name=f"Block{i}") for i in range(moduletree.MOST)]
+    parts.append(ModuleNode(path="late", class_name="Late", breaks=(3,)))
+    tree = module_tree([ModuleNode(path="", class_name="Net"), *parts])
+    assert tree is not None
+    assert (tree.children[-1].class_name, tree.children[-1].breaks) == ("2 more submodules", (3,))
 
 
 def test_places_are_short_and_whole_paths_are_a_hint() -> None:
