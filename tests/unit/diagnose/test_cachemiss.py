@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -239,6 +242,34 @@ def test_several_causes_come_the_most_decisive_first(desk: Desk) -> None:
     assert [cause.component for cause in found][:2] == ["cache files", "threads"]
     assert [cause.weight for cause in found] == sorted(cause.weight for cause in found)
     assert found[-1].weight is Weight.LIKELY
+
+
+def starts(folder: Path, *starts: str) -> dict[str, dict[str, int]]:
+    """What torch's own cache said in fresh processes that share a cache folder, one after the other."""
+    script = Path(__file__).with_name("start_often.py")
+    command = [sys.executable, str(script), str(folder), *starts]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+REALLY = {
+    "config": ("epilogue_fusion=false", "compiler configuration epilogue_fusion: default -> False"),
+    "threads": ("torch.set_num_threads=7", "number of torch threads: "),
+    "precision": ('torch.set_float32_matmul_precision="high"', "torch's matmul precision: highest -> high"),
+}
+
+
+def test_where_torch_really_missed_the_cause_is_named_and_where_it_hit_there_is_none(tmp_path: Path) -> None:
+    changed = [f"{name},{change}" for name, (change, _) in REALLY.items()]
+    said = starts(tmp_path, "first", "same", *changed)
+    missed, hit = {"hit": 0, "miss": 1}, {"hit": 1, "miss": 0}
+    assert said == {"first": missed, "same": hit, **dict.fromkeys(REALLY, missed)}
+    assert "nothing that was recorded differs" in _ask(tmp_path / "first.json", tmp_path / "same.json")
+    for name, (_, cause) in REALLY.items():
+        told = _ask(tmp_path / "first.json", tmp_path / f"{name}.json")
+        assert f"1. {cause}" in told
+        assert "2. " not in told
 
 
 def test_secrets_are_not_written_down() -> None:
