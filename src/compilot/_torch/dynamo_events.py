@@ -268,16 +268,24 @@ def _local_at_hand(function: str, name: str) -> Any:
 
 
 def _value_now(guard: str, frame: Any) -> str:
-    """What stands left of the guard's == in this call; guards are evaluated by torch the same way."""
+    """What this call has in the guard's place: the size or the type it is about, or what stands left of its ==."""
     text = guard.partition(": ")[2].partition("  #")[0].partition("\n")[0].strip()
-    left, equals, _ = text.partition(" == ")
-    if not equals or frame is None:
+    asked = next((match[1] for pattern in _ASKS if (match := pattern.search(text))), None)
+    if asked is None or frame is None:
         return ""
     try:
-        value = eval(left, dict(frame.f_globals), _namespace(frame))
+        value = eval(asked, dict(frame.f_globals), _namespace(frame))  # guards are evaluated by torch the same way
     except Exception:  # a name that only torch's guards know
         return ""
-    return _short(value)
+    return type(value).__name__ if text.startswith(_TYPE_CHECK) else _short(value)
+
+
+_TYPE_CHECK = "___check_type_id("
+_ASKS = (  # of a relation between sizes, the first size
+    re.compile(re.escape(_TYPE_CHECK) + r"(.+?), \d+\)"),
+    re.compile(r"([\w.\[\]'\"]+\.(?:size|stride)\(\)\[\d+\])"),
+    re.compile(r"^(.+?) == "),
+)
 
 
 def _namespace(frame: Any) -> dict[str, Any]:

@@ -23,6 +23,17 @@ class Change(NamedTuple):
     old: str
     new: str
     dim: int | None = None
+    dynamic: bool = False  # the dimension is dynamic already: what failed is a relation that the code was made for
+
+    @property
+    def own_code(self) -> bool:
+        """Size 0 or 1 is in play: torch.compile never makes these part of a range."""
+        return self.category is Category.SHAPE and self.dim is not None and bool(OWN_CODE & {self.old, self.new})
+
+    @property
+    def kind(self) -> str:
+        """Changes of the same thing that need different fixes differ in this."""
+        return "own code" if self.own_code else "relation" if self.dynamic else ""
 
 
 class Place(NamedTuple):
@@ -34,6 +45,7 @@ class Place(NamedTuple):
 
 
 STACK_VALUE = "a value from before a graph break"
+OWN_CODE = {"0", "1"}  # sizes that torch.compile gives code of their own
 AS_COMPILED = "as compiled"  # an old value that nothing tells
 _NO_STATE: Mapping[str, str] = {}
 _STACK_NAME = re.compile(r"^___stack\d+$")
@@ -127,7 +139,24 @@ def _state(name: str, old: Mapping[str, str], new: Mapping[str, str]) -> Change:
 def _symbolic(match: re.Match[str], guard: str, value: str) -> Change:
     name, kind, dim = plain(match["name"]), match["kind"], int(match["dim"])
     category = Category.SHAPE if kind == "size" else Category.STRIDE
-    return Change(category, f"the {kind} of {name} at dimension {dim}", name, text_of(guard), value or "another", dim)
+    what = f"the {kind} of {name} at dimension {dim}"
+    return Change(category, what, name, _relation(text_of(guard)), value or "another", dim, dynamic=True)
+
+
+_SIZE = r"([\w.\[\]']+)\.(size|stride)\(\)\[(\d+)\]"
+
+
+def _relation(text: str) -> str:
+    """What the compiled code was made for, in words where the relation is a plain one."""
+    for pattern, words in (
+        (rf"(\d+) <= {_SIZE}", r"\1 or more"),
+        (rf"{_SIZE} <= (\d+)", r"at most \4"),
+        (rf"(\d+) <= {_SIZE} <= (\d+)", r"\1 to \5"),
+        (rf"{_SIZE} == (\d+)", r"\4"),
+    ):
+        if re.fullmatch(pattern, text):
+            return re.sub(pattern, words, text)
+    return re.sub(_SIZE, lambda size: f"{plain(size[1])}.{size[2]}({size[3]})", text)
 
 
 def _length(match: re.Match[str], guard: str, value: str) -> Change:
@@ -155,7 +184,14 @@ def _none(match: re.Match[str], guard: str, value: str) -> Change:
 
 def _kind(match: re.Match[str], guard: str, value: str) -> Change:
     name = plain(match["name"])
-    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, AS_COMPILED, value or "another type")
+    old = re.search(r"type=(?:<class '(?:\w+\.)*(?P<class>\w+)'>|(?P<name>[\w.]+))", text_of(guard))
+    before = (old["class"] or old["name"]) if old else AS_COMPILED
+    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, before, value or "another type")
+
+
+def _no_tensor(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    return Change(Category.ARGUMENT_KIND, f"the type of {name}", name, "a tensor", match["new"] or "another type")
 
 
 def _identity(match: re.Match[str], guard: str, value: str) -> Change:
@@ -195,7 +231,10 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], Change]], ...] = (
         _TENSOR + r"dispatch key set mismatch\. expected (?P<old>.+?), actual (?P<new>.+)",
         _tensor(Category.GLOBAL_STATE, "the kind (device, inference mode)"),
     ),
-    (r"expected type of '(?P<name>.+?)' to be a tensor type", _kind),
+    (
+        r"expected type of '(?P<name>.+?)' to be a tensor type(?:.*but found (?:<class ')?(?:\w+\.)*(?P<new>\w+))?",
+        _no_tensor,
+    ),
     (r"(?P<name>[\w.\[\]']+)\.(?P<kind>size|stride)\(\)\[(?P<dim>\d+)\]", _symbolic),
     (r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+?)\)", _key),
     (r"(?:len|___dict_length)\((?P<name>.+?)\) == (?P<old>\d+)", _length),

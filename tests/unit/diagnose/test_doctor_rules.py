@@ -41,14 +41,41 @@ def at(source: str) -> CodeFrame:
         (Category.DATA_DEPENDENT_BRANCH, "elif y.any():", "torch.where(y.any(),"),
         (Category.SCALAR_READ, "s = x.max().item()  # scale", "`s = x.max()`"),
         (Category.SCALAR_READ, "n = int(lengths)", "keep `lengths` a tensor"),
+        (Category.SCALAR_READ, "if x.max().item() > 5:", "torch.where(x.max() > 5, then, otherwise)"),
+        (
+            Category.SCALAR_READ,
+            "elif 0 < x.item() < 5 and not y.any():",
+            "(0 < x) & (x < 5) & torch.logical_not(y.any())",
+        ),
+        (Category.SCALAR_READ, "if int(k) > 3:", "torch.where(k.long() > 3, then, otherwise)"),
+        (Category.SCALAR_READ, "y = a if x.item() > 0 else b", "torch.where(x > 0, a, b)"),
+        (Category.SCALAR_READ, "if mask is not None and mask.sum().item() > 0:", "keep `mask.sum()` a tensor, compute"),
+        (Category.SCALAR_READ, "while err.item() > 1:", "torch.while_loop, its condition being `err > 1`"),
+        (Category.SCALAR_READ, "assert x.min().item() > 0", "torch._assert_async(x.min() > 0)"),
+        (Category.SCALAR_READ, "for i in range(n.item()):", "x = torch.where(i < n, new, x)"),
+        (Category.SCALAR_READ, "return x[:, : n.item()]", "compare torch.arange(...) with it and mask"),
         (Category.PRINT, "print(x)", "`if not torch.compiler.is_compiling(): print(x)`"),
         (Category.DYNAMIC_OUTPUT_SHAPE, "z = y[y > 0]", "torch.where(y > 0, y, 0) in place of `y[y > 0]`"),
         (Category.CONTEXT_MANAGER, "with self.lock:", "put `with self.lock:` around the model's call"),
+        (Category.CONTEXT_MANAGER, "with self.lock, self.log as log:", "put `with self.lock, self.log:` around"),
         (Category.DATA_DEPENDENT_BRANCH, "x = f(", "torch.where"),
     ],
 )
 def test_the_advice_is_about_this_line(category: Category, source: str, expected: str) -> None:
     assert expected in advice.advise(category, at(source))
+
+
+@pytest.mark.parametrize("source", ["if x.item() > 5:", "for i in range(n.item()):", "while bool(x.any()):"])
+def test_no_setting_is_advised_for_a_number_that_decides_control_flow(source: str) -> None:
+    assert "capture_scalar_outputs" not in advice.advise(Category.SCALAR_READ, at(source))
+    assert "capture_scalar_outputs" in advice.advise(Category.SCALAR_READ, at("y = x * s.item()"))
+
+
+def test_a_number_that_gets_a_name_is_followed_to_where_it_is_needed(tmp_path: Path) -> None:
+    file = tmp_path / "m.py"
+    file.write_text("def forward(x, n):\n    n = n.item()\n    for _ in range(n):\n        x = x + 1\n    return x\n")
+    line = CodeFrame(file=str(file), line=2, function="forward", source="n = n.item()")
+    assert "x = torch.where(step < n, new, x)" in advice.advise(Category.SCALAR_READ, line)
 
 
 def test_every_category_of_a_break_has_advice() -> None:
@@ -159,6 +186,61 @@ def again(
 ) -> Any:
     event = RecompileEvent(f"{line}/1", function, "m.py", line, False, (f"{line}/0: {guard}",), ("",))
     return recompiles.Seen(event, "example 2", 0.1)
+
+
+def sized(call: str, *guards: str, now: str = "") -> Any:
+    """No earlier compile fits; its guards, the latest first."""
+    told = tuple(f"0/{number}: {text}" for number, text in reversed(list(enumerate(reversed(guards)))))
+    return recompiles.Seen(RecompileEvent("0/9", "forward", "m.py", 3, False, told, (now,) * len(told)), call, 0.1)
+
+
+def mismatch(old: int, new: int) -> str:
+    return f"tensor 'x' size mismatch at index 0. expected {old}, actual {new}"
+
+
+def test_size_one_does_not_hide_that_the_dimension_should_be_marked() -> None:
+    first, second = sized("smallest", mismatch(16, 1)), sized("largest", mismatch(1, 64), mismatch(16, 64))
+    one, other = recompiles.reconcile([first, second], [])
+    assert one.cause.endswith("changed from 16 to 1; sizes 0 and 1 always get code of their own")
+    assert one.fix.startswith("let size 1 have its own code")
+    assert "mark_dynamic" not in one.fix
+    assert (other.old, other.new) == ("16", "64")
+    assert other.fix.startswith("call torch._dynamo.mark_dynamic(x, 0) before the first call")
+
+
+def test_a_first_call_of_size_one_is_told_as_such() -> None:
+    (found,) = recompiles.reconcile([sized("example 2", mismatch(1, 2))], [])
+    assert found.fix.startswith("make the first call with size 2 or more")
+
+
+def test_a_dimension_that_is_dynamic_already_is_never_to_be_marked() -> None:
+    (found,) = recompiles.reconcile([sized("smallest", "2 <= x.size()[0]  # y", now="1")], [])
+    assert "is 1: the dimension is dynamic already, but sizes 0 and 1" in found.cause
+    assert "mark_unbacked(x, 0)" in found.fix
+    (found,) = recompiles.reconcile([sized("largest", "x.size()[0] <= 32", now="64")], [])
+    assert "is 64: the dimension is dynamic already" in found.cause
+    assert found.cause.endswith("the compiled code was made for at most 32 only")
+    assert "mark_dynamic" not in found.fix
+    first, second = sized("example 2", mismatch(4, 6)), sized("example 3", "2 <= x.size()[0] <= 9", mismatch(4, 40))
+    assert [one.old for one in recompiles.reconcile([first, second], [])] == ["4", "2 to 9"]
+
+
+def test_what_plans_see_to_is_not_among_the_first_findings_of_a_run() -> None:
+    seen = [sized("largest", "tensor 'batch['image']' size mismatch at index 1. expected 4, actual 6")]
+    (plain,) = recompiles.reconcile(seen, [])
+    (found,) = recompiles.reconcile(seen, [], declared={("batch.image", 1)})
+    assert (plain.declared, found.declared) == (False, True)
+    assert found.fix.endswith("a plan of 'compilot tune' sees to declared dimensions by itself")
+    told = ranking.of_recompile(found, calls=1)
+    assert ranking.top_findings(report(told, finding("a"))) == (finding("a"),)
+    gave_up = ranking.of_recompile(msgspec.structs.replace(found, limit_hit=True), calls=1)
+    assert ranking.top_findings(report(gave_up)) == (gave_up,)
+
+
+def test_a_recompile_is_spread_over_the_calls_of_the_drive() -> None:
+    made = DoctorReport(schema=1, compilot="0", created="", label="Net", calls=("a",) * 21)
+    assert made.spread == 21
+    assert msgspec.structs.replace(made, driven=4).spread == 4
 
 
 def test_every_function_that_gave_up_is_kept() -> None:

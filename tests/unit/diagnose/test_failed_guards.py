@@ -48,6 +48,28 @@ def test_old_and_new_are_told() -> None:
     assert guards.read("0/0: tensor 'x' dtype mismatch. expected Float, actual Double").new == "torch.float64"
 
 
+@pytest.mark.parametrize(
+    ("text", "old"),
+    [
+        ("2 <= L['x'].size()[0]", "2 or more"),
+        ("L['x'].size()[0] <= 64", "at most 64"),
+        ("2 <= x.size()[0] <= 64", "2 to 64"),
+        ("x.size()[0] == 4", "4"),
+        ("L['x'].size()[0] == L['y'].size()[1]", "x.size(0) == y.size(1)"),
+    ],
+)
+def test_a_relation_of_sizes_is_told_in_words_and_with_this_calls_size(text: str, old: str) -> None:
+    change = guards.read(f"0/1: {text}", "7")
+    assert (change.old, change.new, change.dynamic) == (old, "7", True)
+
+
+def test_another_type_is_told_with_both() -> None:
+    change = guards.read("0/0: ___check_type_id(k, 94121), type=<class 'builtins.int'>   # x * k", "float")
+    assert (change.old, change.new) == ("int", "float")
+    change = guards.read("0/0: expected type of 'k' to be a tensor type, ' but found <class 'int'>")
+    assert (change.what, change.old, change.new) == ("the type of k", "a tensor", "int")
+
+
 def test_global_state_is_told_with_the_values_that_the_guard_leaves_out() -> None:
     text = "0/1: GLOBAL_STATE changed: num_threads "
     change = guards.read(text, old={"num_threads": "2"}, new={"num_threads": "8"})
