@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +28,7 @@ from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
 from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed, Open, Opened
 from compilot.trials.replies import raise_user_error
+from compilot.workload.shapetrace import CallSizes, ShapeSpec, read_trace
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,18 +63,20 @@ def examine(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic: DynamicSpec | None = None,
+    shapes: ShapeSpec | None = None,
     quick: bool = False,
     out: str | os.PathLike[str] | None = None,
 ) -> DoctorReport:
     """What is wrong with compiling this model, where, what it costs, how to mend it.
 
+    shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
     quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
     """
     from compilot.api import ship_model
 
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
         shipment = ship_model(model, args, kwargs, dynamic, Path(folder))
-        report = run(shipment, Path(folder))
+        report = run(shipment, Path(folder), shapes=() if shapes is None else read_trace(shapes))
         if not quick:
             report = add_times(report, shipment, Path(folder))
     if out is not None:
@@ -87,11 +90,12 @@ def run(
     tell: Tell = lambda text: None,
     *,
     env: Mapping[str, str] | None = None,
+    shapes: Sequence[CallSizes] = (),
 ) -> DoctorReport:
     """Examine a shipped model in a child process: its graphs; `tell` hears of each step."""
     child = _child(folder, env)
     try:
-        return _steps(child, shipment, folder, tell)
+        return _steps(child, shipment, folder, tell, shapes=tuple(shapes))
     finally:
         child.kill()
 
@@ -160,14 +164,23 @@ def _limit_s(own_s: float, end_s: float) -> float:
     return min(own_s, max(end_s - time.monotonic(), LEAST_STEP_S))
 
 
-def _steps(child: Child, shipment: Shipment, folder: Path, tell: Tell, end_s: float = math.inf) -> DoctorReport:
+def _steps(
+    child: Child,
+    shipment: Shipment,
+    folder: Path,
+    tell: Tell,
+    end_s: float = math.inf,
+    *,
+    shapes: tuple[CallSizes, ...] = (),
+) -> DoctorReport:
     """Every step in order; a death before there is anything to report is the environment's problem."""
 
     def take(step: ExamineStep) -> Any:
         if step is not ExamineStep.REPORT:
             tell(_WORDS[step])
         limit_s = _limit_s(STEP_LIMIT_S, end_s)
-        return _must(child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step)).report
+        reply = child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step, shapes=shapes)
+        return _must(reply).report
 
     try:
         _open(child, shipment, folder, tell, end_s)

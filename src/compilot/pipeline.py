@@ -24,6 +24,7 @@ from compilot.artifacts.shipments import keep_shipment
 from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
+from compilot.diagnose.hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
 from compilot.engines.eager.build import EAGER
@@ -221,7 +222,7 @@ def examined(diagnosis: Diagnosis, seen: Seen, run_dir: Path, observer: Observer
     for what in seen.unseen:
         observer.note(f"the doctor did not see everything: {what}")
     findings = once((*top_findings(seen), *diagnosis.findings))
-    return msgspec.structs.replace(diagnosis, findings=findings, graph_breaks=len(seen.breaks))
+    return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(seen))
 
 
 def baseline(run: Run) -> None:

@@ -124,6 +124,7 @@ class Finding(Record, frozen=True, kw_only=True):
     count: int = 1  # per call for a graph break, over the whole drive for a recompile
     what: str = ""  # of a recompile: the thing that changed, which tells two changes in one function apart
     recompiles: int = 0  # of a graph break: how often what follows was compiled again, since its value changed
+    served: bool = False  # true of plain torch.compile only: compilot's plans see to it by themselves
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
@@ -142,6 +143,8 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     cores: int = 1
     threads: int = 1
     graph_breaks: int | None = None  # places where torch.compile stops; None: nobody looked
+    export_stops: int | None = None  # those of them that stop an export of the whole model, too
+    size_recompiles: int = 0  # compiled again because of a size that nobody declared dynamic
     compiler_problem: str | None = None  # why no C++ compiler can be used; None: it works
     cpu_isa: tuple[str, ...] = ()  # as in the fingerprint: tells which precisions the CPU computes in
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal

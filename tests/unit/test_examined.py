@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from compilot import pipeline
-from compilot.diagnose.report_records import DoctorReport
+from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
@@ -34,6 +34,19 @@ def examined(seen: pipeline.Seen, folder: Path, observer: Observer) -> Any:
 def test_the_doctors_findings_come_first_and_none_twice(tmp_path: Path) -> None:
     assert examined(REPORT, tmp_path, Heard()).findings == (BREAK, TRAIN)
     assert last_report(tmp_path / "doctor") == REPORT
+
+
+def test_what_stops_an_export_and_changing_sizes_reach_the_search(tmp_path: Path) -> None:
+    place = CodeFrame(file="m.py", line=3, function="forward", source="if x.item() > 5:")
+    stops = GraphBreak(where=place, category=Category.SCALAR_READ, cause="", fix="")
+    harmless = msgspec.structs.replace(stops, category=Category.PRINT)
+    again = Recompile(
+        where=place, function=place, category=Category.SHAPE, what="", old="4", new="6", cause="", fix="", dim=0
+    )
+    declared = msgspec.structs.replace(again, declared=True)
+    report = msgspec.structs.replace(REPORT, breaks=(stops, harmless), recompiles=(again, declared))
+    diagnosis = examined(report, tmp_path, Heard())
+    assert (diagnosis.graph_breaks, diagnosis.export_stops, diagnosis.size_recompiles) == (2, 1, 1)
 
 
 def test_a_doctor_that_fails_does_not_stop_the_run(tmp_path: Path) -> None:

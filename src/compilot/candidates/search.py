@@ -54,7 +54,7 @@ class OrderedSearch:
         diagnosis: Diagnosis,
         refine: Callable[[Candidate, Diagnosis], Sequence[Candidate]] = lambda best, diagnosis: (),
     ) -> None:
-        self._queue = interleave(offers, broken=bool(diagnosis.graph_breaks))
+        self._queue = interleave(offers, broken=bool(diagnosis.export_stops))
         self._diagnosis = diagnosis
         self._refine = refine
         self._known = {candidate.id for candidate in self._queue}
@@ -108,23 +108,25 @@ class OrderedSearch:
 def interleave(offers: Mapping[str, Sequence[Candidate]], *, broken: bool = False) -> list[Candidate]:
     """One candidate of each engine in turn, cheap engines first; duplicates by id are dropped.
 
-    broken: torch.compile's graph has breaks. Engines that need the model as one graph then come after the others: most
-    likely they cannot export it at all.
+    broken: something in the model stops an export. Engines that need the model as one graph then come after the others,
+    but before other packages' backends: most likely they cannot export it at all.
     """
-    if broken:
-        whole = {name: found for name, found in offers.items() if name in WHOLE_GRAPH}
-        others = {name: found for name, found in offers.items() if name not in WHOLE_GRAPH}
-        return list({c.id: c for c in [*interleave(others), *interleave(whole)]}.values())
     rank = {name: i for i, name in enumerate(CHEAP_FIRST)}
-    backends = [name for name in offers if name.startswith(BACKEND)]
-    engines = sorted(set(offers) - set(backends), key=lambda name: (rank.get(name, len(rank)), name))
-    turns = range(max((len(offers[name]) for name in engines), default=0))
-    order = [candidate for turn in turns for name in engines for candidate in offers[name][turn : turn + 1]]
-    order += [candidate for name in sorted(backends) for candidate in offers[name]]
+    names = sorted(offers, key=lambda name: (rank.get(name, len(rank)), name))
+    backends = [name for name in names if name.startswith(BACKEND)]
+    late = [name for name in names if broken and name in WHOLE_GRAPH]
+    early = [name for name in names if name not in (*late, *backends)]
+    order = [*_turns(offers, early), *_turns(offers, late)]
+    order += [candidate for name in backends for candidate in offers[name]]
     unique: dict[str, Candidate] = {}
     for candidate in order:
         unique.setdefault(candidate.id, candidate)
     return list(unique.values())
+
+
+def _turns(offers: Mapping[str, Sequence[Candidate]], names: Sequence[str]) -> list[Candidate]:
+    turns = range(max((len(offers[name]) for name in names), default=0))
+    return [candidate for turn in turns for name in names for candidate in offers[name][turn : turn + 1]]
 
 
 def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from compilot.diagnose.fixcheck import FixCheck
     from compilot.diagnose.report_records import DoctorReport
     from compilot.records import Finding, Plan, Shipment
+    from compilot.workload.shapetrace import CallSizes
 
 RED = 1
 FAMILIES = {  # what --fail-on may name -> kinds of findings
@@ -41,6 +42,9 @@ def doctor(
     dynamic: Annotated[
         list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
     ] = None,
+    shapes: Annotated[
+        Path | None, typer.Option(help="Drive with these sizes: a file, one call per line, such as input_ids:1=37.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/FILE-FACTORY.")
@@ -60,6 +64,7 @@ def doctor(
     from compilot.diagnose import fixcheck
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
+    from compilot.workload.shapetrace import read_trace
 
     with common.guarded(debug=debug, as_json=json):
         kinds = _kinds(fail_on)
@@ -67,7 +72,8 @@ def doctor(
         folder = out or reportfile.default_folder(target)
         before = reportfile.last_report(folder, shipment.target) if fix_check else None
         pages = tlparsing.folder_for(folder) if tlparse else None
-        wish = _Wish(folder, keep=before is None, pages=pages, plan=_plan(plan), quick=quick)
+        trace = read_trace(shapes) if shapes is not None else ()
+        wish = _Wish(folder, keep=before is None, pages=pages, plan=_plan(plan), quick=quick, shapes=trace)
         report, pages = _examine(shipment, wish, quiet=quiet)
         if html is not None:
             _write_html(report, html, pages)
@@ -87,6 +93,7 @@ class _Wish(NamedTuple):
     pages: Path | None
     plan: Plan | None
     quick: bool
+    shapes: tuple[CallSizes, ...] = ()
 
 
 def _is_wanted(one: Finding, kinds: set[str]) -> bool:
@@ -165,7 +172,7 @@ def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorRep
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
         trace = Path(folder) / "trace"
         env = {"TORCH_TRACE": str(trace)} if pages else None
-        report = checkup.run(shipment, Path(folder), tell, env=env)
+        report = checkup.run(shipment, Path(folder), tell, env=env, shapes=wish.shapes)
         if wish.keep:
             save(report, wish.folder)  # before anything else can fail
         _must_fit(wish.plan, report)

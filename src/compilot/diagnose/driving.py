@@ -1,14 +1,14 @@
-"""The calls a model is driven with. In: a workload. Out: its calls, one after the other, each with a name.
+"""The calls a model is driven with. In: a workload, perhaps a shape trace. Out: calls in order, each with a name.
 
 The order is the program's own: every example, inputs of further seeds where the user gave a function of a seed, the
-smallest, largest and odd sizes of declared dynamic dimensions, and last the user's own `drive`, which may change
-anything between its calls.
+smallest, largest and odd sizes of declared dynamic dimensions (or, in place of all these, the calls of a shape trace),
+and last the user's own `drive`, which may change anything between its calls.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ import torch
 from compilot._tree import Call, call_leaves, is_tensor
 from compilot.errors import first_cause
 from compilot.workload import Workload
-from compilot.workload.variations import size_cases
+from compilot.workload.shapetrace import CallSizes
+from compilot.workload.variations import size_cases, traced_call
 
 FURTHER_SEEDS = 3  # enough to see a shape that varies with the seed
 _PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device)
@@ -30,8 +31,11 @@ def call_model(model: Callable[..., Any], call: Call) -> Any:
     return model(*call.args, **call.kwargs)
 
 
-def listed_calls(workload: Workload) -> Iterator[tuple[str, Call]]:
-    """The calls that are known beforehand."""
+def listed_calls(workload: Workload, trace: Sequence[CallSizes] = ()) -> Iterator[tuple[str, Call]]:
+    """The calls that are known beforehand; a shape trace says them all."""
+    if trace:
+        yield from ((call.label, traced_call(workload, call)) for call in trace)
+        return
     for number, call in enumerate(workload.examples, 1):
         yield f"example {number}", call
     if workload.input_function is not None:
@@ -41,14 +45,14 @@ def listed_calls(workload: Workload) -> Iterator[tuple[str, Call]]:
         yield f"{case.name} size", case.call
 
 
-def drive(workload: Workload, model: Callable[..., Any], heard: Heard) -> list[str]:
+def drive(workload: Workload, model: Callable[..., Any], heard: Heard, trace: Sequence[CallSizes] = ()) -> list[str]:
     """Make every call; `heard` is told the name of each before it begins. What failed comes back as sentences.
 
     A failing call ends neither the drive nor the examination; the user's own drive ends where it raises.
     """
     failed: list[str] = []
     with torch.set_grad_enabled(workload.grad):
-        for name, call in listed_calls(workload):
+        for name, call in listed_calls(workload, trace):
             heard(name)
             _try(lambda call=call: call_model(model, fresh(call)), name, failed)  # type: ignore[misc]
         own = workload.drive

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from statistics import median
@@ -23,7 +23,7 @@ import torch
 from compilot import diagnose
 from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
-from compilot._tree import Call
+from compilot._tree import Call, dotted_name, parameter_names, resolve_dynamic
 from compilot._version import __version__
 from compilot.diagnose import breaks, costs, driving, frames, guards, ranking, recompiles, watching
 from compilot.diagnose.breaks import Place
@@ -39,6 +39,8 @@ from compilot.diagnose.report_records import (
 )
 from compilot.records import Fingerprint
 from compilot.workload import Workload
+from compilot.workload.shapetrace import CallSizes
+from compilot.workload.variations import traced_sizes
 
 EAGER_CALLS = 5
 WARM_CALLS = 2
@@ -53,14 +55,17 @@ _Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
 class Examination:
-    """One model under examination; call the steps in order, then `report`."""
+    """One model under examination; call the steps in order, then `report`. `trace`: the calls to drive it with."""
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+    def __init__(self, workload: Workload, trace: Sequence[CallSizes] = ()) -> None:
+        for call in trace:
+            traced_sizes(workload, call)  # a wrong line is told before anything takes time
+        self.workload, self.trace = workload, trace
         self.watch = watching.Watch(workload.model)
         self.compiled = torch.compile(workload.model, backend=self.watch.backend)
         self.heard: list[tuple[str, Event]] = []  # (name of the call, what the tracer said in it)
         self.calls: list[str] = []
+        self.driven = 0  # calls of the drive among them
         self.eager_call_s: float | None = None
         self.first_graphs = 0
         self.outside_s: dict[Place, float] = {}
@@ -105,9 +110,10 @@ class Examination:
 
         def began(name: str) -> None:
             self.calls.append(name)
+            self.driven += 1
             begun.append((name, len(self.heard)))
 
-        self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, began)))
+        self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, began, self.trace)))
         self._forget_failed(begun)
 
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
@@ -119,8 +125,7 @@ class Examination:
         weighed = [self._weighed(place, one) for place, one in self._breaks().items()]
         found, again = breaks.fold(weighed, self._recompiles())
         whole = diagnose.model_findings(self.workload, self.eager_call_s) if self.eager_call_s is not None else ()
-        graph_findings = [*map(ranking.of_break, found), *(ranking.of_recompile(one, len(self.calls)) for one in again)]
-        return DoctorReport(
+        report = DoctorReport(
             schema=REPORT_SCHEMA,
             compilot=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -128,7 +133,7 @@ class Examination:
             target=self.workload.target or "",
             eager_call_s=self.eager_call_s,
             calls=tuple(self.calls),
-            findings=(*graph_findings, *whole),
+            driven=self.driven,
             graphs=self._graphs(),
             breaks=tuple(found),
             recompiles=again,
@@ -136,6 +141,8 @@ class Examination:
             notes=tuple(self.notes),
             unseen=tuple(self.unseen),
         )
+        traced = [*map(ranking.of_break, found), *(ranking.of_recompile(one, report.spread) for one in again)]
+        return msgspec.structs.replace(report, findings=(*traced, *whole))
 
     # ---------------------------------------------------------------------------------------------------- the calls
 
@@ -240,7 +247,9 @@ class Examination:
             if isinstance(event, RecompileEvent)
         ]
         limits = [_undecorated(event, called, written) for event in self._said(LimitEvent)]
-        return recompiles.reconcile(seen, limits, split=bool(self._breaks()), root=written)
+        return recompiles.reconcile(
+            seen, limits, split=bool(self._breaks()), root=written, declared=_declared(self.workload)
+        )
 
     # --------------------------------------------------------------------------------------------------- the graphs
 
@@ -262,6 +271,13 @@ class Examination:
             )
             for path, module in self.workload.model.named_modules()
         )
+
+
+def _declared(workload: Workload) -> set[tuple[str, int]]:
+    """The inputs and dimensions that are declared dynamic, by the user's names."""
+    forward = workload.model.forward
+    roots, ranges = parameter_names(forward, workload.call), resolve_dynamic(workload.dynamic, forward, workload.call)
+    return {(dotted_name(path, roots), dim) for path, dims in ranges.items() for dim in dims}
 
 
 def _head(event: CompileEvent | None) -> CodeFrame:

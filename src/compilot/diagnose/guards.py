@@ -33,7 +33,7 @@ class Change(NamedTuple):
     @property
     def kind(self) -> str:
         """Changes of the same thing that need different fixes differ in this."""
-        return "own code" if self.own_code else "relation" if self.dynamic else ""
+        return "0 or 1" if self.own_code else "dynamic already" if self.dynamic else ""
 
 
 class Place(NamedTuple):

@@ -29,8 +29,8 @@ def rank(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def top_findings(report: DoctorReport) -> tuple[Finding, ...]:
-    """The three findings that matter most."""
-    return report.findings[:TOP]
+    """The three findings that matter most to a tuning run; what its plans see to by themselves is none of them."""
+    return tuple(one for one in report.findings if not one.served)[:TOP]
 
 
 def once(findings: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -85,6 +85,7 @@ def of_recompile(found: Recompile, calls: int) -> Finding:
         snippet=found.where.source,
         count=found.count,
         what=found.what,
+        served=found.declared and not found.limit_hit,
     )
 
 

@@ -120,7 +120,7 @@ def _record(one: Seen, guard: str, change: Change, *, inner: bool) -> Recompile:
         where=frame,
         function=CodeFrame(file=one.event.file, line=one.event.line, function=one.event.function),
         category=change.category,
-        what=change.what,
+        what=f"{change.what} ({change.kind})" if change.kind else change.what,
         old=change.old,
         new=change.new,
         cause=_cause(change),

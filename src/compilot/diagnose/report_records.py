@@ -103,6 +103,8 @@ class Recompile(Record, frozen=True, kw_only=True):
     compile_s: float | None = None  # tracing time alone; the compiler behind it costs more
     resumed: bool = False  # what was compiled again is the rest of a function after a graph break
     name: str = ""  # the argument, attribute or variable, as written in the source
+    dim: int | None = None  # of a tensor, where the change is about one dimension
+    declared: bool = False  # this dimension is declared dynamic: compilot's plans see to it
     limit_hit: bool = False  # later calls of this function silently run eagerly
     gave_up: tuple[str, ...] = ()  # file:line of every function that does
 
@@ -238,7 +240,8 @@ class DoctorReport(Record, frozen=True, kw_only=True):
     target: str = ""
     fingerprint: Fingerprint | None = None
     eager_call_s: float | None = None
-    calls: tuple[str, ...] = ()  # what the model was driven with, in order
+    calls: tuple[str, ...] = ()  # what the compiled model was called with, in order
+    driven: int = 0  # calls of the drive among them; 0: there was none
     findings: tuple[Finding, ...] = ()  # ranked, the most costly first
     graphs: tuple[Graph, ...] = ()
     breaks: tuple[GraphBreak, ...] = ()
@@ -251,3 +254,8 @@ class DoctorReport(Record, frozen=True, kw_only=True):
     input_pipeline: InputPipeline | None = None
     notes: tuple[str, ...] = ()
     unseen: tuple[str, ...] = ()  # what was not looked at and why: breaks and recompiles may be there that are not here
+
+    @property
+    def spread(self) -> int:
+        """How many calls the cost of a recompile is spread over: those that a program makes, not the doctor's own."""
+        return self.driven or len(self.calls) or 1

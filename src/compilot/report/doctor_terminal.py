@@ -39,7 +39,7 @@ def summary(report: DoctorReport, *, root: Path) -> Group:
     parts += [Text(f"Not looked at: {sentence(one)}", style="bold red") for one in report.unseen]
     parts.append(Text())
     for number, finding in enumerate(report.findings[:SHOWN], 1):
-        parts += [entry(number, finding, len(report.calls), root), Text()]
+        parts += [entry(number, finding, report.spread, root), Text()]
     if len(report.findings) > SHOWN:
         parts += [Text(f"{len(report.findings) - SHOWN} more in report.json", style="dim"), Text()]
     if report.breaks or len(report.graphs) > 1:

@@ -28,6 +28,7 @@ from compilot.records import (
     WarmUp,
     WorkloadRef,
 )
+from compilot.workload.shapetrace import CallSizes
 
 PROTOCOL = 1
 
@@ -117,6 +118,7 @@ class Examine(Request, frozen=True, kw_only=True):
     """Do one step of the doctor's examination; the last one answers with the report."""
 
     step: ExamineStep
+    shapes: tuple[CallSizes, ...] = ()  # the calls to drive the model with, in place of the workload's; read once
 
 
 class ExamineTimes(Request, frozen=True, kw_only=True):

@@ -127,7 +127,7 @@ class Steps:
     def examine(self, request: Examine) -> Examined:
         """One step of the doctor; the report at the end."""
         if self.examination is None:
-            self.examination = Examination(self.workload)
+            self.examination = Examination(self.workload, request.shapes)
         if request.step is not ExamineStep.REPORT:
             getattr(self.examination, request.step)()
             return Examined(id=request.id)

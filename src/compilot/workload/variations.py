@@ -3,8 +3,8 @@
 In: a Workload. Out: named cases, the same ones in every process.
 Covered: three seeds; zeros, large and tiny floats; NaN and infinity (special: a difference there is a note); the
 smallest, largest and odd sizes of declared dynamic dimensions, and unequal ones where sizes look alike (they may be
-independent). Shapes are kept where nothing is declared, because another shape would make a compiled callable compile
-again. Integers stay within the example's own values (they may be indices).
+independent); the calls of a shape trace. Shapes are kept where nothing is declared, because another shape would make a
+compiled callable compile again. Integers stay within the example's own values (they may be indices).
 Not covered: whether eager accepts a case; one on which eager raises is dropped by whoever runs it.
 """
 
@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import torch
 
-from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
+from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
 from compilot.records import DimRange
+from compilot.workload.shapetrace import CallSizes, Sizes, resolve
 from compilot.workload.values import can_vary, copied, draw, generator, is_integer, is_mask, like, map_tensors, vary
 from compilot.workload.workload import Workload
 
@@ -204,9 +205,26 @@ def _odd(group: _Group, third: int, shift: int) -> int:
     return max(group.min, min(size | 1, group.max))
 
 
+def traced_call(workload: Workload, call: CallSizes) -> Call:
+    """The call that a line of a shape trace stands for; dimensions that move together do so here, too."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    sizes = traced_sizes(workload, call)
+    groups = _groups(workload.call, ranges)
+    moved = {groups[place]: size for place, size in sizes.items()}
+    follow = {place: moved[group] for place, group in groups.items() if group in moved}
+    return _resized(workload, {**follow, **sizes})
+
+
+def traced_sizes(workload: Workload, call: CallSizes) -> Sizes:
+    """What a line of a shape trace means for this workload; a wrong one is the user's mistake."""
+    roots = parameter_names(workload.model.forward, workload.call)
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    return resolve(call, ranges, {path: dotted_name(path, roots) for path in ranges})
+
+
 def _resized(workload: Workload, sizes: Mapping[tuple[str, int], int]) -> Call:
     def resize(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        shape = [sizes.get((path, d), size) for d, size in enumerate(tensor.shape)]
+        shape = [sizes.get((path, dim), size) for dim, size in enumerate(tensor.shape)]
         return like(tensor, draw(tensor, shape, generator(workload.seed + _RESIZE_SEED, path)))
 
     return map_tensors(workload.call, resize)

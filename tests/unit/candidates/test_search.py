@@ -36,8 +36,22 @@ def test_engines_that_need_one_graph_come_last_where_the_graph_is_broken():
     offers = {name: [candidate(name, name)] for name in ("onnxruntime", "openvino", "aoti", "inductor")}
     assert [c.label for c in interleave(offers)] == ["onnxruntime", "openvino", "inductor", "aoti"]
     assert [c.label for c in interleave(offers, broken=True)] == ["inductor", "onnxruntime", "openvino", "aoti"]
-    search = OrderedSearch(offers, Diagnosis(graph_breaks=2))
+    search = OrderedSearch(offers, Diagnosis(graph_breaks=2, export_stops=1))
     assert search.ask(1)[0].label == "inductor"
+    unharmed = OrderedSearch(offers, Diagnosis(graph_breaks=2, export_stops=0))  # a print, a lock ...
+    assert unharmed.ask(1)[0].label == "onnxruntime"
+
+
+def test_other_packages_backends_stay_last_where_the_graph_is_broken():
+    offers = {name: [candidate(name, name)] for name in ("dynamo:other", "onnxruntime", "inductor")}
+    assert [c.label for c in interleave(offers, broken=True)] == ["inductor", "onnxruntime", "dynamo:other"]
+
+
+def test_sizes_that_made_torch_compile_again_bring_one_program_for_all_sizes_forward():
+    assert inductor.offer(IMAGES)[-1].label == "inductor dynamic"
+    varied = inductor.offer(Diagnosis(size_recompiles=1))
+    assert [c.label for c in varied[:2]] == ["inductor", "inductor dynamic"]
+    assert len({c.id for c in varied}) == len(varied)
 
 
 def test_the_search_ends_when_everything_was_asked_for():

@@ -50,7 +50,8 @@ def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
     )
     if not diagnosis.dynamic:
         why = "one program for all sizes: no recompile when a size changes, often at no cost"
-        offers.append(_candidate("dynamic", why, Shapes.DYNAMIC))
+        place = 1 if diagnosis.size_recompiles else len(offers)  # static code would serve the first size alone
+        offers.insert(place, _candidate("dynamic", why, Shapes.DYNAMIC))
     return offers
 
 
