@@ -9,6 +9,8 @@ from compilot.engines import registry
 from compilot.engines.protocol import Availability, Infeasible, Loaded
 from compilot.records import ArtifactFile, Candidate, Settings
 
+VERSION = str(torch.__version__)  # what a plan is bound to
+
 
 class Build:
     """The tuning plane's half: may be slow, runs in a child process, leaves files in the workspace."""

@@ -64,7 +64,7 @@ class MachineFingerprint(Record, frozen=True, kw_only=True):
     platform: str  # "Linux-x86_64"
     glibc: str
     cpu_model: str
-    cpu_isa: tuple[str, ...]  # the vector extensions that code generators look at, sorted
+    cpu_isa: tuple[str, ...]  # the instructions that a compiler may use by itself (identity/isa.py), sorted
     cores: int
     threads: int  # torch.get_num_threads() at the time
     compiler: str | None = None  # "g++ 12.2.0", None when there is none

@@ -18,6 +18,7 @@ from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lo
 from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings, Shapes
 
 MODEL_NAME = "program.pt2"
+VERSION = "1"
 
 
 def available() -> Availability:

@@ -108,10 +108,12 @@ def _precisions(isa: tuple[str, ...]) -> dict[str, Any]:
 
 def lines(document: dict[str, Any]) -> list[str]:
     """The document for people."""
+    from compilot.identity import isa
+
     machine = document["machine"]
     shown = {
         "CPU": f"{machine['cpu_model']}, {machine['cores']} cores, {machine['threads']} torch threads",
-        "vector": ", ".join(machine["cpu_isa"]) or "none known",
+        "vector": ", ".join(sorted(isa.at_run_time(machine["cpu_isa"]))) or "none known",
         "GPU": machine.get("gpu") or "none",
         "system": f"{machine['platform']}, {machine['glibc']}",
         "torch": f"{machine['torch']}, Python {machine['python']}",

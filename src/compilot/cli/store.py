@@ -43,7 +43,8 @@ def pull(
     url: Url,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, or a folder to write it to.")],
     model: Annotated[
-        str | None, typer.Option(help="Which model: FILE.py:factory, a model id of 'store ls', or a class name.")
+        str | None,
+        typer.Option(help="Which one: FILE.py:factory, a class name, or an id (model, weights, bundle) of 'store ls'."),
     ] = None,
     key: Annotated[list[Path] | None, typer.Option(help="A public key to trust besides the usual ones.")] = None,
     require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
@@ -80,7 +81,7 @@ def ls(url: Url, json: AsJson = False, debug: Debug = False) -> None:
 def gc(
     url: Url,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Remove all but this many bundles of each model and machine.")
+        int | None, typer.Option(min=1, help="Remove all but this many bundles of each model, weights and machine.")
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every object and check its digest.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
@@ -106,7 +107,9 @@ def entry_line(entry: StoreEntry) -> str:
     machine = entry.fingerprint.machine
     size = common.size_text(entry.size_bytes)
     where = f"{machine.cpu_model}, {machine.threads} threads, torch {machine.torch}"
-    return f"{entry.sha256[:12]}  {entry.label} ({entry.model_id}) on {entry.engine}, {size}, made on {where}"
+    weights = f", weights {entry.weights[:12]}" if entry.weights else ""
+    model = f"{entry.label} ({entry.model_id}{weights})"
+    return f"{entry.sha256[:12]}  {model} on {entry.engine}, {size}, made on {where}"
 
 
 def _wanted(model: str | None) -> str | ModelFingerprint | None:
@@ -124,6 +127,8 @@ def _tell_doubts(done: Pulled) -> None:
         common.tell("warning: it is not signed: whoever can write to this store decides what runs here.")
     for difference in done.fit.unproven:
         common.tell(f"warning: {difference.sentence} Its speed is unproven here.")
+    if done.fit.note:
+        common.tell(f"note: {done.fit.note}.")
 
 
 def _transfer(done: Pulled) -> str:
@@ -137,6 +142,7 @@ def _pulled(done: Pulled) -> dict[str, Any]:
     return _document(done.fit.entry) | {
         "path": str(done.path),
         "signed_by": done.signed_by,
+        "note": done.fit.note,
         "unproven": [difference.sentence for difference in done.fit.unproven],
         "fetched_bytes": done.transfer.fetched_bytes if done.transfer else 0,
         "resumed_bytes": done.transfer.resumed_bytes if done.transfer else 0,

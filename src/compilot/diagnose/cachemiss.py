@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from compilot.identity import isa
 from compilot.identity.keys import KeyComponents
 from compilot.records import Guard, MachineFingerprint, ModelFingerprint, Record, Settings
 
@@ -137,8 +138,11 @@ def _standing(after: KeyComponents) -> Iterator[Cause]:
 def _machine(old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Cause]:
     for field, words, weight, advice in _MACHINE:
         a, b = getattr(old, field), getattr(new, field)
-        if field == "cpu_isa" and a != b:
-            yield _cause(field, f"{words}: gone or new: {_text(sorted(set(a) ^ set(b)))}", a, b, advice, weight)
+        if field == "cpu_isa":
+            if other := isa.changed(a, b):
+                yield _cause(
+                    field, f"{words}: gone or new: {isa.named(other)}", isa.best(a), isa.best(b), advice, weight
+                )
         elif a != b:
             yield _cause(field, words, a, b, advice, weight)
 

@@ -1,7 +1,7 @@
 """Engines by name: built in, registered in this process, or installed by others (entry-point group `compilot.engines`).
 
-In: a name. Out: the engine's build half or load half. "dynamo:NAME" is torch.compile with the backend NAME, by the same
-halves as inductor. Not covered: whether an engine works here; its build half says that.
+In: a name. Out: the engine's build half or load half, or its version. "dynamo:NAME" is torch.compile with the backend
+NAME, by the same halves as inductor. Not covered: whether an engine works here; its build half says that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ GROUP = "compilot.engines"
 BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti", "cudagraphs", "tensorrt")
 DYNAMO = "dynamo:"
 BACKEND_GROUP = "torch_dynamo_backends"  # torch's own entry-point group
+PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tensorrt": "torch_tensorrt"}
+_TORCHS_OWN = frozenset({"eager", "inductor", "aoti", "cudagraphs"})  # torch's version is theirs
+_TORCHS_BACKENDS = frozenset({"eager", "inductor", "aot_eager", "cudagraphs"})  # those that need no other package
 
 
 class Halves(NamedTuple):
@@ -51,10 +54,47 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*BUILT_IN, *_installed(), *_registered, *backends()]))
 
 
-@functools.cache
 def backends() -> tuple[str, ...]:
     """torch.compile backends that installed packages announce, as "dynamo:NAME"; trying tells if they work."""
-    return tuple(sorted(f"{DYNAMO}{point.name}" for point in metadata.entry_points(group=BACKEND_GROUP)))
+    return tuple(sorted(DYNAMO + name for name in _announced()))
+
+
+@functools.cache
+def _announced() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=BACKEND_GROUP)}
+
+
+def goes_by_torch(name: str) -> bool:
+    """Whether an engine is part of torch, so that torch's version says everything."""
+    return name in _TORCHS_OWN or (name.startswith(DYNAMO) and name.removeprefix(DYNAMO) in _TORCHS_BACKENDS)
+
+
+def version(name: str) -> str | None:
+    """Which version of an engine is here: of the package that brings it, or `VERSION` of a registered load half.
+
+    None: it goes by torch's, it is not here, or nobody can tell. Nothing is imported: that may take seconds.
+    """
+    if goes_by_torch(name):
+        return None
+    if name in _registered and (told := getattr(_registered[name].load, "VERSION", None)) is not None:
+        return str(told)
+    if name in PACKAGES:
+        return _package_version(PACKAGES[name])
+    if name.startswith(DYNAMO):
+        return _package_of(_announced().get(name.removeprefix(DYNAMO)))
+    return _package_of(_installed().get(name))
+
+
+def _package_of(point: metadata.EntryPoint | None) -> str | None:
+    return point.dist.version if point is not None and point.dist is not None else None
+
+
+@functools.cache
+def _package_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def build_half(name: str) -> BuildHalf:

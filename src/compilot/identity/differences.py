@@ -11,6 +11,8 @@ import enum
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from compilot.engines.registry import goes_by_torch
+from compilot.identity import isa
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 
@@ -37,8 +39,10 @@ _MODEL_FIELDS = {
     "structure_sha256": "the model's structure (submodules or their settings)",
     "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
 }
+WEIGHTS = "model.weights_sha256"
 COMPILER = "machine.compiler"  # the field that only matters to those who compile at the start
 EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
+AT_RUN_TIME = frozenset({"eager", "onnxruntime", "openvino"})  # their libraries look at the CPU when they start
 _SPEED_FIELDS = {
     "cpu_model": "CPU",
     "cores": "number of usable cores",
@@ -50,10 +54,11 @@ _SPEED_FIELDS = {
 
 
 def differences(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[Difference]:
-    """Every difference, the unsafe ones first; only these engines' versions count (None: all of the old one's)."""
-    used = old.machine.engines.keys() if engines is None else old.machine.engines.keys() & set(engines)
-    exact_isa = engines is not None and bool(EXACT_ISA & set(engines))
-    found = [*_model(old.model, new.model), *_machine(old.machine, new.machine, sorted(used), exact_isa)]
+    """Every difference, the unsafe ones first; engines: those in use (None: all that the old one has versions of)."""
+    used = frozenset(old.machine.engines if engines is None else engines)
+    found = [*_model(old.model, new.model), *_machine(old.machine, new.machine)]
+    found += _isa(old.machine.cpu_isa, new.machine.cpu_isa, frozenset() if engines is None else used)
+    found += [one for name in sorted(used) for one in _engine(name, old.machine, new.machine)]
     return sorted(found, key=lambda difference: difference.severity is not Severity.UNSAFE)
 
 
@@ -74,7 +79,7 @@ def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]
             yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{_extent(field, old, new)}")
     a, b = old.weights_sha256, new.weights_sha256
     if a is not None and b is not None and a != b:
-        yield _unsafe("model.weights_sha256", _short(a), _short(b), "the weight values frozen into the plan changed")
+        yield _unsafe(WEIGHTS, _short(a), _short(b), "the weight values frozen into the plan changed")
 
 
 def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
@@ -83,16 +88,11 @@ def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
     return f", from {old.parameter_count} to {new.parameter_count} values"
 
 
-def _machine(
-    old: MachineFingerprint, new: MachineFingerprint, engines: list[str], exact_isa: bool
-) -> Iterator[Difference]:
+def _machine(old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Difference]:
     yield from _changed("torch", "torch", old.torch, new.torch)
     yield from _changed("python", "Python", _minor(old.python), _minor(new.python))
     yield from _changed("platform", "platform", old.platform, new.platform)
-    yield from _isa(set(old.cpu_isa), set(new.cpu_isa), exact=exact_isa)
     yield from _changed("gpu", "GPU", old.gpu, new.gpu)
-    for engine in engines:
-        yield from _changed(f"engines.{engine}", engine, old.engines[engine], new.engines.get(engine))
     for field, words in _SPEED_FIELDS.items():
         yield from _changed(field, words, getattr(old, field), getattr(new, field), Severity.UNPROVEN)
 
@@ -104,14 +104,27 @@ def _changed(field: str, words: str, old: Any, new: Any, severity: Severity = Se
     yield Difference(f"machine.{field}", a, b, severity, f"{words}: the plan was made with {a}, this process has {b}.")
 
 
-def _isa(old: set[str], new: set[str], *, exact: bool) -> Iterator[Difference]:
-    """More extensions are harmless to code, but not to data laid out for them; a missing one ends the process."""
-    missing, more = sorted(old - new), sorted(new - old)
-    if exact and more and not missing:
-        words = f"CPU instructions: ONNX Runtime laid the weights out for a CPU without {', '.join(more)}"
-        yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
+def _engine(name: str, old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Difference]:
+    """Another version is unsafe; one that nobody wrote down may be another."""
+    before, now = old.engines.get(name), new.engines.get(name)
+    if before is not None:
+        yield from _changed(f"engines.{name}", name, before, now)
+    elif not goes_by_torch(name):
+        words = f"{name}: its version was not recorded, so it may be another one now ({now or 'unknown'})."
+        yield Difference(f"machine.engines.{name}", "unknown", now or "unknown", Severity.UNPROVEN, words)
+
+
+def _isa(old: Collection[str], new: Collection[str], engines: frozenset[str]) -> Iterator[Difference]:
+    """More instructions are harmless to code, but not to data laid out for them; a missing one ends the process."""
+    if engines and engines <= AT_RUN_TIME:
+        old, new = isa.at_run_time(old), isa.at_run_time(new)
+    missing = sorted(set(old) - set(new))
     if missing:
-        words = f"CPU instructions: the plan was made with {', '.join(missing)}, which this machine does not have"
+        words = f"CPU instructions: the plan was made with {isa.named(missing)}, which this machine does not have"
+        yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
+    more = isa.at_run_time(new) - isa.at_run_time(old)
+    if EXACT_ISA & engines and more and not missing:
+        words = f"CPU instructions: ONNX Runtime laid the weights out for a CPU without {isa.named(more)}"
         yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
 
 

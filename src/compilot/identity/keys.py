@@ -61,7 +61,7 @@ def key_components(
     folder = cache_dir or _default_cache_dir()
     return KeyComponents(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine=machine_fingerprint(),
+        machine=machine_fingerprint(engines=() if settings is None else (settings.engine,)),
         compiler_path=shutil.which(os.environ.get("CXX", "g++")) or "",
         model=model,
         guard=guard,

@@ -1,33 +1,39 @@
 """What a measurement or an artifact depends on, as far as the machine goes.
 
-In: nothing. Out: MachineFingerprint. What cannot change within a process (CPU, compiler, installed engines) is looked
-up once; cores and threads are read each time.
-Covered: Linux on x86-64 and ARM, CUDA devices by name. Not covered: clock frequency, load, container limits.
+In: which engines are asked about. Out: MachineFingerprint. What cannot change within a process (CPU, compiler,
+installed packages) is looked up once; cores and threads are read each time.
+Covered: Linux on x86-64 and ARM (with the length of its scalable vectors), CUDA devices by name. Not covered: clock
+frequency, load, container limits.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
-import importlib.metadata
 import os
 import platform
 import re
 import shlex
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
 
+from compilot.engines import registry
+from compilot.identity import isa
 from compilot.records import MachineFingerprint
 
-_X86_FLAGS = "avx|avx2|fma|f16c|avx_vnni|avx512(f|bw|dq|vl|_vnni|_bf16|_fp16)|amx_(tile|int8|bf16|fp16)"
-_ARM_FLAGS = "asimd|asimddp|asimdhp|bf16|i8mm|sve|sve2|svebf16|svei8mm|sme"
-_ENGINES = ("onnxruntime", "openvino")  # torch's own engines go by torch's version
+_GET_VECTOR_LENGTH = 51  # Linux: prctl(PR_SVE_GET_VL)
+_VECTOR_BYTES = 0xFFFF  # the part of its answer that is the length; the rest are flags
 _COMPILER_TIMEOUT_S = 10  # a compiler that takes longer to say its version cannot be used
 
 
-def machine_fingerprint(*, compiler: bool = True) -> MachineFingerprint:
-    """The fingerprint of this machine and process; compiler=False: whoever asks needs none, so none is run."""
+def machine_fingerprint(*, compiler: bool = True, engines: Collection[str] | None = None) -> MachineFingerprint:
+    """The fingerprint of this machine and process; compiler=False: whoever asks needs none, so none is run.
+
+    engines: whose versions are looked up; None: every known one's, for which all installed packages are looked at.
+    """
     gpu, driver = _gpu()
     return MachineFingerprint(
         torch=str(torch.__version__),
@@ -39,7 +45,7 @@ def machine_fingerprint(*, compiler: bool = True) -> MachineFingerprint:
         cores=usable_cores(),
         threads=torch.get_num_threads(),
         compiler=_compiler(os.environ.get("CXX", "g++")) if compiler else None,
-        engines=dict(_engines()),
+        engines=_versions(registry.names() if engines is None else engines),
         gpu=gpu,
         gpu_driver=driver,
     )
@@ -53,15 +59,15 @@ def usable_cores() -> int:
 
 
 def parse_cpuinfo(text: str) -> tuple[str, tuple[str, ...]]:
-    """Model name and vector extensions from the text of /proc/cpuinfo."""
+    """Model name and instructions from the text of /proc/cpuinfo."""
     fields = re.findall(r"^(model name|Processor|CPU part|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
     first: dict[str, str] = {}
     for name, value in fields:
         first.setdefault(name, value.strip())
     part = f"ARM part {first['CPU part']}" if "CPU part" in first else ""
     model = first.get("model name") or first.get("Processor") or part or platform.processor() or "unknown"
-    flags = (first.get("flags") or first.get("Features") or "").split()
-    return model, tuple(sorted({flag for flag in flags if re.fullmatch(f"{_X86_FLAGS}|{_ARM_FLAGS}", flag)}))
+    arm = "flags" not in first
+    return model, isa.recorded((first.get("Features", "") if arm else first["flags"]).split(), arm=arm)
 
 
 def parse_compiler(command: str, output: str) -> str:
@@ -74,9 +80,19 @@ def parse_compiler(command: str, output: str) -> str:
 @functools.cache
 def _cpu() -> tuple[str, tuple[str, ...]]:
     try:
-        return parse_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
+        model, flags = parse_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     except OSError:
         return platform.processor() or "unknown", ()
+    return model, tuple(sorted([*flags, *_vector_length()])) if "sve" in flags else flags
+
+
+def _vector_length() -> list[str]:
+    """The length of a scalable vector in this process: code for it is compiled for one length."""
+    try:
+        told = ctypes.CDLL(None, use_errno=True).prctl(_GET_VECTOR_LENGTH, 0, 0, 0, 0)
+    except (OSError, AttributeError):
+        return []
+    return [isa.vector_length(told & _VECTOR_BYTES)] if told > 0 else []
 
 
 @functools.cache
@@ -93,15 +109,10 @@ def _compiler(command: str) -> str | None:
     return parse_compiler(words[-1] if "ccache" in words[0] else words[0], run.stdout)
 
 
-@functools.cache
-def _engines() -> tuple[tuple[str, str], ...]:
-    found = []
-    for name in _ENGINES:
-        try:
-            found.append((name, importlib.metadata.version(name)))  # not imported: that costs up to a second
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return tuple(found)
+def _versions(engines: Collection[str]) -> dict[str, str]:
+    """Of those that have a version of their own here, sorted."""
+    found = {name: registry.version(name) for name in sorted(engines)}
+    return {name: version for name, version in found.items() if version is not None}
 
 
 def _gpu() -> tuple[str | None, str | None]:

@@ -1,10 +1,13 @@
 import os
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 import torch
 
+from compilot.engines import registry
+from compilot.identity import machine
 from compilot.identity.differences import Severity, differences, explain_difference
 from compilot.identity.machine import _compiler, machine_fingerprint, parse_compiler, parse_cpuinfo, usable_cores
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
@@ -54,10 +57,25 @@ def test_only_usable_cores_count() -> None:
 
 
 def test_cpuinfo_of_x86_and_arm() -> None:
-    x86 = "model name\t: Xeon Gold\nflags\t\t: fpu avx2 fma avx512f avx512_vnni amx_tile\n\nmodel name : B\n"
-    assert parse_cpuinfo(x86) == ("Xeon Gold", ("amx_tile", "avx2", "avx512_vnni", "avx512f", "fma"))
-    arm = "processor\t: 0\nFeatures\t: fp asimd sve bf16 crc32\nCPU part\t: 0xd40\n"
-    assert parse_cpuinfo(arm) == ("ARM part 0xd40", ("asimd", "bf16", "sve"))
+    x86 = "model name\t: Xeon Gold\nflags\t\t: fpu avx2 gfni avx512f avx512_vbmi2 bmi2 amx_tile\n\nmodel name : B\n"
+    assert parse_cpuinfo(x86) == ("Xeon Gold", ("amx_tile", "avx2", "avx512_vbmi2", "avx512f", "bmi2", "gfni"))
+    arm = "processor\t: 0\nFeatures\t: fp asimd sve bf16 atomics\nCPU part\t: 0xd40\n"
+    assert parse_cpuinfo(arm) == ("ARM part 0xd40", ("asimd", "atomics", "bf16", "fp", "sve"))
+
+
+def test_what_the_kernel_decides_does_not_make_another_cpu() -> None:
+    flags = "flags : avx2 bmi1"
+    assert parse_cpuinfo(f"{flags} pti sme pku user_shstk rtm ibrs") == parse_cpuinfo(flags)
+
+
+def test_the_length_of_scalable_vectors_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = SimpleNamespace(prctl=lambda *_: 32 | 1 << 17)  # 32 bytes, and a flag that is not part of the length
+    monkeypatch.setattr(machine.ctypes, "CDLL", lambda *_, **__: library)
+    assert machine._vector_length() == ["sve_256bit"]
+    short, long = (other("machine", cpu_isa=("asimd", "sve", f"sve_{n}bit")) for n in (256, 512))
+    [found] = differences(short, long, ["aoti"])
+    assert "made with sve_256bit, which this machine does not have" in found.sentence
+    assert differences(short, long, ["eager"]) == []
 
 
 @pytest.mark.parametrize(
@@ -120,6 +138,60 @@ def test_engines_that_a_plan_does_not_use_do_not_count() -> None:
     new = other("machine", engines={"onnxruntime": "1.21"})
     assert len(differences(OLD, new, engines=["onnxruntime"])) == 1
     assert differences(OLD, new, engines=["inductor"]) == []
+
+
+CASCADE_LAKE = ("avx2", "avx512_vnni", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi1", "bmi2", "fma")
+ICE_LAKE = (*CASCADE_LAKE, "avx512_bitalg", "avx512_vbmi2", "avx512_vpopcntdq", "avx512ifma", "avx512vbmi", "gfni")
+
+
+def test_compiled_code_needs_every_instruction_of_the_cpu_it_was_built_on() -> None:
+    old, new = other("machine", cpu_isa=ICE_LAKE), other("machine", cpu_isa=CASCADE_LAKE)
+    for engines in (["aoti"], ["inductor"], ["dynamo:eager"], ["onnxruntime", "aoti"], None):
+        [found] = differences(old, new, engines)
+        assert "avx512_bitalg, avx512_vbmi2, avx512_vpopcntdq, avx512ifma and 2 more" in found.sentence
+    assert differences(new, old, ["aoti"]) == []
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "eager"])
+def test_engines_that_look_at_the_cpu_themselves_need_less(engine: str) -> None:
+    versions = {"onnxruntime": "1.20", "openvino": "2026.1"}
+    old, new = (other("machine", cpu_isa=isa, engines=versions) for isa in (ICE_LAKE, CASCADE_LAKE))
+    assert differences(old, new, [engine]) == []
+    assert differences(new, old, [engine]) == []
+    [found] = differences(old, other("machine", cpu_isa=("avx2", "fma"), engines=versions), [engine])
+    assert "made with avx512_vnni, avx512f, avx512bw, avx512dq and 1 more" in found.sentence
+
+
+def test_a_record_with_fewer_kinds_of_instructions_still_fits_its_machine() -> None:
+    old = other("machine", cpu_isa=("avx2", "avx512_vnni", "avx512f", "fma"))
+    for engine in ("aoti", "openvino", "onnxruntime"):
+        full = other("machine", cpu_isa=(*old.machine.cpu_isa, "bmi1", "gfni", "sse2"), engines={engine: "1.20"})
+        assert not [one for one in differences(old, full, [engine]) if one.field == "machine.cpu_isa"]
+
+
+def test_an_engine_whose_version_nobody_wrote_down_is_unproven() -> None:
+    now = other("machine", engines={"script": "1.1"})
+    [found] = differences(OLD, now, ["script"])
+    assert (found.severity, found.field) == ("unproven", "machine.engines.script")
+    assert "its version was not recorded, so it may be another one now (1.1)" in found.sentence
+    [found] = differences(now, OLD, ["script"])
+    assert found.severity is Severity.UNSAFE
+    for torchs_own in ("inductor", "aoti", "eager", "dynamo:eager"):
+        assert differences(OLD, OLD, [torchs_own]) == []
+
+
+class Distribution(NamedTuple):
+    version: str
+
+
+def test_engines_of_other_packages_tell_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_installed", lambda: {"theirs": SimpleNamespace(dist=Distribution("3.1"))})
+    monkeypatch.setattr(registry, "_announced", lambda: {"other": SimpleNamespace(dist=Distribution("0.2"))})
+    monkeypatch.setitem(registry._registered, "own", SimpleNamespace(load=SimpleNamespace(VERSION="7")))
+    monkeypatch.setitem(registry._registered, "silent", SimpleNamespace(load=SimpleNamespace()))
+    asked = ["theirs", "own", "silent", "dynamo:other", "dynamo:unknown", "unknown", "inductor", "dynamo:eager"]
+    assert machine_fingerprint(engines=asked).engines == {"theirs": "3.1", "own": "7", "dynamo:other": "0.2"}
+    assert machine_fingerprint().engines.items() >= {"theirs": "3.1", "own": "7", "dynamo:other": "0.2"}.items()
 
 
 def test_weights_count_only_where_both_sides_know_them() -> None:

@@ -23,6 +23,8 @@ NAME = "fake"
 class FakeEngine:
     """Answers as the model would; notes every preparation; can freeze weights and fail on demand."""
 
+    VERSION = "1"
+
     def __init__(self) -> None:
         self.prepared: list[Call] = []
         self.programs: set[object] = set()

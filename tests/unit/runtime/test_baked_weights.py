@@ -27,12 +27,16 @@ from compilot.runtime.notices import advice
 class Copies:
     """Copies the weights when it is loaded, as other layouts and precisions do."""
 
+    VERSION = "1"
+
     def load(self, request: LoadRequest) -> Loaded:
         return Loaded(call=copy.deepcopy(request.model), frozen_weights=True, baked=Baked.AT_LOAD)
 
 
 class Files:
     """Holds the weights of its build, as engines that come as files do; `compares`: it looks at their digest itself."""
+
+    VERSION = "1"
 
     def __init__(self, model: nn.Module, *, compares: bool) -> None:
         self.own, self.digest = copy.deepcopy(model), baked.weights_digest(model)

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.usefixtures("no_grad")
 
 
 class Copies:
+    VERSION = "1"
+
     def load(self, request: LoadRequest) -> Loaded:
         return Loaded(call=copy.deepcopy(request.model), frozen_weights=True, baked=Baked.AT_LOAD)
 

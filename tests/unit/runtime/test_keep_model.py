@@ -40,6 +40,8 @@ X = torch.randn(2, 3)
 class FileEngine:
     """Holds everything it needs, as engines that come as files do."""
 
+    VERSION = "1"
+
     def __init__(self) -> None:
         self.broken: Exception | None = None
 

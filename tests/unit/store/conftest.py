@@ -66,13 +66,16 @@ def make_bundle(tmp_path: Path, small_run: Any) -> MakeBundle:
         size: int = 1000,
         key: Path | None = None,
         weights: str | None = None,
+        structure: str = "b" * 64,
         **machine: Any,
     ) -> Path:
         staged = tmp_path / f"staged-{name}"
         (staged / "artifacts").mkdir(parents=True)
         (staged / "artifacts" / "model.bin").write_bytes(random.Random(name).randbytes(size))
         save_plan(small_run.plan, staged / "plan.json")
-        model = msgspec.structs.replace(small_run.plan.fingerprint.model, class_name=label, weights_sha256=weights)
+        model = msgspec.structs.replace(
+            small_run.plan.fingerprint.model, class_name=label, weights_sha256=weights, structure_sha256=structure
+        )
         manifest = Manifest(
             schema=BUNDLE_SCHEMA,
             compilot="0.1",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from store_fakes import HERE
 
-from compilot.artifacts.store.fit import none_fits, rank
+from compilot.artifacts.store.fit import about_weights, none_fits, rank
 from compilot.artifacts.store.layout import STORE_SCHEMA, StoreEntry
 from compilot.records import Fingerprint, ModelFingerprint
 
@@ -21,7 +21,14 @@ MODEL = ModelFingerprint(
 )
 
 
-def entry(name: str, created: str = "2026-01-01", needs_compiler: bool = False, **machine: Any) -> StoreEntry:
+def entry(
+    name: str,
+    created: str = "2026-01-01",
+    needs_compiler: bool = False,
+    weights: str | None = None,
+    carried: bool = False,
+    **machine: Any,
+) -> StoreEntry:
     return StoreEntry(
         schema=STORE_SCHEMA,
         sha256=name,
@@ -29,9 +36,13 @@ def entry(name: str, created: str = "2026-01-01", needs_compiler: bool = False, 
         label="Net",
         engine="openvino",
         needs_compiler=needs_compiler,
+        carries_weights=carried,
         created=created,
         compilot="0.1",
-        fingerprint=Fingerprint(machine=msgspec.structs.replace(HERE, **machine), model=MODEL),
+        fingerprint=Fingerprint(
+            machine=msgspec.structs.replace(HERE, **machine),
+            model=msgspec.structs.replace(MODEL, weights_sha256=weights),
+        ),
     )
 
 
@@ -46,6 +57,41 @@ def test_the_nearest_machine_wins_then_the_newest() -> None:
         entry("new", "2026-02-01"),
         entry("other-cpu-and-threads", threads=8, cpu_model="Other"),
     ) == ["new", "old", "other-threads", "other-cpu-and-threads"]
+
+
+def test_newer_weights_come_before_a_nearer_machine() -> None:
+    tuned = [
+        entry("first", "2026-01-01", weights="a" * 64),
+        entry("second", "2026-02-01", weights="b" * 64, threads=8),
+        entry("first again", "2026-03-01", weights="a" * 64),  # packing old weights again does not make them new
+        entry("any", "2025-01-01", threads=8, cores=8),
+    ]
+    assert order(*tuned) == ["second", "any", "first again", "first"]
+    assert about_weights(rank(tuned, HERE)) == (
+        "bundles of this model have different weights; this one has bbbbbbbbbbbb, the newest. "
+        "Others: aaaaaaaaaaaa; choose with --model"
+    )
+    unfit = [entry("unfit", "2026-02-01", weights="b" * 64, torch="2.12.1"), *tuned[::2]]
+    assert "no bundle with the newer bbbbbbbbbbbb fits here" in about_weights(rank(unfit, HERE))
+    assert about_weights(rank(tuned[::2], HERE)) == ""
+
+
+def test_carried_weights_go_into_the_model_whatever_it_has() -> None:
+    own = msgspec.structs.replace(MODEL, weights_sha256="c" * 64)
+    baked, carried = (entry(str(carried), weights="a" * 64, carried=carried) for carried in (False, True))
+    assert [(fit.entry.sha256, fit.ok) for fit in rank([baked, carried], HERE, own)] == [
+        ("True", True),
+        ("False", False),
+    ]
+
+
+def test_a_cpu_generation_is_told_in_few_words() -> None:
+    newer = ("avx2", *(f"avx512{name}" for name in ("_bitalg", "_vbmi2", "_vnni", "bw", "cd", "dq", "f", "vl")), "gfni")
+    unfit = msgspec.structs.replace(entry("a", cpu_isa=newer), engine="aoti")
+    here = msgspec.structs.replace(HERE, cpu_isa=("avx", "avx2", "bmi1", "bmi2", "fma", "sse4_2"))
+    assert none_fits(rank([unfit], here)) == (
+        "none fits: needs avx512_vnni, avx512f, avx512_bitalg, avx512_vbmi2 and 5 more, this has avx2"
+    )
 
 
 def test_fewer_instructions_than_here_are_fine_and_more_are_not() -> None:

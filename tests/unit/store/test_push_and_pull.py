@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from compilot.artifacts.store.layout import OBJECTS
 from compilot.artifacts.store.remote import Remote
 from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
-from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
+from compilot.errors import BundleError, InputError, NoneFits, StoreError, UntrustedBundle
 
 run = CliRunner()
 
@@ -199,6 +200,67 @@ def test_a_model_of_ones_own_gets_the_bundle_with_its_weights(make_bundle: MakeB
     with pytest.raises(NoneFits, match="is for another model: the weight values frozen into the plan changed"):
         store.pull(url, tmp_path / "out", HERE, trained)
     assert old != new
+
+
+def test_a_model_of_ones_own_is_found_among_others_of_its_class(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    mine, _ = (store.push(make_bundle(name, structure=name * 64), url).entry for name in ("a", "b"))
+    assert store.pull(url, tmp_path / "out", HERE, mine.fingerprint.model).fit.entry == mine
+    third = msgspec.structs.replace(mine.fingerprint.model, structure_sha256="c" * 64)
+    with pytest.raises(NoneFits, match="is for another model: the model's structure"):
+        store.pull(url, tmp_path / "out", HERE, third)
+
+
+def test_of_two_fine_tunes_the_newest_is_taken_or_the_one_that_is_named(
+    make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compilot.identity import machine
+
+    monkeypatch.setattr(machine, "machine_fingerprint", lambda: HERE)
+    url = str(tmp_path / "store")
+    new = store.push(make_bundle("new", weights="b" * 64, threads=8, created="2026-02-01"), url).entry
+    old = store.push(make_bundle("old", weights="a" * 64, created="2026-01-01"), url).entry
+    assert f"({old.model_id}, weights aaaaaaaaaaaa)" in run.invoke(app, ["store", "ls", url]).stdout
+    pulled = run.invoke(app, ["pull", url, "-o", str(tmp_path / "out"), "--json"])
+    assert json.loads(pulled.stdout)["sha256"] == new.sha256
+    assert "this one has bbbbbbbbbbbb, the newest. Others: aaaaaaaaaaaa; choose with --model" in pulled.stderr
+    for name in ("aaaaaaaa", old.sha256[:12]):
+        chosen = store.pull(url, tmp_path / "out", HERE, name)
+        assert (chosen.fit.entry, chosen.fit.note) == (old, "")
+
+
+def test_gc_keeps_the_newest_of_each_fine_tune(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    days = [("a", "2026-01-01"), ("b", "2026-01-02"), ("a", "2026-01-03")]
+    pushed = [store.push(make_bundle(day, weights=name * 64, created=day), url).entry for name, day in days]
+    assert {one.name for one in find_garbage(Remote(url), keep=1)} == {pushed[0].index_name, pushed[0].object_name}
+
+
+def test_gc_leaves_what_a_newer_compilot_put_there(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url, names = str(tmp_path / "store"), ("schema", "field", "place", "broken")
+    schema, field, place, broken = (store.push(make_bundle(name), url).entry for name in names)
+    remote = Remote(url)
+    remote.put_bytes(schema.index_name, msgspec.json.encode({"schema": 2, "what": {"is": "new"}}))
+    remote.put_bytes(field.index_name, msgspec.json.encode(msgspec.to_builtins(field) | {"sparkle": 1}))
+    remote.delete([place.index_name])
+    remote.put_bytes(f"index/by-date/2027/{place.sha256}.json", b"{}")
+    remote.put_bytes(broken.index_name, b"no JSON at all")
+    for name in remote.sizes(OBJECTS):
+        os.utime(tmp_path / "store" / name, (0, 0))  # long ago: no push is under way
+    assert [one.name for one in find_garbage(remote, keep=1, verify=True)] == [broken.index_name]
+    problems = store.listing(remote).problems
+    assert len(problems) == 3
+    assert any("of another version of compilot: Object contains unknown field `sparkle`" in one for one in problems)
+
+
+def test_a_damaged_bundle_is_not_pushed(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    bundle = make_bundle("net", size=5000)
+    data = bytearray(bundle.read_bytes())
+    data[data.index(b"artifacts/model.bin") + 3000] ^= 1
+    bundle.write_bytes(data)
+    with pytest.raises(BundleError, match=r"artifacts/model\.bin"):
+        store.push(bundle, str(tmp_path / "store"))
+    assert not (tmp_path / "store").exists()
 
 
 def test_places_that_are_no_store_say_so(tmp_path: Path) -> None:

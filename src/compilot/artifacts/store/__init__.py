@@ -14,14 +14,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from compilot.artifacts.store.describe import check_pulled, describe
+from compilot.artifacts.store.describe import check_pulled, describe, refuse_damaged
 from compilot.artifacts.store.fetching import Download, download, has_digest
-from compilot.artifacts.store.fit import Fit, none_fits, rank
-from compilot.artifacts.store.layout import INDEX, SUFFIX, StoreEntry, is_index_name, make_entry, parse_entry
+from compilot.artifacts.store.fit import Fit, about_weights, none_fits, rank
+from compilot.artifacts.store.layout import (
+    INDEX,
+    SUFFIX,
+    StoreEntry,
+    Unreadable,
+    is_index_name,
+    make_entry,
+    model_id,
+    parse_entry,
+)
 from compilot.artifacts.store.remote import Remote
 from compilot.artifacts.vouching import Trust
 from compilot.errors import InputError, NoneFits, StoreError
 from compilot.records import MachineFingerprint, ModelFingerprint, encode
+
+SHORTEST_ID = 4  # digits of a digest that are taken for one
 
 
 class Listing(NamedTuple):
@@ -48,8 +59,9 @@ class Pulled(NamedTuple):
 
 
 def push(bundle: Path, url: str) -> Pushed:
-    """Put a bundle into a store; the object first, then the entry that makes it known."""
+    """Put a bundle into a store if it is whole; the object first, then the entry that makes it known."""
     description = describe(bundle)
+    refuse_damaged(bundle)
     with bundle.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     entry = make_entry(description, sha256, bundle.stat().st_size)
@@ -94,7 +106,7 @@ def listing(remote: Remote) -> Listing:
     names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
     parsed = [parse_entry(name, data) for name, data in remote.read(names).items()]
     entries = sorted((one for one in parsed if isinstance(one, StoreEntry)), key=lambda entry: entry.created)
-    return Listing(tuple(reversed(entries)), tuple(one for one in parsed if isinstance(one, str)))
+    return Listing(tuple(reversed(entries)), tuple(one.why for one in parsed if isinstance(one, Unreadable)))
 
 
 def choose(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> Fit:
@@ -104,26 +116,33 @@ def choose(found: Listing, machine: MachineFingerprint, wanted: str | ModelFinge
     fits = rank(entries, machine, model)
     if not fits[0].ok:
         raise NoneFits(f"{none_fits(fits)}; tune and pack it on a machine like this one, then push.")
-    return fits[0]
+    return fits[0] if model is not None else fits[0]._replace(note=about_weights(fits))
 
 
 def _of_model(found: Listing, wanted: str | ModelFingerprint | None, url: str) -> list[StoreEntry]:
     if not found.entries:
         damaged = f" ({len(found.problems)} damaged index entries)" if found.problems else ""
         raise StoreError(f"{url} holds no bundles{damaged}; put one there with 'compilot push'.")
-    entries = [entry for entry in found.entries if _is_wanted(entry, wanted)]
+    entries = _wanted(found.entries, wanted)
     if not entries:
         raise NoneFits(f"none fits: {url} has no bundle of that model; it has {_models(found.entries)}.")
-    if len({entry.model_id for entry in entries}) > 1:
+    if not isinstance(wanted, ModelFingerprint) and len({entry.model_id for entry in entries}) > 1:
         raise InputError(f"{url} has bundles of several models; say which with --model: {_models(entries)}.")
     return entries
 
 
-def _is_wanted(entry: StoreEntry, wanted: str | ModelFingerprint | None) -> bool:
-    """By class name for a fingerprint: which difference it is, the fit says better than silence."""
-    if isinstance(wanted, ModelFingerprint):
-        return entry.fingerprint.model.class_name == wanted.class_name
-    return wanted is None or entry.label == wanted or (len(wanted) >= 4 and entry.model_id.startswith(wanted))
+def _wanted(entries: Iterable[StoreEntry], wanted: str | ModelFingerprint | None) -> list[StoreEntry]:
+    """Bundles of the wanted model; a fingerprint without any gets those of its class: their fit says what differs."""
+    if not isinstance(wanted, ModelFingerprint):
+        return [entry for entry in entries if wanted is None or _is_called(entry, wanted)]
+    same = [entry for entry in entries if entry.model_id == model_id(wanted)]
+    return same or [entry for entry in entries if entry.fingerprint.model.class_name == wanted.class_name]
+
+
+def _is_called(entry: StoreEntry, name: str) -> bool:
+    """By class name, or by the beginning of what 'store ls' shows: bundle, model, weights."""
+    ids = (entry.sha256, entry.model_id, entry.weights)
+    return entry.label == name or (len(name) >= SHORTEST_ID and any(one.startswith(name) for one in ids))
 
 
 def _models(entries: Iterable[StoreEntry]) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, read_manifest
+from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, check_files, read_manifest
 from compilot.artifacts.container import open_container, read
 from compilot.artifacts.store.layout import Description, StoreEntry
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import InputError, StoreError
+from compilot.records import Weights
 
 
 def describe(path: Path) -> Description:
@@ -24,10 +25,18 @@ def describe(path: Path) -> Description:
         engine=manifest.engine,
         engines=manifest.engines,
         needs_compiler=any(entry.needs_compiler for entry in manifest.entries),
+        carries_weights=manifest.weights is Weights.CARRIED,
         created=manifest.created,
         compilot=manifest.compilot,
         fingerprint=manifest.fingerprint,
     )
+
+
+def refuse_damaged(path: Path) -> None:
+    """BundleError for a bundle that would be refused wherever it is pulled: a file in it has a wrong digest."""
+    manifest = read_manifest(path)
+    with open_container(path) as container:
+        check_files(container, manifest)
 
 
 def check_pulled(path: Path, entry: StoreEntry, trust: Trust) -> str | None:

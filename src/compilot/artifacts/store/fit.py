@@ -1,7 +1,8 @@
 """Which bundle of a store fits this machine? Pure: fingerprints in, an order and words out.
 
-In: index entries, this machine's fingerprint and, where it is known, the model's. Out: a Fit for each, those that may
-run here first, the best one in front: fewest unproven differences, then the newest.
+In: index entries of one model, this machine's fingerprint and, where it is known, the model's. Out: a Fit for each,
+those that may run here first, the best one in front: the newest weights, then fewest unproven differences, then the
+newest bundle. Weights are as old as the first bundle with them: packing old ones again does not make them new.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilot.artifacts.store.layout import StoreEntry
-from compilot.identity.differences import COMPILER, Difference, Severity, differences
+from compilot.identity import isa
+from compilot.identity.differences import COMPILER, WEIGHTS, Difference, Severity, differences
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 MOST_REASONS = 3  # distinct ones that a sentence names
+WEIGHTS_DIGITS = 12  # of a digest of weights that are shown
 
 
 class Fit(NamedTuple):
@@ -22,6 +25,7 @@ class Fit(NamedTuple):
     entry: StoreEntry
     unsafe: tuple[Difference, ...]  # it would not be loaded here
     unproven: tuple[Difference, ...]  # right answers, speed measured elsewhere
+    note: str = ""  # what else could have been chosen
 
     @property
     def ok(self) -> bool:
@@ -33,8 +37,30 @@ def rank(
 ) -> list[Fit]:
     """Every entry with its fit, best first."""
     newest_first = sorted(entries, key=lambda entry: (entry.created, entry.sha256), reverse=True)
+    ages = {weights: age for age, weights in enumerate(_weights_by_age(newest_first))}
     fits = [_fit(entry, machine, model) for entry in newest_first]
-    return sorted(fits, key=lambda fit: (len(fit.unsafe), len(fit.unproven)))
+    return sorted(fits, key=lambda fit: (len(fit.unsafe), ages.get(fit.entry.weights, 0), len(fit.unproven)))
+
+
+def about_weights(fits: Sequence[Fit]) -> str:
+    """Which weights the best fit has, where bundles of one model have several; "" where there is no choice."""
+    ages, taken = _weights_by_age(fit.entry for fit in fits), fits[0].entry.weights
+    if not taken or len(ages) < 2:
+        return ""
+    newer = [one[:WEIGHTS_DIGITS] for one in ages[: ages.index(taken)]]
+    rank = f"no bundle with the newer {', '.join(newer)} fits here" if newer else "the newest"
+    others = ", ".join(one[:WEIGHTS_DIGITS] for one in ages if one != taken)
+    words = f"bundles of this model have different weights; this one has {taken[:WEIGHTS_DIGITS]}, {rank}"
+    return f"{words}. Others: {others}; choose with --model"
+
+
+def _weights_by_age(entries: Iterable[StoreEntry]) -> list[str]:
+    """The sets of weights that bundles are bound to, the newest first."""
+    first: dict[str, str] = {}
+    for entry in entries:
+        if entry.weights:
+            first[entry.weights] = min(entry.created, first.get(entry.weights, entry.created))
+    return sorted(first, key=lambda weights: (first[weights], weights), reverse=True)
 
 
 def none_fits(fits: Sequence[Fit]) -> str:
@@ -47,7 +73,8 @@ def none_fits(fits: Sequence[Fit]) -> str:
 def _fit(entry: StoreEntry, machine: MachineFingerprint, model: ModelFingerprint | None) -> Fit:
     here = Fingerprint(machine=machine, model=model or entry.fingerprint.model)
     found = differences(entry.fingerprint, here, {entry.engine, *entry.engines})
-    found = [difference for difference in found if entry.needs_compiler or difference.field != COMPILER]
+    irrelevant = {*([] if entry.needs_compiler else [COMPILER]), *([WEIGHTS] if entry.carries_weights else [])}
+    found = [difference for difference in found if difference.field not in irrelevant]
     unsafe = tuple(difference for difference in found if difference.severity is Severity.UNSAFE)
     return Fit(entry, unsafe, tuple(difference for difference in found if difference not in unsafe))
 
@@ -66,6 +93,6 @@ def _needs(difference: Difference) -> tuple[str, str]:
     if name == "cpu_isa":
         old, new = set(difference.old.split()), set(difference.new.split())
         if old < new:
-            return f"a CPU without {', '.join(sorted(new - old))}", "it"
-        return ", ".join(sorted(old - new)), ", ".join(difference.new.split()) or "no vector instructions"
+            return f"a CPU without {isa.named(isa.at_run_time(new - old))}", "it"
+        return isa.named(old - new), isa.best(new)
     return f"{name} {difference.old}", f"no {name}" if difference.new == "none" else f"{name} {difference.new}"

@@ -1,8 +1,9 @@
 """Tidying a store. In: a store. Out: what is of no use there, with the reason, and its removal.
 
 Of no use: objects without an entry (after a day: a push may be under way), entries without an object, objects with a
-wrong size (with `verify`: a wrong digest), index files that cannot be read, uploads that were never finished; and, only
-when asked for, all but the newest bundles of each model and machine.
+wrong size (with `verify`: a wrong digest), index files that are no JSON or lie under a wrong name, uploads that were
+never finished; and, only when asked for, all but the newest bundles of each model, set of weights and machine.
+Never touched: entries of another version of compilot, and every object that a file in the index names.
 The order matters: an entry goes before its object, so that nobody is sent to something that is gone.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from compilot.artifacts.store.fetching import CHUNK
@@ -18,7 +19,9 @@ from compilot.artifacts.store.layout import (
     INDEX,
     OBJECTS,
     StoreEntry,
+    Unreadable,
     is_index_name,
+    named_objects,
     object_digest,
     parse_entry,
 )
@@ -36,16 +39,18 @@ class Garbage(NamedTuple):
 
 
 def find_garbage(remote: Remote, *, keep: int | None = None, verify: bool = False) -> list[Garbage]:
-    """What can go, entries before objects; keep: how many bundles of each model and machine stay."""
+    """What can go, entries before objects; keep: how many bundles of each model, weights and machine stay."""
+    indexed = list(remote.sizes(INDEX))  # before the objects: what a push adds meanwhile must not look half gone
+    parsed = _parse(remote, indexed)
     objects = {name: size for name, size in remote.sizes(OBJECTS).items() if object_digest(name)}
-    parsed = _parse(remote)
-    broken = {name: entry for name, entry in parsed.items() if isinstance(entry, str)}
-    entries = {name: entry for name, entry in parsed.items() if isinstance(entry, StoreEntry)}
-    damaged = dict(_damaged(remote, entries, objects, verify))
+    broken = {name: one.why for name, one in parsed.items() if isinstance(one, Unreadable) and one.is_garbage}
+    entries = {name: one for name, one in parsed.items() if isinstance(one, StoreEntry)}
+    foreign = _named(name for name in indexed if name not in entries)
+    damaged = dict(_damaged(remote, entries, {n: s for n, s in objects.items() if n not in foreign}, verify))
     gone = {name: "its object is not there" for name, entry in entries.items() if entry.object_name not in objects}
     gone |= {name: "its object is damaged" for name, entry in entries.items() if entry.object_name in damaged}
     gone |= dict.fromkeys(_surplus(entries, gone, keep), f"older than the newest {keep}")
-    kept = {entry.object_name for name, entry in entries.items() if name not in gone}
+    kept = foreign | {entry.object_name for name, entry in entries.items() if name not in gone}
     loose = dict(_loose(remote, objects, kept, {entry.object_name for entry in entries.values()}))
     reasons = broken | gone | loose | damaged | _uploads(remote)
     return [Garbage(name, why, objects.get(name)) for name, why in reasons.items()]
@@ -56,9 +61,14 @@ def collect(remote: Remote, garbage: list[Garbage]) -> None:
     remote.delete([one.name for one in garbage])
 
 
-def _parse(remote: Remote) -> dict[str, StoreEntry | str]:
-    names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
+def _parse(remote: Remote, indexed: Iterable[str]) -> dict[str, StoreEntry | Unreadable]:
+    names = [name for name in indexed if is_index_name(name)]
     return {name: parse_entry(name, data) for name, data in remote.read(names).items()}
+
+
+def _named(index_names: Iterable[str]) -> set[str]:
+    """Objects that belong to somebody, by the names of index files that this compilot does not understand."""
+    return {name for one in index_names for name in named_objects(one)}
 
 
 def _damaged(
@@ -81,11 +91,11 @@ def _digest(remote: Remote, name: str, size: int) -> str:
 
 
 def _surplus(entries: dict[str, StoreEntry], gone: dict[str, str], keep: int | None) -> Iterator[str]:
-    """Names beyond the newest `keep` in each folder of the index."""
-    folders: dict[str, list[str]] = {}
+    """Names beyond the newest `keep` in each folder of the index, each set of weights on its own."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for name in sorted(entries.keys() - gone.keys(), key=lambda name: entries[name].created, reverse=True):
-        folders.setdefault(name.rpartition("/")[0], []).append(name)
-    for names in folders.values():
+        groups.setdefault((name.rpartition("/")[0], entries[name].weights), []).append(name)
+    for names in groups.values():
         yield from names[keep:] if keep is not None else ()
 
 

@@ -18,13 +18,14 @@ import msgspec
 
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint, Record
 
-STORE_SCHEMA = 1
+STORE_SCHEMA = 1  # raised when an older compilot could misread an entry; it leaves those alone
 INDEX = "index"
 OBJECTS = "objects"
 SUFFIX = ".cpbundle"
 ID_DIGITS = 16  # of a model or machine: enough to be unique, short enough to type
 MAX_ENTRY_BYTES = 2**20  # an entry has about a kilobyte
 _INDEX_NAME = re.compile(rf"{INDEX}/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{64}})\.json")
+_SHA256 = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _OBJECT_NAME = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/([0-9a-f]{{64}}){re.escape(SUFFIX)}")
 
 
@@ -35,9 +36,17 @@ class Description(NamedTuple):
     engine: str  # of the first entry
     engines: tuple[str, ...]  # of all entries
     needs_compiler: bool  # at the start
+    carries_weights: bool  # for the user's model, whatever that one's are
     created: str
     compilot: str
     fingerprint: Fingerprint
+
+
+class Unreadable(NamedTuple):
+    """An index file that is no entry, to this compilot."""
+
+    why: str
+    is_garbage: bool  # no compilot could use it; otherwise another version may
 
 
 class StoreEntry(Record, frozen=True, kw_only=True):
@@ -50,6 +59,7 @@ class StoreEntry(Record, frozen=True, kw_only=True):
     engine: str  # of the first entry
     engines: tuple[str, ...] = ()  # of all entries
     needs_compiler: bool = False  # at the start
+    carries_weights: bool = False  # for the user's model, whatever that one's are
     created: str
     compilot: str
     fingerprint: Fingerprint
@@ -60,8 +70,13 @@ class StoreEntry(Record, frozen=True, kw_only=True):
         return model_id(self.fingerprint.model)
 
     @property
+    def weights(self) -> str:
+        """The digest of the weights that it holds or is bound to, "" where it runs with any."""
+        return self.fingerprint.model.weights_sha256 or ""
+
+    @property
     def object_name(self) -> str:
-        return f"{OBJECTS}/{self.sha256[:2]}/{self.sha256}{SUFFIX}"
+        return object_name(self.sha256)
 
     @property
     def index_name(self) -> str:
@@ -74,17 +89,26 @@ def make_entry(description: Description, sha256: str, size_bytes: int) -> StoreE
     return StoreEntry(schema=STORE_SCHEMA, sha256=sha256, size_bytes=size_bytes, **description._asdict())
 
 
-def parse_entry(name: str, data: bytes) -> StoreEntry | str:
-    """The entry in an index file, or why it is none; one that lies under another model's name is none."""
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+def parse_entry(name: str, data: bytes) -> StoreEntry | Unreadable:
+    """The entry in an index file, or why it is none; what another version of compilot may have made is no garbage."""
     if len(data) > MAX_ENTRY_BYTES:
-        return f"{name} has {len(data)} bytes, too many for an entry"
+        return Unreadable(f"{name} has {len(data)} bytes, too many for an entry", False)
     try:
-        entry = msgspec.json.decode(data, type=StoreEntry)
+        msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return f"{name} cannot be read: {problem}"
-    if entry.schema != STORE_SCHEMA:
-        return f"{name} has store schema {entry.schema}, this compilot reads {STORE_SCHEMA}"
-    return entry if entry.index_name == name else f"{name} is not about what its name says"
+        return Unreadable(f"{name} cannot be read: {problem}", True)
+    try:
+        schema = msgspec.json.decode(data, type=_Schema).schema
+        if schema != STORE_SCHEMA:
+            return Unreadable(f"{name} has store schema {schema}, this compilot reads {STORE_SCHEMA}", False)
+        entry = msgspec.json.decode(data, type=StoreEntry)
+    except msgspec.DecodeError as problem:
+        return Unreadable(f"{name} is of another version of compilot: {problem}", False)
+    return entry if entry.index_name == name else Unreadable(f"{name} is not about what its name says", True)
 
 
 def model_id(model: ModelFingerprint) -> str:
@@ -100,6 +124,16 @@ def machine_id(machine: MachineFingerprint) -> str:
 def is_index_name(name: str) -> bool:
     """True for the name of an index entry; a store may hold other people's files too."""
     return _INDEX_NAME.fullmatch(name) is not None
+
+
+def object_name(sha256: str) -> str:
+    """Where the bundle with this digest lies."""
+    return f"{OBJECTS}/{sha256[:2]}/{sha256}{SUFFIX}"
+
+
+def named_objects(index_name: str) -> set[str]:
+    """The objects that a file in the index speaks of, by its name alone, whatever version wrote it."""
+    return {object_name(sha256) for sha256 in _SHA256.findall(index_name)}
 
 
 def object_digest(name: str) -> str | None:
