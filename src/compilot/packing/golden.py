@@ -21,13 +21,13 @@ from compilot.trials.protocol import (
     PROTOCOL,
     Build,
     Built,
-    Done,
     Failed,
     GoldenMade,
     MakeGolden,
     Open,
     Opened,
     SaveWeights,
+    WeightsSaved,
 )
 
 LIMITS = Limits()
@@ -40,6 +40,7 @@ class Made(NamedTuple):
     parameters: tuple[Parameter, ...]
     start_s: float
     weights_sha256: str
+    frozen: bool  # the callable holds weight values of its own
 
 
 def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
@@ -52,13 +53,14 @@ def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: i
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
         made = _ask(child, MakeGolden, GoldenMade, LIMITS.check_s, "the golden call", folder=str(staged), **names)
-    return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256)
+    return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256, built.frozen_weights)
 
 
-def save_weights(run: Run, place: Path, path: Path) -> None:
-    """The weights of the run's model as safetensors."""
+def save_weights(run: Run, place: Path, path: Path) -> str:
+    """The weights of the run's model as safetensors; returns the digest of their values."""
     with _worker(run, EAGER, place) as child:
-        _ask(child, SaveWeights, Done, LIMITS.check_s, "writing the weights", path=str(path))
+        saved = _ask(child, SaveWeights, WeightsSaved, LIMITS.check_s, "writing the weights", path=str(path))
+    return str(saved.weights_sha256)
 
 
 @contextmanager

@@ -1,8 +1,9 @@
 """`pack`, the whole story in one function: run directories in, one bundle out.
 
-In: finished runs of one model on one machine. Out: a bundle with the plan, the files of its engines, a golden call per
-entry and a manifest, optionally signed. Each run gives one entry; several runs (other batch sizes, say) make one
-bundle. Covered: plans that keep eager; torch.compile plans as their ahead-of-time twin or with their cache directory.
+In: finished runs of one model, with one set of weights, on one machine. Out: a bundle with the plan, the files of its
+engines, a golden call per entry and a manifest, optionally signed. Each run gives one entry; several runs (other batch
+sizes, say) make one bundle. Covered: plans that keep eager; torch.compile plans as their ahead-of-time twin or with
+their cache directory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from compilot.engines import registry
 from compilot.errors import InputError, RunDirError
 from compilot.identity.differences import differences
 from compilot.packing.golden import make_golden, save_weights
-from compilot.packing.runs import Run, entry_files, open_run
+from compilot.packing.runs import Run, entry_files, how_tuned, open_run
 from compilot.packing.twin import find_twin
 from compilot.packing.writing import publish, seal
 from compilot.progress import Observer
@@ -53,6 +54,7 @@ class _Part(NamedTuple):
     packed: BundleEntry
     parameters: tuple[Parameter, ...]
     weights_sha256: str
+    frozen: bool  # weight values are in the files, or in what is compiled with their help
     said: str
 
 
@@ -65,13 +67,13 @@ def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observe
         for run in runs:
             for entry in run.plan.entries:
                 parts.append(_stage(run, entry, staged, len(parts), options, observer))
-        if options.carry_weights:
-            observer.stage("writing the weights")
-            save_weights(runs[0], staged, staged / WEIGHTS)
+                _refuse_other_weights(run, parts[-1].weights_sha256, parts[0].weights_sha256)
+        weights = _weights(runs[0], parts, staged, options, observer)
         plan = _plan(runs[0].plan, parts)
         save_plan(plan, staged / PLAN)
         observer.stage("writing the bundle")
-        manifest = seal(staged, _manifest(plan, parts, options), options.key)
+        described = msgspec.structs.replace(_manifest(plan, parts, options, weights), built=_built(runs))
+        manifest = seal(staged, described, options.key)
         publish(staged, out, as_folder=options.folder)
     return Packed(out, manifest, sum(file.size_bytes for file in manifest.files))
 
@@ -97,7 +99,18 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
     )
     if packed.needs_compiler:
         said = f"{said}; needs g++, starts in about {made.start_s:.0f} s".removeprefix("; ")
-    return _Part(entry, packed, made.parameters, made.weights_sha256, said)
+    return _Part(entry, packed, made.parameters, made.weights_sha256, made.frozen and bool(files), said)
+
+
+def _weights(run: Run, parts: Sequence[_Part], staged: Path, options: Options, observer: Observer) -> str | None:
+    """The digest of the bundle's weights; those that are to be carried are written on the way."""
+    known = parts[0].weights_sha256 if parts else None
+    if not options.carry_weights:
+        return known
+    observer.stage("writing the weights")
+    carried = save_weights(run, staged, staged / WEIGHTS)
+    _refuse_other_weights(run, carried, known or carried)
+    return carried
 
 
 def _copy_files(run: Run, entry: PlanEntry, place: Path) -> list[Path]:
@@ -132,11 +145,11 @@ def _plan(first: Plan, parts: Sequence[_Part]) -> Plan:
     return msgspec.structs.replace(first, entries=tuple(part.entry for part in parts))
 
 
-def _manifest(plan: Plan, parts: Sequence[_Part], options: Options) -> Manifest:
+def _manifest(plan: Plan, parts: Sequence[_Part], options: Options, weights: str | None) -> Manifest:
     engines = [part.entry.candidate.settings.engine for part in parts]
     standalone = bool(engines) and all(getattr(registry.load_half(e), "STANDALONE", False) for e in engines)
     where = Weights.CARRIED if options.carry_weights else Weights.BAKED if standalone else Weights.MODEL
-    machine = plan.fingerprint.machine
+    bound = standalone or options.carry_weights or any(part.frozen for part in parts)
     return Manifest(
         schema=BUNDLE_SCHEMA,
         compilot=__version__,
@@ -144,14 +157,23 @@ def _manifest(plan: Plan, parts: Sequence[_Part], options: Options) -> Manifest:
         label=plan.workload.label,
         engine=engines[0] if engines else "eager",
         engines=tuple(dict.fromkeys(engines)),
-        fingerprint=_fingerprint(plan, parts if standalone else ()),
+        fingerprint=_fingerprint(plan, weights) if bound else plan.fingerprint,
         weights=where,
         standalone=standalone,
         entries=tuple(part.packed for part in parts),
         parameters=parts[0].parameters if parts else (),
         sentences=_sentences(plan, parts),
-        built={"torch": machine.torch, "python": machine.python, **machine.engines},
     )
+
+
+def _built(runs: Sequence[Run]) -> dict[str, str]:
+    """How it came about, for people: versions, and what each run was told to do."""
+    machine = runs[0].plan.fingerprint.machine
+    found = {"torch": machine.torch, "python": machine.python, **machine.engines}
+    for number, run in enumerate(runs, 1):
+        suffix = f" {number}" if len(runs) > 1 else ""
+        found |= {name + suffix: value for name, value in how_tuned(run).items()}
+    return found
 
 
 def _sentences(plan: Plan, parts: Sequence[_Part]) -> tuple[str, ...]:
@@ -161,11 +183,9 @@ def _sentences(plan: Plan, parts: Sequence[_Part]) -> tuple[str, ...]:
     return tuple(text for part in parts for text in (part.entry.sentence, part.said) if text)
 
 
-def _fingerprint(plan: Plan, baked: Sequence[_Part]) -> Fingerprint:
-    """The plan's; with the digest of the weight values where they are inside of the engines' files."""
-    if not baked:
-        return plan.fingerprint
-    model = msgspec.structs.replace(plan.fingerprint.model, weights_sha256=baked[0].weights_sha256)
+def _fingerprint(plan: Plan, weights: str | None) -> Fingerprint:
+    """The plan's, with the digest of the weight values that the bundle holds or is bound to."""
+    model = msgspec.structs.replace(plan.fingerprint.model, weights_sha256=weights)
     return msgspec.structs.replace(plan.fingerprint, model=model)
 
 
@@ -182,6 +202,13 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
     guards = [entry.guard for run in runs for entry in run.plan.entries]
     if any(guard in guards[:i] for i, guard in enumerate(guards)):
         raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")
+
+
+def _refuse_other_weights(run: Run, found: str, first: str) -> None:
+    """A model's fingerprint does not hold its weights: only its worker has seen them."""
+    if found != first:
+        text = f"the model of {run.folder} has other weights than the rest of the bundle, which holds one set"
+        raise InputError(f"{text}: pack the runs apart, or let their targets make models with the same weights.")
 
 
 @contextmanager

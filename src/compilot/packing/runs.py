@@ -8,14 +8,16 @@ target or live model is gone (the sentence says so).
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from compilot.artifacts import journal
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.shipments import read_shipment
 from compilot.engines.files import file_record
 from compilot.errors import RunDirError
-from compilot.records import ArtifactFile, Plan, PlanEntry, Shipment
+from compilot.records import ArtifactFile, Plan, PlanEntry, RunHeader, Shipment
 
 
 class Run(NamedTuple):
@@ -33,6 +35,18 @@ def open_run(folder: Path) -> Run:
         raise RunDirError(f"there is no plan.json in {folder}; run 'compilot tune' with --out {folder} first.")
     plan = load_plan(folder / "plan.json")
     return Run(folder, plan, read_shipment(folder))
+
+
+def how_tuned(run: Run) -> dict[str, str]:
+    """The command and the choices of a run, where its journal is still there and whole."""
+    try:
+        header = journal.read(run.folder / "journal.jsonl")[0]
+    except RunDirError:
+        return {}
+    assert isinstance(header, RunHeader)  # or it would not have been read
+    command, *words = header.argv or ("",)
+    told = {"tuned by": shlex.join([Path(command).name, *words])} if command else {}
+    return {**told, "budget": f"{header.budget_s:g} s", "objective": header.objective}
 
 
 def entry_files(run: Run, entry: PlanEntry) -> tuple[Path, list[Path]]:

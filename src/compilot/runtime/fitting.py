@@ -14,7 +14,7 @@ from compilot.artifacts.bundle import Bundle
 from compilot.errors import StaleBundle
 from compilot.identity.differences import COMPILER, Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
-from compilot.records import Fingerprint, Manifest, ModelFingerprint
+from compilot.records import Fingerprint, Manifest, ModelFingerprint, Weights
 
 
 def refuse_stale(bundle: Bundle, model: nn.Module | None, allow_stale: bool) -> None:
@@ -34,13 +34,16 @@ def refuse_stale(bundle: Bundle, model: nn.Module | None, allow_stale: bool) -> 
 def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> list[Difference]:
     """What is not as it was where the bundle was packed; the model is compared where there is one."""
     compiler = any(entry.needs_compiler for entry in manifest.entries)
-    machine = machine_fingerprint(compiler=compiler)
-    here = manifest.fingerprint.model if model is None else _fingerprint_of(model)
-    found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), set(manifest.engines))
+    used = {manifest.engine, *manifest.engines}
+    machine = machine_fingerprint(compiler=compiler, engines=used)
+    here = manifest.fingerprint.model if model is None else _fingerprint_of(model, manifest)
+    found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), used)
     return [one for one in found if compiler or one.field != COMPILER]
 
 
-def _fingerprint_of(model: nn.Module) -> ModelFingerprint:
+def _fingerprint_of(model: nn.Module, manifest: Manifest) -> ModelFingerprint:
+    """With the weights' values where an engine freezes the model's own; one with baked ones looks at them itself."""
     from compilot.identity.model import model_fingerprint  # here: a start without a model does not pay for it
 
-    return model_fingerprint(model)
+    frozen = manifest.weights is Weights.MODEL and manifest.fingerprint.model.weights_sha256 is not None
+    return model_fingerprint(model, weights=frozen)

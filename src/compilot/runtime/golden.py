@@ -3,7 +3,8 @@
 In: a guard and two safetensors files. Out: the call, eager's answer to it, and whether another answer is that answer.
 The call is rebuilt from the guard, which has every leaf and container of it, so no pickle is needed. An answer passes
 when it has the same leaves, shapes and dtypes, the same pattern of non-finite numbers, and an RMSE within the limit
-that was set when the bundle was packed. Not covered: containers that are no plain list, tuple or dict.
+that was set when the bundle was packed; for a model that was trained since, eager's answer now takes the place of the
+kept one, and the limits grow and shrink with it. Not covered: containers that are no plain list, tuple or dict.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from compilot._tree import Call, call_leaves, output_leaves
@@ -113,6 +115,25 @@ def expected(eager: Any, packed: Any) -> tuple[GoldenOutput, ...]:
         floor = FLOORS.get(leaf.value.dtype, 0.0) * _rms(leaf.value)
         found.append(GoldenOutput(path=leaf.path, rmse_limit=max(ROOM * seen, floor)))
     return tuple(found)
+
+
+def as_judged(known: Golden, outputs: Mapping[str, torch.Tensor], eager: Any) -> tuple[Golden, dict[str, torch.Tensor]]:
+    """The golden call of a model whose weights may be others by now: its own answer, and limits in proportion to it."""
+    limits = {one.path: one.rmse_limit for one in known.expected}
+    found = []
+    for leaf in output_leaves(eager):
+        if isinstance(leaf.value, torch.Tensor):
+            limit = _in_proportion(limits.get(leaf.path, 0.0), outputs.get(leaf.path), leaf.value)
+            found.append(GoldenOutput(path=leaf.path, rmse_limit=limit))
+        else:
+            found.append(GoldenOutput(path=leaf.path, text=repr(leaf.value)))
+    return msgspec.structs.replace(known, expected=tuple(found)), output_tensors(eager)
+
+
+def _in_proportion(limit: float, then: torch.Tensor | None, now: torch.Tensor) -> float:
+    """Other weights round differently too, so there is room once more."""
+    before, size = 0.0 if then is None else _rms(then), _rms(now)
+    return ROOM * max(limit * size / before if before else limit, FLOORS.get(now.dtype, 0.0) * size)
 
 
 def difference(golden: Golden, answer: Any, outputs: Mapping[str, torch.Tensor]) -> str | None:

@@ -1,9 +1,11 @@
 """One right answer from each entry of a bundle before the first answer is served.
 
 In: a Fast made from a bundle, and the bundle's golden calls. Out: nothing, or BundleError with what is wrong: also an
-engine's entry without a golden call. Each golden call goes to the entry it was made with, whichever entries before it
-would take it too: an entry that is never asked at the start could answer wrongly later. What a call needs is built on
-the way, so the first real call is not the slow one. Not covered: what makes an answer right (golden.py).
+engine's entry without a golden call. A bundle that runs on the weights of the user's model is right when it answers as
+that model does, whatever it was trained to since; every other one has to give the answer that was kept when it was
+packed. Each golden call goes to the entry it was made with, whichever entries before it would take it too: an entry
+that is never asked at the start could answer wrongly later. What a call needs is built on the way, so the first real
+call is not the slow one. Not covered: what makes an answer right (golden.py).
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from compilot._tree import Call
 from compilot.errors import BundleError, NoFallback
-from compilot.records import BundleEntry, PlanEntry
+from compilot.records import Golden, PlanEntry, Weights
 from compilot.runtime import golden
 from compilot.runtime.direct import Direct
 from compilot.runtime.fast import Core, Fast, entry_core
@@ -28,20 +31,27 @@ def prove(fast: Fast, opened: Opened) -> None:
     """Ask each entry its golden call; the variants they need are ready afterwards."""
     for number, (entry, packed) in enumerate(opened.entries):
         core = entry_core(fast, number)
-        if core is not None:
-            _prove_entry(core, opened, entry, packed)
+        if core is not None and packed.golden is not None:
+            with torch.set_grad_enabled(entry.guard.grad_enabled):
+                _prove_entry(core, opened, entry, packed.golden, _judge(fast, opened))
+        elif core is not None and not isinstance(core, Direct):  # Direct is the model itself
+            raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
 
 
-def _prove_entry(core: Core, opened: Opened, entry: PlanEntry, packed: BundleEntry) -> None:
-    if packed.golden is None and isinstance(core, Direct):
-        return  # the model itself
-    if packed.golden is None:
-        raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
-    call = golden.rebuild_call(entry.guard, golden.read(opened.folder / packed.golden.inputs))
-    right = golden.read(opened.folder / packed.golden.outputs)
-    with torch.set_grad_enabled(entry.guard.grad_enabled):
-        answer = _answer(core, call, opened.path)
-    problem = golden.difference(packed.golden, answer, right)
+def _judge(fast: Fast, opened: Opened) -> nn.Module | None:
+    """The user's model, where its weights are the bundle's own and nothing froze them; it knows the right answer."""
+    manifest, model = opened.manifest, fast._compilot_plain
+    is_own = manifest.weights is Weights.MODEL and manifest.fingerprint.model.weights_sha256 is None
+    return model if is_own and not any(weight.is_meta for weight in model.parameters()) else None
+
+
+def _prove_entry(core: Core, opened: Opened, entry: PlanEntry, known: Golden, judge: nn.Module | None) -> None:
+    inputs, right = (golden.read(opened.folder / name) for name in (known.inputs, known.outputs))
+    if judge is not None:
+        call = golden.rebuild_call(entry.guard, inputs)
+        known, right = golden.as_judged(known, right, judge(*call.args, **call.kwargs))
+    answer = _answer(core, golden.rebuild_call(entry.guard, inputs), opened.path)
+    problem = golden.difference(known, answer, right)
     if problem is not None:
         told = f"{opened.path} gives a wrong answer to its golden call: {problem}"
         raise BundleError(f"{told}. Pack it again on this machine.")

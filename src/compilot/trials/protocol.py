@@ -208,6 +208,10 @@ class GoldenMade(Reply, frozen=True, kw_only=True):
     weights_sha256: str = ""
 
 
+class WeightsSaved(Reply, frozen=True, kw_only=True):
+    weights_sha256: str
+
+
 class Warmed(Reply, frozen=True, kw_only=True):
     warm_up: WarmUp
     calls_per_batch: int
@@ -240,6 +244,7 @@ AnyReply = (
     | Built
     | Verified
     | GoldenMade
+    | WeightsSaved
     | Warmed
     | BatchTimed
     | CallsTimed

@@ -67,6 +67,7 @@ from compilot.trials.protocol import (
     Verify,
     Warm,
     Warmed,
+    WeightsSaved,
 )
 from compilot.trials.serving import Serving
 from compilot.workload import Workload
@@ -265,13 +266,16 @@ class Steps:
         golden.save(golden.input_tensors(load.call), folder / request.inputs)
         golden.save(golden.output_tensors(eager), folder / request.outputs)
         made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
-        weights = model_fingerprint(load.model, weights=True).weights_sha256 or ""
         parameters = stand_in.describe(load.model.forward)
-        return GoldenMade(id=request.id, golden=made, parameters=parameters, weights_sha256=weights)
+        return GoldenMade(id=request.id, golden=made, parameters=parameters, weights_sha256=self._weights())
 
-    def saveweights(self, request: SaveWeights) -> None:
+    def saveweights(self, request: SaveWeights) -> WeightsSaved:
         """Write the model's weights."""
         golden.save(self.workload.model.state_dict(), Path(request.path))
+        return WeightsSaved(id=request.id, weights_sha256=self._weights())
+
+    def _weights(self) -> str:
+        return model_fingerprint(self.workload.model, weights=True).weights_sha256 or ""
 
     def _fresh_calls(self) -> list[tuple[Callable[..., Any], Call]]:
         return [(fn, _copied(self.workload.call)) for fn in (self.fn, self.workload.model)]

@@ -21,7 +21,7 @@ from compilot.cli.main import app
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
-from compilot.errors import BundleError, InputError
+from compilot.errors import BundleError, InputError, StaleBundle
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
@@ -54,6 +54,8 @@ UP_TO_EIGHT = (DynamicDim(input="input", dim=0, min=1, max=8),)
 
 class Adding:
     """An engine that answers as the model does, plus something."""
+
+    VERSION = "1"
 
     def __init__(self) -> None:
         self.error = 0.0
@@ -113,9 +115,16 @@ def golden_of(folder: Path, number: int, model: nn.Module, size: int) -> Golden:
     return Golden(inputs=inputs, outputs=outputs, expected=golden.expected(right, right))
 
 
-def bundle_of(folder: Path, model: nn.Module, entries: tuple[PlanEntry, ...], packed: tuple[BundleEntry, ...]) -> Path:
-    """The folder with what was put there, sealed as a bundle."""
-    fingerprint = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
+def bundle_of(
+    folder: Path,
+    model: nn.Module,
+    entries: tuple[PlanEntry, ...],
+    packed: tuple[BundleEntry, ...],
+    *,
+    frozen: bool = False,
+) -> Path:
+    """The folder with what was put there, sealed as a bundle; frozen: an engine bakes the model's weights in."""
+    fingerprint = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model, weights=frozen))
     plan = Plan(
         schema=PLAN_SCHEMA,
         compilot="0",
@@ -142,7 +151,7 @@ def bundle_of(folder: Path, model: nn.Module, entries: tuple[PlanEntry, ...], pa
 
 
 @pytest.fixture
-def overlapping(tmp_path: Path, model: nn.Module) -> Path:
+def overlapping(tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding]) -> Path:
     """Any batch up to eight by the first engine; batches of four, which the first takes too, by the second."""
     folder = tmp_path / "both"
     entries = (
@@ -173,6 +182,46 @@ def test_an_entry_that_answers_wrongly_is_found_behind_another_that_takes_its_ca
     engines[wrong].error = 1.0
     with pytest.raises(BundleError, match="wrong answer to its golden call"):
         compilot.compile(model, overlapping, strict=True)
+
+
+@pytest.fixture
+def trained(model: nn.Module) -> nn.Module:
+    """The same model with other weights, a thousand times as large."""
+    other = nn.Linear(3, 3).eval()
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.mul_(1000)
+    return other
+
+
+def one_entry(folder: Path, model: nn.Module, *, frozen: bool) -> Path:
+    entries = (entry_of(model, 2, Settings(engine="first")),)
+    packed = (BundleEntry(folder="", golden=golden_of(folder, 0, model, 2)),)
+    return bundle_of(folder, model, entries, packed, frozen=frozen)
+
+
+def test_a_model_that_was_trained_since_is_held_to_its_own_answer(
+    tmp_path: Path, model: nn.Module, trained: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
+    bundle = one_entry(tmp_path / "shared", model, frozen=False)
+    fast = compilot.compile(trained, bundle, strict=True)
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), trained(x))
+    assert fast.stats().fast_share == 1.0
+    engines[0].error = 10.0  # of an answer in the hundreds
+    with pytest.raises(BundleError, match="wrong answer to its golden call"):
+        compilot.compile(trained, bundle, strict=True)
+
+
+def test_frozen_weights_that_changed_are_named(
+    tmp_path: Path, model: nn.Module, trained: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
+    bundle = one_entry(tmp_path / "frozen", model, frozen=True)
+    assert compilot.compile(model, bundle, strict=True).stats().fast == 1
+    with pytest.raises(StaleBundle, match="the weight values frozen into the plan changed"):
+        compilot.compile(trained, bundle, strict=True)
+    assert engines[0].calls == 1
 
 
 def test_an_entry_whose_guard_does_not_take_its_golden_call_proves_nothing(

@@ -1,0 +1,111 @@
+"""What goes into a bundle's manifest, and which runs do not go together: no worker, no engine."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.shipments import keep_shipment
+from compilot.engines.files import file_record
+from compilot.errors import InputError
+from compilot.packing import Options, pack
+from compilot.packing.golden import Made
+from compilot.progress import Observer
+from compilot.records import Golden, Guard, Manifest, Shipment, Weights
+
+AS_IT_IS = Options(twin=False)
+STORY = importlib.import_module("compilot.packing.pack")
+
+
+class Worker:
+    """Stands in for the process that makes golden calls: it sees each run's weights."""
+
+    def __init__(self) -> None:
+        self.weights: dict[str, str] = {}  # by the run's folder
+        self.frozen = False
+
+    def make_golden(self, run: Any, entry: Any, place: Path, staged: Path, number: int) -> Made:
+        golden = Golden(inputs="plan.json", outputs="plan.json", expected=())
+        return Made(golden, (), 0.1, self.weights[run.folder.name], self.frozen)
+
+    def save_weights(self, run: Any, place: Path, path: Path) -> str:
+        path.write_bytes(b"weights")
+        return self.weights[run.folder.name]
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
+    made = Worker()
+    monkeypatch.setattr(STORY, "make_golden", made.make_golden)
+    monkeypatch.setattr(STORY, "save_weights", made.save_weights)
+    return made
+
+
+@pytest.fixture
+def runs(small_run: Any, tmp_path: Path) -> list[Path]:
+    """Two finished runs of one model, for other inputs."""
+    small_run.header = msgspec.structs.replace(
+        small_run.header, argv=("/opt/bin/compilot", "tune", "net.py:net", "--budget", "90s")
+    )
+    folders = []
+    for inputs in (1, 2):
+        folder = small_run.write(tmp_path / f"run{inputs}")
+        (folder / "model.bin").write_bytes(b"model")
+        entry = msgspec.structs.replace(
+            small_run.plan.entries[0],
+            guard=Guard(positional=inputs, keywords=(), tensors=()),
+            artifacts=(file_record(folder / "model.bin", "model.bin"),),
+        )
+        save_plan(msgspec.structs.replace(small_run.plan, entries=(entry,)), folder / "plan.json")
+        keep_shipment(Shipment(sys_path=(), cwd=""), folder)
+        folders.append(folder)
+    return folders
+
+
+def manifest(runs: list[Path], options: Options = AS_IT_IS) -> Manifest:
+    return pack(runs, runs[0].parent / "model.cpbundle", options, Observer()).manifest
+
+
+def test_two_sets_of_weights_do_not_go_into_one_bundle(runs: list[Path], worker: Worker, tmp_path: Path) -> None:
+    worker.weights = {"run1": "a" * 64, "run2": "b" * 64}
+    with pytest.raises(InputError, match=r"the model of .*run2 has other weights than the rest of the bundle"):
+        manifest(runs)
+    assert not (tmp_path / "model.cpbundle").exists()
+    worker.weights["run2"] = "a" * 64
+    assert len(manifest(runs).entries) == 2
+
+
+def test_carried_weights_are_those_of_the_entries(
+    runs: list[Path], worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.weights = {"run1": "a" * 64}
+    carried = manifest(runs[:1], AS_IT_IS._replace(carry_weights=True))
+    assert (carried.weights, carried.fingerprint.model.weights_sha256) == (Weights.CARRIED, "a" * 64)
+    monkeypatch.setattr(STORY, "save_weights", lambda *_: "b" * 64)
+    with pytest.raises(InputError, match="other weights than the rest of the bundle"):
+        manifest(runs[:1], AS_IT_IS._replace(carry_weights=True))
+
+
+@pytest.mark.parametrize(("frozen", "digest"), [(True, "a" * 64), (False, None)])
+def test_weights_are_hashed_where_they_are_frozen(
+    runs: list[Path], worker: Worker, frozen: bool, digest: str | None
+) -> None:
+    worker.weights, worker.frozen = {"run1": "a" * 64}, frozen
+    packed = manifest(runs[:1])
+    assert packed.weights is Weights.MODEL  # an inductor plan compiles the user's model
+    assert packed.fingerprint.model.weights_sha256 == digest
+
+
+def test_the_manifest_says_how_it_was_tuned(runs: list[Path], worker: Worker) -> None:
+    worker.weights = {"run1": "a" * 64, "run2": "a" * 64}
+    built = manifest(runs[:1]).built
+    assert built["tuned by"] == "compilot tune net.py:net --budget 90s"
+    assert (built["budget"], built["objective"], built["torch"]) == ("90 s", "latency", "2.13.0")
+    (runs[0] / "journal.jsonl").unlink()
+    both = manifest(runs).built
+    assert [name for name in both if name.startswith("tuned by")] == ["tuned by 2"]
