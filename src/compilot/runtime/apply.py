@@ -47,6 +47,9 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
 ) -> Fast:
     """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
 
+    Where weights were frozen, updates of the whole model, swapped parameters and modules are noticed at the next call;
+    an edit of a single weight in place when its turn comes (two each call): call refresh() after such an edit.
+
     keep_model=False lets go of the model's weights: the memory is free as soon as you drop the model. Then nothing can
     fall back: a plan that does not fit raises, and a call that the plan does not take raises NoFallback.
     """
@@ -136,8 +139,8 @@ def _artifacts(entry: PlanEntry, folder: Path | None) -> Path | None:
 
 def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:
     """Why the plan must not be applied; None: it may be, with a warning where its speed is unproven."""
-    now = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
     used = {entry.candidate.settings.engine for entry in plan.entries}
+    now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
     found = differences(plan.fingerprint, now, used)
     unsafe = [one for one in found if one.severity is Severity.UNSAFE]
     if unsafe and not allow_stale:

@@ -2,7 +2,7 @@
 
 In: a guard and whether weights are watched. Out: a `__call__` that checks exactly the recorded call and calls the
 engine. Everything it needs lies in its own globals, so that the dispatcher can exchange the check, the engine's
-callable or the watched parameter without the hot path paying for it. What does not fit goes to `_slow` with the user's
+callable or the watched weights without the hot path paying for it. What does not fit goes to `_slow` with the user's
 own arguments. Not covered: keywords that are no plain identifiers and values that are no literals: such calls always
 take the slow path.
 """
@@ -19,6 +19,7 @@ import torch
 
 from compilot._torch import hooks, tensor_guards
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
+from compilot.runtime.frozen import FEW
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
 from compilot.runtime.variants import is_dynamic
@@ -102,7 +103,13 @@ def _tick_lines(watched: bool, args: str, guard: Guard) -> list[str]:
     if not watched:
         return ["        _tick()"]
     given = f"({args}{',' if args else ''}), {_dict(guard)}"
-    return [f"        if not _tick() & {INSPECT_EVERY - 1} and _changed():", f"            return _slow({given})"]
+    row = ", ".join(f"_w{i}, _v{i}, _p{i}, _m{i}, _x{i}" for i in range(FEW))
+    other = [f"_w{i}._version != _v{i} or _w{i}.data_ptr() != _p{i} or _m{i}[0] != _x{i}" for i in range(FEW)]
+    return [
+        f"        {row} = _few()",
+        f"        if (not _tick() & {INSPECT_EVERY - 1} or {' or '.join(other)}) and _changed():",
+        f"            return _slow({given})",
+    ]
 
 
 class _NotCode(Exception):
@@ -136,7 +143,7 @@ def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: 
     found.append(f"_check({', '.join(tensors)})")
     found += _shapes(guard.tensors, names)
     if watched:
-        found.append("_weight._version == _version and _weight.data_ptr() == _pointer and _held(_name) is _weight")
+        found.append("_held(_name) is _weight")
     return found
 
 

@@ -128,7 +128,6 @@ class Dispatcher:
             "_slow": self.slow,
             "_failed": self._failed_hot,
             "_changed": self._look_at_weights,
-            "_weight": None,
         }
         self._watched = self._keep_model and self.loaded.frozen_weights
         source = codegen.hot_source(guard, self._hot, watched=self._watched)
@@ -265,8 +264,8 @@ class Dispatcher:
         hot["_shapes"] = variant.shapes
         watch = self._watch
         if watch is not None:
-            hot["_weight"], hot["_version"], hot["_pointer"] = watch.sentinel, watch.version, watch.pointer
-            hot["_held"], hot["_name"] = watch.home.get, watch.key
+            hot["_weight"], hot["_held"], hot["_name"] = watch.sentinel, watch.home.get, watch.key
+            hot["_few"] = watch.few
         if not self._watched or (watch is not None and watch.sentinel is not None):
             hot["_check"] = variant.check
 

@@ -158,16 +158,73 @@ def submodule_converted(model: Net) -> None:
     model.first.bfloat16().float()
 
 
-@pytest.mark.parametrize("change", [in_place, through_data, buffer_in_place, submodule_to_train, submodule_converted])
-def test_row_36_an_update_of_one_part_is_found_within_256_calls(pair, change):
+IN_TURN = 5  # calls after which each of the six parameters and three buffers had its turn, two at a time
+
+
+@pytest.mark.parametrize(
+    ("change", "calls"),
+    [
+        (in_place, IN_TURN),
+        (through_data, IN_TURN),
+        (buffer_in_place, IN_TURN),
+        (submodule_converted, IN_TURN),
+        (submodule_to_train, INSPECT_EVERY),
+    ],
+)
+def test_row_36_an_update_of_one_part_is_found_when_its_turn_comes(pair, change, calls):
     model, fast = pair
     with torch.no_grad():
         change(model)
     with torch.no_grad(), pytest.warns(CompilotWarning, match="weights changed"):
-        _ = [fast(X) for _ in range(INSPECT_EVERY)]
+        _ = [fast(X) for _ in range(calls)]
     assert fast.stats().fallbacks[WEIGHTS_CHANGED] >= 1
     with torch.no_grad():
         assert torch.equal(fast(X), model(X))
+
+
+@pytest.mark.parametrize("layer", [0, 13, 29])
+def test_a_merge_into_one_of_thirty_layers_is_found_within_thirty_calls(engine, make_fast, layer):
+    engine.frozen = True
+    model = nn.Sequential(*[nn.Linear(3, 3) for _ in range(30)]).eval()
+    fast = make_fast(model, X)
+    with torch.no_grad():
+        fast(X)
+        model[layer].weight.data += torch.randn(3, 1) @ torch.randn(1, 3)  # as adapters are merged
+        with pytest.warns(CompilotWarning, match="weights changed"):
+            answers = [fast(X) for _ in range(30)]
+        assert torch.equal(answers[-1], model(X))
+
+
+def test_calls_that_take_turns_between_variants_see_an_update_too(pair):
+    model, fast = pair
+
+    def both() -> torch.Tensor:
+        with torch.inference_mode():
+            fast(X)
+        with torch.no_grad():
+            return fast(X)
+
+    both()
+    before = fast.stats().compiles
+    with torch.no_grad():
+        model.first.weight.mul_(2)
+    with pytest.warns(CompilotWarning, match="weights changed"):
+        answers = [both() for _ in range(IN_TURN)]
+    with torch.no_grad():
+        assert torch.equal(answers[-1], model(X))
+    assert fast.stats().compiles == before
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int8, torch.complex64, torch.bool])
+@pytest.mark.parametrize("size", [0, 1, 3, 40])
+def test_every_kind_of_weight_has_its_turn(dtype, size):
+    model = nn.Module()
+    model.register_buffer("one", torch.zeros(size, dtype=dtype))
+    model.register_buffer("conjugate", torch.zeros(3, dtype=torch.complex64).conj())
+    watch = frozen.WeightWatch(model, Net().train)
+    assert not any(watch.glance() for _ in range(4))
+    model.one.data.fill_(1)
+    assert any(watch.glance() for _ in range(4)) is bool(size)
 
 
 def test_nothing_changed_means_nothing_is_said(pair):
