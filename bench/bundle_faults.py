@@ -1,11 +1,15 @@
 """Does a damaged bundle ever get through? Flipped bits, truncations, and kill -9, in full counts over a real bundle.
 
-    python bench/bundle_faults.py BUNDLE [--flips 1000] [--cuts 200] [--kills 50] [--seed 0] [--json FILE]
+    python bench/bundle_faults.py BUNDLE [--flips 1000] [--cuts 200] [--kills 50] [--run DIR] [--pack-kills 20]
+                                  [--seed 0] [--json FILE]
 
 BUNDLE is one that `compilot.load` takes (bench/coldstart.py packs some). Flips and cuts: each damaged copy is
 started as a server would; it must be refused, or answer its golden call rightly (a bit that nobody reads). A crash
-would end the worker that does this and is counted. Kills: a process that packs and unpacks without end is killed at a
-random moment; afterwards the bundle at its place must be whole or absent, and a start from the same cache must work.
+would end the worker that does this and is counted. The native code of an AOTInductor bundle gets a canary first, which
+leaves a file behind when it is loaded: a copy that was refused after it sang is counted as FOREIGN CODE RAN.
+Kills: a process that writes and unpacks the bundle without end is killed at a random moment; afterwards the bundle at
+its place must be whole or absent, and a start from the same cache must work. With --run, a run directory, a real
+`compilot pack` of it is killed as well, at random moments of its whole length, each time over a bundle that is there.
 Each seed damages other places, so that the counts can be reached in several short runs.
 """
 
@@ -22,9 +26,22 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from compilot.artifacts.bundle import MANIFEST
+from compilot.packing.writing import publish, seal
+from compilot.records import Manifest
+
+CANARY = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void sing(void) { fclose(fopen(getenv("CANARY"), "w")); }
+"""
+PACK = "from compilot.cli.main import run; run()"
 CHURN = """
 import sys
 from pathlib import Path
@@ -47,12 +64,15 @@ def main() -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["COMPILOT_CACHE"] = str(Path(folder) / "cache")
+        os.environ["CANARY"] = str(Path(folder) / "canary")
         if options.worker:
-            return damaged(options.bundle, Path(folder), options.flips, options.cuts, options.seed)
+            return damaged(with_canary(options.bundle, Path(folder)), Path(folder), options)
         found = {
             "damage": crash_proof(options),
             "kills": kills(options.bundle, Path(folder), options.kills, options.seed),
         }
+        if options.run:
+            found["pack kills"] = pack_kills(options.run, Path(folder), options.pack_kills, options.seed)
     found["seconds"] = round(time.monotonic() - began)
     print(json.dumps(found, indent=2))
     if options.json:
@@ -71,27 +91,70 @@ def crash_proof(options: argparse.Namespace) -> dict[str, Any]:
     return counts
 
 
-def damaged(bundle: Path, folder: Path, flips: int, cuts: int, seed: int) -> None:
+def with_canary(bundle: Path, folder: Path) -> Path:
+    """The bundle with a canary before its native code, every digest right; as it is where it holds no such code."""
+    inside = folder / "inside"
+    shutil.unpack_archive(bundle, inside, "zip")
+    packages = list(inside.glob("artifacts/*/model.pt2"))
+    if not packages:
+        return bundle
+    for number, package in enumerate(packages):
+        _add_canary(package, folder / f"code{number}")
+    manifest = msgspec.json.decode((inside / MANIFEST).read_bytes(), type=Manifest)
+    seal(inside, manifest, None)
+    out = folder / "canary.cpbundle"
+    publish(inside, out, as_folder=False)
+    return out
+
+
+def _add_canary(package: Path, folder: Path) -> None:
+    """Put a library in place of the model's own, which it brings along from another place when it is loaded."""
+    folder.mkdir()
+    with zipfile.ZipFile(package) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    (name,) = [name for name in members if name.endswith(".so")]
+    (folder / "model.so").write_bytes(members[name])
+    (folder / "canary.c").write_text(CANARY)
+    made = ["-o", folder / "canary.so", folder / "canary.c", "-Wl,--no-as-needed", folder / "model.so"]
+    subprocess.run(["gcc", "-shared", "-fPIC", *made], check=True)
+    members[name] = (folder / "canary.so").read_bytes()
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
+        for name, data in members.items():
+            new.writestr(name, data)
+
+
+def damaged(bundle: Path, folder: Path, options: argparse.Namespace) -> None:
     """Start every damaged copy and count what came of it."""
     whole = bundle.read_bytes()
-    draw = random.Random(seed)
+    draw = random.Random(options.seed)
     copy = folder / "damaged.cpbundle"
     counts: collections.Counter[str] = collections.Counter()
     copy.write_bytes(whole)
     counts[f"undamaged: {outcome(copy)}"] += 1  # or every refusal would prove nothing
-    for number in range(flips + cuts):
+    for number in range(options.flips + options.cuts):
         at = draw.randrange(len(whole))
         bit = bytes([whole[at] ^ (1 << draw.randrange(8))])
-        copy.write_bytes(whole[:at] + bit + whole[at + 1 :] if number < flips else whole[:at])
-        kind = "flip" if number < flips else "cut"
-        counts[f"{kind}: {outcome(copy)}"] += 1
+        is_flip = number < options.flips
+        copy.write_bytes(whole[:at] + bit + whole[at + 1 :] if is_flip else whole[:at])
+        counts[f"{'flip' if is_flip else 'cut'}: {outcome(copy)}"] += 1
     print(json.dumps(dict(counts)))
 
 
 def outcome(copy: Path) -> str:
+    """What a start gave, and whether native code of the bundle was loaded on the way."""
+    canary = Path(os.environ["CANARY"])
+    canary.unlink(missing_ok=True)
+    shutil.rmtree(os.environ["COMPILOT_CACHE"], ignore_errors=True)
+    told = _start(copy)
+    sang = canary.exists()
+    if told.startswith("refused"):
+        return f"{told}, FOREIGN CODE RAN" if sang else told
+    return f"{told}, the canary sang" if sang else told
+
+
+def _start(copy: Path) -> str:
     import compilot
 
-    shutil.rmtree(os.environ["COMPILOT_CACHE"], ignore_errors=True)
     try:
         compilot.load(copy, plain_outputs=True)  # runs the golden call and compares its answer
     except compilot.BundleError as refused:
@@ -99,6 +162,27 @@ def outcome(copy: Path) -> str:
     except compilot.CompilotError as refused:
         return f"refused ({type(refused).__name__})"
     return "right answer"
+
+
+def pack_kills(run: Path, folder: Path, count: int, seed: int) -> dict[str, int]:
+    """Kill a real `compilot pack` at random moments; what was there before must stay, or the new one be whole."""
+    out = folder / "real" / "packed.cpbundle"
+    command = [sys.executable, "-c", PACK, "pack", str(run), "-o", str(out), "--quiet", "--no-twin"]
+    began = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    took = time.monotonic() - began
+    draw = random.Random(seed + 2)
+    counts: collections.Counter[str] = collections.Counter()
+    for _ in range(count):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(0.0, took))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        counts[outcome_after_kill(out) if out.exists() else "ABSENT: what was there is gone"] += 1
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    left = [path.name for path in out.parent.iterdir() if path != out]
+    counts["leftovers after the next pack: " + (", ".join(left) or "none")] += 1
+    return dict(counts)
 
 
 def kills(bundle: Path, folder: Path, count: int, seed: int) -> dict[str, int]:
@@ -135,6 +219,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--flips", type=int, default=1000)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--run", type=Path, help="a run directory, to kill a real pack of it")
+    parser.add_argument("--pack-kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
