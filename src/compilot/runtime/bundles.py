@@ -104,8 +104,7 @@ def start(model: nn.Module | None, path: Path, options: Options, *, copy_of: str
             attaching.give_weights(model, folder)
         fast = attaching.attach_bundle(model, opened, options)
         clock.mark("load")
-        if not copy_of or opened.manifest.standalone:  # a copy's own weights may have other answers
-            proving.prove(fast, opened)
+        proving.prove(fast, opened, by_model=bool(copy_of))  # a copy's weights may have changed since
         clock.mark("golden call")
     fast = attaching.hand_over(fast, model, opened, options)
     fast.startup.update(clock.steps)

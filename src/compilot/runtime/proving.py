@@ -27,13 +27,17 @@ if TYPE_CHECKING:
     from compilot.runtime.bundles import Opened
 
 
-def prove(fast: Fast, opened: Opened) -> None:
-    """Ask each entry its golden call; the variants they need are ready afterwards."""
+def prove(fast: Fast, opened: Opened, *, by_model: bool = False) -> None:
+    """Ask each entry its golden call; the variants they need are ready afterwards.
+
+    by_model: the model's own answer is the right one, whatever was kept.
+    """
+    judge = fast._compilot_plain if by_model else _judge(fast, opened)
     for number, (entry, packed) in enumerate(opened.entries):
         core = entry_core(fast, number)
         if core is not None and packed.golden is not None:
             with torch.set_grad_enabled(entry.guard.grad_enabled):
-                _prove_entry(core, opened, entry, packed.golden, _judge(fast, opened))
+                _prove_entry(core, opened, entry, packed.golden, judge)
         elif core is not None and not isinstance(core, Direct):  # Direct is the model itself
             raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
 

@@ -283,15 +283,19 @@ def test_a_bundle_that_fails_leaves_what_was_compiled_in_place_before(overlappin
 # ------------------------------------------------------------------------------------------------ loaded once more
 
 
-@pytest.mark.usefixtures("engines")
-def test_copies_and_pickles_start_the_bundle_again(overlapping: Path, model: nn.Module) -> None:
+def test_copies_and_pickles_start_the_bundle_again(
+    overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
     fast = compilot.compile(model, overlapping, strict=True)
     with torch.no_grad():
         model.weight.add_(1.0)  # type: ignore[operator]
         for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
             assert "verify" in other.startup
             torch.testing.assert_close(other(X), model(X))
-            assert other.stats().fast == 1
+            assert other.stats().fast == 3  # two golden calls among them, held to the changed model
+    engines[1].error = 1.0
+    with pytest.raises(BundleError, match="wrong answer to its golden call"):
+        copy.deepcopy(fast)
 
 
 @pytest.mark.usefixtures("engines")
