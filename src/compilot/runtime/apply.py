@@ -48,7 +48,7 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
 
     Where weights were frozen, updates of the whole model, swapped parameters and modules are noticed at the next call;
-    an edit of a single weight in place when its turn comes (two each call): call refresh() after such an edit.
+    an edit of a single weight in place when its turn comes (see docs/tune.md): call refresh() after such an edit.
 
     keep_model=False lets go of the model's weights: the memory is free as soon as you drop the model. Then nothing can
     fall back: a plan that does not fit raises, and a call that the plan does not take raises NoFallback.

@@ -106,9 +106,11 @@ def _tick_lines(watched: bool, args: str, guard: Guard) -> list[str]:
     row = ", ".join(f"_w{i}, _v{i}, _p{i}, _m{i}, _x{i}" for i in range(FEW))
     other = [f"_w{i}._version != _v{i} or _w{i}.data_ptr() != _p{i} or _m{i}[0] != _x{i}" for i in range(FEW)]
     return [
-        f"        {row} = _few()",
-        f"        if (not _tick() & {INSPECT_EVERY - 1} or {' or '.join(other)}) and _changed():",
-        f"            return _slow({given})",
+        "        _count = _tick()",
+        "        if not _count & _pace:",
+        f"            {row} = _few()",
+        f"            if (not _count & {INSPECT_EVERY - 1} or {' or '.join(other)}) and _changed():",
+        f"                return _slow({given})",
     ]
 
 

@@ -3,11 +3,11 @@
 In: the module whose weights were baked in. Out: `glance()` and `few()` for every call, `changed()` for now and then,
 and a callback. Seen at the next call: load_state_dict, an optimizer step, .to/.half/.cuda of the whole model, a
 parameter, buffer or submodule assigned anew (LoRA), torch.func.functional_call with all parameters. Each call looks at
-the next two weights, so that an update of a single one (in place, through .data, a layer merged or converted) is seen
-when its turn comes: within half as many calls as there are parameters and buffers, or as many as there are buffers,
-whichever is more. Seen within 256 calls: whatever else there is, train/eval of submodules, tensors and plain values
-that are attributes (attributes.py). Not seen: writes through .data that touch none of the probed elements; call
-`refresh()` after those.
+the next two weights (of a small model each eighth call), so that an update of a single one (in place, through .data, a
+layer merged or converted) is seen when its turn comes: within half as many calls as there are parameters and buffers,
+or as many as there are buffers, whichever is more (of a small model eight times that). Seen within 256 calls: whatever
+else there is, train/eval of submodules, tensors and plain values that are attributes (attributes.py). Not seen: writes
+through .data that touch none of the probed elements; call `refresh()` after those.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from torch.utils.hooks import RemovableHandle
 from compilot.runtime.attributes import Attributes
 
 PROBES = 16  # elements per tensor that are compared by value in a full look
-FEW = 2  # weights that each call looks at, 0.2 microseconds each; the versions of 60 alone take 6, those of 200 18
+FEW = 2  # weights that are looked at together: the versions of 60 alone take 6 microseconds, those of 200 18
+SMALL = 64  # weights: calls of a model with more of them take long enough for a look in each one,
+SELDOM = 8  # of a smaller one each eighth: a weight is out of the caches when its turn comes, which costs a microsecond
 Look = tuple[torch.Tensor, int, int, Sequence[int], int]  # a weight, its version, its address, a part of it, its value
 LOOK = 5  # items of one
 
@@ -54,6 +56,7 @@ class WeightWatch:
         self.sentinel, self.version, self.pointer = self._choose([*tensors.values()] or every)
         self.home, self.key = self._home()
         self.few = itertools.cycle([(*_look(a), *_look(b)) for a, b in _pairs(self._tensors, self.sentinel)]).__next__
+        self.pace = 0 if len(self._tensors) >= SMALL else SELDOM - 1  # a look where the count has none of these bits
         # the storage is kept alive, so that a converted parameter can never come to lie at the same address
         self._kept.append([] if self.sentinel is None else [self.sentinel.detach()])
 
