@@ -145,7 +145,7 @@ def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: 
     found.append(f"_check({', '.join(tensors)})")
     found += _shapes(guard.tensors, names)
     if watched:
-        found.append("_held(_name) is _weight")
+        found.append("_weight._version == _version and _weight.data_ptr() == _pointer and _held(_name) is _weight")
     return found
 
 

@@ -265,6 +265,7 @@ class Dispatcher:
         watch = self._watch
         if watch is not None:
             hot["_weight"], hot["_held"], hot["_name"] = watch.sentinel, watch.home.get, watch.key
+            hot["_version"], hot["_pointer"] = watch.version, watch.pointer
             hot["_few"], hot["_pace"] = watch.few, watch.pace
         if not self._watched or (watch is not None and watch.sentinel is not None):
             hot["_check"] = variant.check
