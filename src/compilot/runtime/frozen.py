@@ -4,10 +4,10 @@ In: the module whose weights were baked in. Out: `glance()` and `few()` for ever
 and a callback. Seen at the next call: load_state_dict, an optimizer step, .to/.half/.cuda of the whole model, a
 parameter, buffer or submodule assigned anew (LoRA), torch.func.functional_call with all parameters. Each call looks at
 the next two weights (of a small model each eighth call), so that an update of a single one (in place, through .data, a
-layer merged or converted) is seen when its turn comes: within half as many calls as there are parameters and buffers,
-or as many as there are buffers, whichever is more (of a small model eight times that). Seen within 256 calls: whatever
-else there is, train/eval of submodules, tensors and plain values that are attributes (attributes.py). Not seen: writes
-through .data that touch none of the probed elements; call `refresh()` after those.
+layer merged or converted) is seen when its turn comes: within half as many calls as there are parameters and buffers
+(of a small model eight times that). Seen within 256 calls: whatever else there is, train/eval of submodules, tensors
+and plain values that are attributes (attributes.py). Not seen: writes through .data that touch none of the probed
+elements; call `refresh()` after those.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WeightWatch:
         self._on_change = weakref.WeakMethod(on_change)
         self.sentinel, self.version, self.pointer = self._choose([*tensors.values()] or every)
         self.home, self.key = self._home()
-        self.few = itertools.cycle([(*_look(a), *_look(b)) for a, b in _pairs(self._tensors, self.sentinel)]).__next__
+        self.few = itertools.cycle([(*_look(a), *_look(b)) for a, b in _pairs(self._tensors)]).__next__
         self.pace = 0 if len(self._tensors) >= SMALL else SELDOM - 1  # a look where the count has none of these bits
         # the storage is kept alive, so that a converted parameter can never come to lie at the same address
         self._kept.append([] if self.sentinel is None else [self.sentinel.detach()])
@@ -140,18 +140,9 @@ def _probe(tensor: torch.Tensor) -> torch.Tensor:
     return flat[middle : middle + PROBES]
 
 
-def _pairs(weights: list[torch.Tensor], sentinel: torch.Tensor | None) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Every weight in turn, two at a time; the first of each pair is touched by every update of the whole model."""
-    floating = [weight for weight in weights if weight.is_floating_point()]
-    first = [weight for weight in floating if isinstance(weight, nn.Parameter)] or floating or weights
-    if sentinel is not None and any(weight.device.type != "cpu" for weight in weights):
-        first = [sentinel]  # only its memory is sure not to be used again by another weight
-    chosen = set(map(id, first))
-    first, rest = first[:], [weight for weight in weights if id(weight) not in chosen]
-    while len(first) > len(rest) + 1:
-        rest.append(first.pop())
-    turns = range(max(len(first), len(rest)))
-    return [(first[i % len(first)], (rest or first)[i % len(rest or first)]) for i in turns]
+def _pairs(weights: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Every weight in turn, two at a time; the last of an odd number is looked at with the first."""
+    return [(weights[i], weights[(i + 1) % len(weights)]) for i in range(0, len(weights), FEW)]
 
 
 def _look(tensor: torch.Tensor) -> Look:
