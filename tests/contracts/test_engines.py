@@ -76,7 +76,7 @@ class TestFake(EngineContract):
         pytest.skip("torch's own interpreter of graphs is not for several threads")
 
 
-class TestOnnxRuntime(EngineContract):
+class OnnxRuntime:
     name, build, load = "onnxruntime", onnxruntime_build, onnxruntime_load
 
     @pytest.fixture(autouse=True, scope="class")
@@ -86,20 +86,7 @@ class TestOnnxRuntime(EngineContract):
         pytest.importorskip("onnxscript")
 
 
-class TestOnnxRuntimeThatSleeps(OfferContract):
-    """The offer whose threads do not spin between calls."""
-
-    name, build, load = "onnxruntime", onnxruntime_build, onnxruntime_load
-    offered = "onnxruntime no spinning"
-
-    @pytest.fixture(autouse=True, scope="class")
-    @classmethod
-    def _installed(cls) -> None:
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("onnxscript")
-
-
-class TestOpenVino(EngineContract):
+class OpenVino:
     name, build, load = "openvino", openvino_build, openvino_load
 
     @pytest.fixture(autouse=True, scope="class")
@@ -107,6 +94,18 @@ class TestOpenVino(EngineContract):
     def _installed(cls) -> None:
         pytest.importorskip("openvino")
 
+
+class TestOnnxRuntime(OnnxRuntime, EngineContract):
+    pass
+
+
+class TestOnnxRuntimeThatSleeps(OnnxRuntime, OfferContract):
+    """The offer whose threads do not spin between calls."""
+
+    offered = "onnxruntime no spinning"
+
+
+class TestOpenVino(OpenVino, EngineContract):
     def test_integers_that_do_not_fit_into_its_32_bits_are_eagers(self, sink: Made, guarded: Fast) -> None:
         args, kwargs = models.sink_call(1)
         args[0]["ids"][1] = 2**40
@@ -117,16 +116,10 @@ class TestOpenVino(EngineContract):
         same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
 
 
-class TestOpenVinoInStreams(OfferContract):
+class TestOpenVinoInStreams(OpenVino, OfferContract):
     """The offer with several streams."""
 
-    name, build, load = "openvino", openvino_build, openvino_load
     offered = "openvino throughput"
-
-    @pytest.fixture(autouse=True, scope="class")
-    @classmethod
-    def _installed(cls) -> None:
-        pytest.importorskip("openvino")
 
 
 @pytest.mark.compiles
