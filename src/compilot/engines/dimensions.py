@@ -19,6 +19,7 @@ import torch
 from torch.export import Dim
 
 from compilot.records import DimRange, TensorGuard
+from compilot.workload.values import masking
 
 SMALLEST_GENERAL = 2  # torch specialises on sizes 0 and 1
 _ROOM = 3  # what a small example is traced with where the range allows it: 2 is often a size of something else
@@ -135,15 +136,6 @@ def _moved(examples: Sequence[torch.Tensor], places: Sequence[Place], size: int)
         longer = torch.cat([moved[i], moved[i]], dim)
         moved[i] = longer.narrow(dim, 0, size).contiguous()
     return [masking(tensor) for tensor in moved]
-
-
-def masking(tensor: torch.Tensor) -> torch.Tensor:
-    """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
-    if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel() or not bool((tensor == 1).all()):
-        return tensor
-    flat = tensor.flatten().clone()
-    flat[-1] = 0
-    return flat.reshape(tensor.shape)
 
 
 def _dim(group: Group, path: str, dim: int) -> Any:

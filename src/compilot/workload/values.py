@@ -54,6 +54,15 @@ def is_mask(tensor: torch.Tensor) -> bool:
     return is_integer(tensor) and (tensor.numel() == 0 or bool(((tensor == 0) | (tensor == 1)).all()))
 
 
+def masking(tensor: torch.Tensor) -> torch.Tensor:
+    """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
+    if not is_mask(tensor) or not tensor.numel() or not bool((tensor == 1).all()):
+        return tensor
+    flat = tensor.flatten().clone()
+    flat[-1] = 0
+    return like(tensor, flat.reshape(tensor.shape))
+
+
 def is_integer(tensor: torch.Tensor) -> bool:
     """True for integer tensors, bool not among them."""
     return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool

@@ -19,7 +19,18 @@ import torch
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
 from compilot.records import DimRange
 from compilot.workload.shapetrace import CallSizes, Sizes, resolve
-from compilot.workload.values import can_vary, copied, draw, generator, is_integer, is_mask, like, map_tensors, vary
+from compilot.workload.values import (
+    can_vary,
+    copied,
+    draw,
+    generator,
+    is_integer,
+    is_mask,
+    like,
+    map_tensors,
+    masking,
+    vary,
+)
 from compilot.workload.workload import Workload
 
 SEEDS = 3
@@ -151,17 +162,8 @@ def _unequal(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -
             for moved in combinations(places[1:], count):
                 name = f"{', '.join(f'{path} dimension {dim}' for path, dim in moved)} at {sizes[1]}, not {sizes[0]}"
                 ways = (others | _parted(places, moved, *way) for way in (sizes, sizes[::-1]))
-                call, mirror = (map_tensors(_resized(workload, way), _masking) for way in ways)
+                call, mirror = (map_tensors(_resized(workload, way), lambda _, tensor: masking(tensor)) for way in ways)
                 yield Case(name, call, mirror=mirror)
-
-
-def _masking(path: str, tensor: torch.Tensor) -> torch.Tensor:
-    """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
-    if not is_mask(tensor) or not tensor.numel() or not bool((tensor == 1).all()):
-        return tensor
-    flat = tensor.flatten().clone()
-    flat[-1] = 0
-    return like(tensor, flat.reshape(tensor.shape))
 
 
 def _parted(
