@@ -1,45 +1,29 @@
 """Varying dimensions for torch.export.
 
 In: the guard's tensors, the example, and a way to ask whether the model answers a call. Out: example tensors that are
-fit to be traced, and guesses at which sizes are one. Dimensions with the same range, the same example size and the same
-rank among such in their tensor look alike. Those that the model lets differ (length of ids and of decoder ids) are
-sizes of their own; those that it does not (batch of ids and of mask) are one size, and the marshalling code then
-insists on it. Sizes 0 and 1 would be baked in by torch, so the traced example is made larger there. Not covered: sizes
-that follow from others (twice as long, one longer); the export refuses them.
+fit to be traced, and guesses at which sizes are one. Of those that look alike (workload/alike.py) the ones that the
+model does not let differ are one size, and the marshalling code then insists on it. Sizes 0 and 1 would be baked in by
+torch, so the traced example is made larger there. Not covered: sizes that follow from others (twice as long, one
+longer); the export refuses them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.export import Dim
 
 from compilot.records import DimRange, TensorGuard
+from compilot.workload.alike import SMALLEST_GENERAL, Group, another_size, grouped, partings
 from compilot.workload.values import masking
 
-SMALLEST_GENERAL = 2  # torch specialises on sizes 0 and 1
 _ROOM = 3  # what a small example is traced with where the range allows it: 2 is often a size of something else
-
-
-MOST_ALIKE = 4  # places of one look whose every parting is tried: seven short calls; more of them count as one size
 
 Place = tuple[int, int]  # number of the tensor, dimension
 Answers = Callable[[Sequence[torch.Tensor]], bool]  # whether the model answers a call with these tensors
-
-
-class Group(NamedTuple):
-    """Dimensions that look alike."""
-
-    min: int
-    max: int
-    size: int
-    nth: int  # among such dimensions of the same tensor
-
-
 Groups = list[dict[int, Group]]  # one dict per tensor: dimension -> group
 
 
@@ -49,12 +33,8 @@ def groups_of(tensors: Sequence[TensorGuard], examples: Sequence[torch.Tensor]) 
 
 
 def _of_one(want: TensorGuard, example: torch.Tensor) -> dict[int, Group]:
-    found: dict[int, Group] = {}
-    for dim, size in enumerate(want.shape):
-        if isinstance(size, DimRange) and size.min < size.max:
-            like = Group(size.min, size.max, int(example.shape[dim]), 0)
-            found[dim] = like._replace(nth=sum(g._replace(nth=0) == like for g in found.values()))
-    return found
+    varying = {d: size for d, size in enumerate(want.shape) if isinstance(size, DimRange) and size.min < size.max}
+    return grouped(varying, example.shape)
 
 
 def grown(tensors: Sequence[TensorGuard], examples: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -107,10 +87,13 @@ def _tied(
     Both ways round: a mask that is too long is often cut to length, one that is too short never works.
     """
     other = another_size(group)
-    if not 1 < len(places) <= MOST_ALIKE or other is None:
+    if other is None:
         return [list(places)]
-    halves = [half for n in range(1, len(places)) for half in combinations(places[1:], n)]
-    parting = [half for half in halves if all(answers(_moved(examples, s, other)) for s in _sides(half, places))]
+    parting = [
+        half
+        for half in partings(places)
+        if all(answers(_moved(examples, side, other)) for side in _sides(half, places))
+    ]
     found: dict[tuple[bool, ...], list[Place]] = {}
     for place in places:
         found.setdefault(tuple(place in half for half in parting), []).append(place)
@@ -119,15 +102,6 @@ def _tied(
 
 def _sides(half: Sequence[Place], places: Sequence[Place]) -> tuple[Sequence[Place], Sequence[Place]]:
     return half, [place for place in places if place not in half]
-
-
-def another_size(group: Group) -> int | None:
-    """A size next to the example's, where both are sizes that torch generalises from and nothing is broadcast."""
-    if group.size < SMALLEST_GENERAL:
-        return None
-    if group.size - 1 >= max(group.min, SMALLEST_GENERAL):
-        return group.size - 1
-    return group.size + 1 if group.size < group.max else None
 
 
 def _moved(examples: Sequence[torch.Tensor], places: Sequence[Place], size: int) -> list[torch.Tensor]:

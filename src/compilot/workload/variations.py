@@ -11,13 +11,13 @@ Not covered: whether eager accepts a case; one on which eager raises is dropped 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import NamedTuple
 
 import torch
 
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
 from compilot.records import DimRange
+from compilot.workload.alike import Group, another_size, grouped, partings
 from compilot.workload.shapetrace import CallSizes, Sizes, resolve
 from compilot.workload.values import (
     can_vary,
@@ -35,11 +35,10 @@ from compilot.workload.workload import Workload
 
 SEEDS = 3
 LARGE = 1e3  # leaves the range models are trained in, yet squares and sums stay finite in float32, values in float16
-MOST_ALIKE = 4  # inputs of one look that are parted in every way; seven cases
 TINY_POWER = 0.8  # of the smallest normal number, 4e-31 in float32: squares vanish, but no input is denormal itself
 _RESIZE_SEED = 1000  # apart from the seeds above
 
-_Sizes = dict["_Group", int]
+_Sizes = dict[Group, int]
 _Fill = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -54,15 +53,6 @@ class Case(NamedTuple):
     call: Call
     special: bool = False
     mirror: Call | None = None
-
-
-class _Group(NamedTuple):
-    """Declared dimensions that look alike: same range, same example size, same rank among such in their inputs."""
-
-    min: int
-    max: int
-    size: int
-    nth: int
 
 
 def cases(workload: Workload) -> list[Case]:
@@ -155,15 +145,14 @@ def _unequal(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -
     for group in sorted(set(groups.values())):
         places = [place for place in groups if groups[place] == group]
         sizes = _two_sizes(group)
-        if sizes is None or not 1 < len(places) <= MOST_ALIKE:
+        if sizes is None:
             continue
         others = {place: other.size for place, other in groups.items() if other != group}
-        for count in range(1, len(places)):
-            for moved in combinations(places[1:], count):
-                name = f"{', '.join(f'{path} dimension {dim}' for path, dim in moved)} at {sizes[1]}, not {sizes[0]}"
-                ways = (others | _parted(places, moved, *way) for way in (sizes, sizes[::-1]))
-                call, mirror = (map_tensors(_resized(workload, way), lambda _, tensor: masking(tensor)) for way in ways)
-                yield Case(name, call, mirror=mirror)
+        for moved in partings(places):
+            name = f"{', '.join(f'{path} dimension {dim}' for path, dim in moved)} at {sizes[1]}, not {sizes[0]}"
+            ways = (others | _parted(places, moved, *way) for way in (sizes, sizes[::-1]))
+            call, mirror = (map_tensors(_resized(workload, way), lambda _, tensor: masking(tensor)) for way in ways)
+            yield Case(name, call, mirror=mirror)
 
 
 def _parted(
@@ -172,26 +161,21 @@ def _parted(
     return {place: move if place in moved else stay for place in places}
 
 
-def _two_sizes(group: _Group) -> tuple[int, int] | None:
+def _two_sizes(group: Group) -> tuple[int, int] | None:
     """The example's size and another; neither is 1, which would be broadcast."""
     usual = group.size if group.size > 1 else min(group.max, 3)
-    other = usual - 1 if usual - 1 >= max(group.min, 2) else usual + 1
-    return (usual, other) if usual > 1 and other <= group.max else None
+    other = another_size(group._replace(size=usual))
+    return (usual, other) if other is not None and other <= group.max else None
 
 
-def _groups(call: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> dict[tuple[str, int], _Group]:
-    """(path, dimension) -> group. Two alike dimensions of one input (height, width) are groups of their own."""
+def _groups(call: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> dict[tuple[str, int], Group]:
+    """(path, dimension) -> group."""
     shapes = {leaf.path: leaf.value.shape for leaf in call_leaves(call) if is_tensor(leaf.value)}
-    groups: dict[tuple[str, int], _Group] = {}
-    for path, dims in ranges.items():
-        for dim, sizes in sorted(dims.items()):
-            group = _Group(sizes.min, sizes.max, shapes[path][dim], 0)
-            used = [g for (p, _), g in groups.items() if p == path and g[:3] == group[:3]]
-            groups[path, dim] = group._replace(nth=len(used))
-    return groups
+    found = {path: grouped(dict(sorted(dims.items())), shapes[path]) for path, dims in ranges.items()}
+    return {(path, dim): group for path, groups in found.items() for dim, group in groups.items()}
 
 
-def _wanted(groups: list[_Group]) -> Iterator[tuple[str, _Sizes]]:
+def _wanted(groups: list[Group]) -> Iterator[tuple[str, _Sizes]]:
     yield "smallest", {group: group.min for group in groups}
     yield "largest", {group: group.max for group in groups}
     if any(group.min < 1 <= group.max for group in groups):
@@ -201,7 +185,7 @@ def _wanted(groups: list[_Group]) -> Iterator[tuple[str, _Sizes]]:
         yield "odd " + "x".join(str(size) for size in sizes.values()), sizes
 
 
-def _odd(group: _Group, third: int, shift: int) -> int:
+def _odd(group: Group, third: int, shift: int) -> int:
     """An odd size a third (or two) into the range; shifted, so that groups differ from each other."""
     size = group.min + (group.max - group.min) * third // 3 + shift
     return max(group.min, min(size | 1, group.max))
