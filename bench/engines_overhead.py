@@ -113,7 +113,7 @@ def measure(model: nn.Module, call: Call, engine: str, folder: Path, rounds: int
 def guard_ns(fast: Fast, call: Call, rounds: int) -> float:
     """The generated hot path of this very model and call, around a stand-in for the engine."""
     args, kwargs = call
-    hot = type(fast)._compilot_core._hot  # type: ignore[attr-defined]
+    hot = type(fast)._compilot_core._gate.hot  # type: ignore[attr-defined]
     real, hot["_call"] = hot["_call"], at_once
     try:
         arms = {"stand-in": lambda: at_once(*args, **kwargs), "guarded": lambda: fast(*args, **kwargs)}

@@ -13,7 +13,7 @@ import hashlib
 import torch
 from torch import nn
 
-from compilot.engines.protocol import Baked, Infeasible, Loaded, LoadRequest
+from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.runtime.attributes import attribute_tensors
 
 Named = list[tuple[str, torch.Tensor]]
@@ -65,8 +65,7 @@ def compared(loaded: Loaded, request: LoadRequest, expected: str | None) -> Load
 
     expected: the plan's digest; None where it has none. An engine that compared the weights itself is believed.
     """
-    unknown = loaded.frozen_weights and loaded.baked is Baked.AT_BUILD and loaded.weights_sha256 is None
-    if not unknown or expected is None:
+    if not loaded.in_files or loaded.weights_sha256 is not None or expected is None:
         return loaded
     refuse_other_weights(request, expected)
     return loaded._replace(weights_sha256=expected)
@@ -74,6 +73,6 @@ def compared(loaded: Loaded, request: LoadRequest, expected: str | None) -> Load
 
 def digest_in_files(loaded: Loaded, tensors: Named) -> str | None:
     """The digest of the weights that the build put into files; None: there are none in them."""
-    if not loaded.frozen_weights or loaded.baked is not Baked.AT_BUILD:
+    if not loaded.in_files:
         return None
     return loaded.weights_sha256 or digest_of(tensors)

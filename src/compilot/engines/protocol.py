@@ -90,6 +90,11 @@ class Loaded(NamedTuple):
     baked: Baked = Baked.AT_BUILD  # when; only means something where frozen_weights is set
     weights_sha256: str | None = None  # of the weights in the files, where load compared it; None: the runtime does
 
+    @property
+    def in_files(self) -> bool:
+        """Whether the weights are in the engine's files, so that loading again brings back the same ones."""
+        return self.frozen_weights and self.baked is Baked.AT_BUILD
+
 
 class BuildHalf(Protocol):
     """engines/NAME/build.py implements this as module-level functions.

@@ -1,9 +1,9 @@
 """The run plane: a plan and the user's model in, a callable that is fast and always right out.
 
 Read in this order: apply.py (plan -> model), bundles.py (bundle -> model; its steps: fitting, attaching, proving),
-fast.py (being the user's module), dispatch.py (one call), codegen.py (its hot path), guards.py and matching.py (which
-calls), frozen.py (weights). Nothing here imports the tuning plane. Names load on first use: a bundle's files are
-checked while the rest is imported.
+fast.py (being the user's module), dispatch.py (one call), gate.py (when the hot path may take it), codegen.py (that
+path), guards.py and matching.py (which calls), variants.py (what is prepared), frozen.py (weights). Nothing here
+imports the tuning plane. Names load on first use: a bundle's files are checked while the rest is imported.
 """
 
 from __future__ import annotations

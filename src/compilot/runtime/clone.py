@@ -9,6 +9,7 @@ inside closures and other objects; they keep pointing at the original.
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,11 @@ def _wants_layout(tensor: torch.Tensor) -> bool:
 
 def _like(tensor: torch.Tensor, copy: torch.Tensor) -> torch.Tensor:
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
+
+
+def has_weights(model: nn.Module) -> bool:
+    """False for a model whose code is all there is to it: nothing can change behind its compiled form."""
+    return next(itertools.chain(model.parameters(), model.buffers()), None) is not None
 
 
 def _repoint(value: Any, twins: dict[int, nn.Module]) -> Any:

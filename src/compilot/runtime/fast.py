@@ -26,9 +26,9 @@ from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
-from compilot.runtime.clone import alias, skeleton
+from compilot.runtime.clone import alias, has_weights, skeleton
 from compilot.runtime.direct import Direct
-from compilot.runtime.dispatch import Dispatcher, has_weights
+from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.notices import Stats
 
 

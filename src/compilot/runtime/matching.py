@@ -1,6 +1,6 @@
 """Does a call match a guard, and if not, why? The general form; the hot path is generated (codegen.py).
 
-In: a guard and a call in the guard's own form. Out: None, or one short reason.
+In: a guard and a call in the guard's own form. Out: None, or one short reason; of a call that matches, its tensors.
 Covered: every leaf and container of the guard, grad mode, autocast, train mode; tensors that only look plain (nested,
 wrapped by torch.func, without memory), tracing and forward-mode differentiation.
 Not covered: bringing a call into the guard's form (canonical.py), variants within a guard (variants.py).
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from compilot._torch.tensor_guards import any_autocast, odd_mode, oddity
-from compilot._tree import Call
+from compilot._tree import Call, Leaf, call_leaves, map_call
 from compilot.errors import first_cause
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
@@ -41,6 +41,14 @@ class Matcher:
             return "outside of autocast" if guard.autocast else "autocast"
         return odd_mode()
 
+    def mode_mismatch_without_weights(self, training: bool, call: Call) -> str | None:
+        """The same where no weights want gradients: if no input does either, grad mode means nothing."""
+        careless = torch.is_grad_enabled() and not self.guard.grad_enabled
+        if careless and not any(map(_wants_gradients, call_leaves(call))):
+            with torch.no_grad():
+                return self.mode_mismatch(training)
+        return self.mode_mismatch(training)
+
     def call_mismatch(self, call: Call) -> str | None:
         """Why the arguments do not match; what cannot even be compared does not."""
         try:
@@ -61,6 +69,19 @@ class Matcher:
     def tensors_of(self, call: Call) -> list[torch.Tensor]:
         """The tensor leaves of a matching call, in the guard's order."""
         return [path.follow(call.args, call.kwargs) for path, _ in self.tensors]
+
+    def tidied(self, call: Call) -> Call:
+        """A matching call with the plan's strides where a dimension has size 1 and the stride means nothing."""
+        changed: dict[str, torch.Tensor] = {}
+        for guard, tensor in zip(self.guard.tensors, self.tensors_of(call), strict=True):
+            tidy = _same_strides(guard, tensor)
+            if tidy is not tensor:
+                changed[guard.path] = tidy
+        return map_call(call, lambda path, leaf: changed.get(path, leaf)) if changed else call
+
+
+def _wants_gradients(leaf: Leaf) -> bool:
+    return isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
 
 
 def _pattern(positional: int, kwargs: Mapping[str, Any]) -> str:
@@ -120,6 +141,20 @@ def _strides_fit(tensor: torch.Tensor, want: TensorGuard) -> bool:
 
 def _sizes(shape: Any) -> str:
     return "x".join(f"{n.min}..{n.max}" if isinstance(n, DimRange) else str(n) for n in shape) or "scalar"
+
+
+def _same_strides(guard: TensorGuard, tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with the plan's strides: only dimensions of size 1 can differ, where a stride means nothing."""
+    wanted = guard.stride or _contiguous_strides(tensor.shape)
+    return tensor if tensor.stride() == wanted else tensor.as_strided(tensor.shape, wanted)
+
+
+def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
 
 
 _COMPARE: dict[type, Callable[[Any, Any], str | None]] = {

@@ -12,7 +12,7 @@ from compilot._tree import Call
 from compilot.engines.protocol import Infeasible, NotTaken
 from compilot.errors import InputError, NoFallback
 from compilot.records import DynamicDim
-from compilot.runtime import dispatch, notices
+from compilot.runtime import gate, notices, variants
 from compilot.runtime.notices import CompilotWarning
 
 
@@ -96,7 +96,7 @@ class TestRow18FailingEngines:
             answers = [fast(X) for _ in range(10)]
         assert all(torch.equal(answer, X * 2) for answer in answers)
         assert len(caught) == 1
-        assert engine.calls == dispatch.MAX_FAILURES
+        assert engine.calls == gate.MAX_FAILURES
         stats = fast.stats()
         assert (stats.calls, stats.fast) == (11, 1)
         assert any("switched off" in reason for reason in stats.fallbacks)
@@ -121,7 +121,7 @@ class TestRow18FailingEngines:
         fast = make_fast(Double().eval(), X)
         fast(X)
         engine.fail_call = NotTaken("sizes differ")
-        for _ in range(dispatch.MAX_FAILURES + 2):
+        for _ in range(gate.MAX_FAILURES + 2):
             assert torch.equal(fast(X), X * 2)
         engine.fail_call = None
         fast(X)
@@ -136,7 +136,7 @@ class TestRow18FailingEngines:
         fast = make_fast(Many().eval(), X, X, dynamic=dims)
         for sizes in [(a, b, c, d) for a in (0, 1, 2) for b in (0, 1, 2) for c in (0, 1, 2) for d in (1, 2)]:
             fast(torch.ones(sizes[:2]), torch.ones(sizes[2:]))
-        assert len(engine.programs) == dispatch.MAX_BUILDS == fast.stats().compiles
+        assert len(engine.programs) == variants.MAX_BUILDS == fast.stats().compiles
         assert "more than 12 programs would be needed for the planned call" in fast.stats().fallbacks
 
     def test_interrupts_are_not_swallowed(self, make_fast, engine):

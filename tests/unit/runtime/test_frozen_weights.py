@@ -13,8 +13,8 @@ from torch.nn.modules import module as torch_module
 
 from compilot.runtime import frozen
 from compilot.runtime.codegen import INSPECT_EVERY
-from compilot.runtime.dispatch import WEIGHTS_CHANGED
 from compilot.runtime.frozen import SELDOM
+from compilot.runtime.gate import WEIGHTS_CHANGED
 from compilot.runtime.notices import CompilotWarning
 
 X = torch.randn(2, 3)

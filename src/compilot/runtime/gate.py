@@ -1,0 +1,201 @@
+"""The gate: whether the hot path may take calls, and why it is closed.
+
+In: the plain model, the loaded engine, the variant that was used last. Out: the globals of the generated code with that
+variant's check in them, or with one that takes nothing; the reason, in words. Covered: hooks that the engine would not
+run, weights that changed after they were baked in (watched from before they are read), engines that fail again and
+again, and engines that take one call at a time. Not covered: the answer to a call (dispatch.py), the looks at the
+weights themselves (frozen.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from compilot._torch import hooks
+from compilot.engines.protocol import Baked, Loaded
+from compilot.errors import first_cause
+from compilot.records import Guard
+from compilot.runtime import codegen
+from compilot.runtime.counting import count_of
+from compilot.runtime.frozen import WeightWatch
+from compilot.runtime.notices import logger, warn
+from compilot.runtime.variants import Variant
+
+MAX_FAILURES = 3  # engine failures until it is left alone
+LEARNING = 16  # eager answers in which attributes are seen to be changed by the model itself: caches, notes
+WEIGHTS_CHANGED = "weights changed after freezing"
+FILES_OUTDATED = "weights changed, the plan's files hold the old ones"
+TUNE_AGAIN = "run 'compilot tune' again with the new weights (and 'compilot pack' for a bundle)"
+
+
+class Gate:
+    """One hot path, open for one variant or closed."""
+
+    def __init__(self, plain: nn.Module, *, keep_model: bool) -> None:
+        self._plain = plain
+        self._keep_model = keep_model
+        registered, self._hooks = hooks.registrations(), hooks.hooks_on(plain)
+        self._ticks = itertools.count()  # calls that the hot path took
+        self._undone = itertools.count()  # counted by the hot path, then not served by the engine
+        self._glances = itertools.count()  # at frozen weights, from the slow path
+        self._eagerly = itertools.count()  # calls of the plain model while weights are watched
+        self.hot = codegen.hot_globals() | {"_registered": registered}
+
+    def snapshot(self) -> WeightWatch | None:
+        """The weights as they are now: taken before they are read, so that no change can fall in between."""
+        return WeightWatch(self._plain, self.weights_changed) if self._keep_model else None
+
+    def start(self, loaded: Loaded, watch: WeightWatch | None) -> None:
+        """Stand before a newly loaded engine; watch: the weights as they were before it was loaded."""
+        self.loaded = loaded
+        self.run = self.hot["_call"] = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
+        self._failures = 0
+        self.closed: str | None = None  # why nothing takes the fast path any more
+        self.watch: WeightWatch | None = None
+        if loaded.frozen_weights and loaded.baked is not Baked.AT_PREPARE:
+            self._begin(watch)
+
+    def _begin(self, watch: WeightWatch | None) -> None:
+        self.watch = watch
+        if watch is not None:
+            watch.begin()
+
+    def write(self, guard: Guard, slow: Callable[..., Any], failed: Callable[..., Any]) -> Callable[..., Any]:
+        """The generated `__call__`: slow takes what the engine does not, failed what it could not answer."""
+        self._watched = self._keep_model and self.loaded.frozen_weights
+        self.hot |= {
+            "_state": self._plain.__dict__,
+            "_tick": self._ticks.__next__,
+            "_slow": slow,
+            "_failed": failed,
+            "_changed": self._look_at_weights,
+        }
+        source = codegen.hot_source(guard, self.hot, watched=self._watched)
+        return codegen.compile_call(source, self.hot)
+
+    # ---- opening and closing -----------------------------------------------------------------------------------------
+
+    def open(self, variant: Variant) -> None:
+        """Let the hot path take this variant: the one used last."""
+        hot = self.hot
+        if hot["_check"] is variant.check or self.closed is not None:
+            return
+        hot["_check"] = codegen.never
+        hot["_shapes"] = variant.shapes
+        watch = self.watch
+        if watch is not None:
+            hot["_weight"], hot["_held"], hot["_name"] = watch.sentinel, watch.home.get, watch.key
+            hot["_version"], hot["_pointer"] = watch.version, watch.pointer
+            hot["_few"], hot["_pace"] = watch.few, watch.pace
+        if not self._watched or (watch is not None and watch.sentinel is not None):
+            hot["_check"] = variant.check
+
+    def shut(self) -> None:
+        """Have every call looked at by the slow path, until a variant is opened again."""
+        self.hot["_check"] = codegen.never
+
+    def close(self, reason: str) -> None:
+        """Let nothing in any more, until the engine is loaded anew."""
+        self.closed = reason
+        self.shut()
+
+    def failed(self, error: Exception) -> None:
+        """The engine failed where eager did not: said once, and after a few times it is left alone."""
+        self._failures += 1
+        if self._failures == 1:
+            warn(f"the compiled model failed and eager answered instead: {first_cause(error)}")
+        if self._failures >= MAX_FAILURES and self.closed is None:
+            self.close(f"engine switched off after {MAX_FAILURES} failures, the last: {first_cause(error)}")
+            logger.warning("%s", self.closed)
+
+    def closed_now(self) -> str | None:
+        """Why the engine must not answer this call; a glance at the weights, as the hot path takes one."""
+        watch = self.watch
+        if self.closed is None and watch is not None:
+            full = not next(self._glances) & (codegen.INSPECT_EVERY - 1)
+            if watch.changed() if full else watch.glance():
+                self.weights_changed()
+        return self.closed
+
+    def closed_for_good(self) -> str | None:
+        """The same after a full look: old and new weights must not be mixed in one plan."""
+        if self.watch is not None and self.watch.changed():
+            self.weights_changed()
+        return self.closed
+
+    # ---- hooks -------------------------------------------------------------------------------------------------------
+
+    def hooked(self) -> bool:
+        """Whether other hooks are there than when the engine was loaded: it would not run them."""
+        registered = hooks.registrations()
+        if registered == self.hot["_registered"]:
+            return False
+        if self._other_hooks():
+            return True
+        self.hot["_registered"] = registered
+        return False
+
+    def _other_hooks(self) -> bool:
+        return [*map(id, hooks.hooks_on(self._plain))] != [*map(id, self._hooks)]
+
+    def accept_hooks(self, found: list[Any]) -> None:
+        """These hooks belong to the model that the engine runs."""
+        self._hooks, self.hot["_registered"] = found, hooks.NONE
+
+    # ---- weights -----------------------------------------------------------------------------------------------------
+
+    def preparing(self, prepare: Callable[[], Any]) -> Any:
+        """Let the engine prepare; weights that it bakes in by that are watched from before it reads them."""
+        watch = self.watch or (self.snapshot() if self.loaded.frozen_weights else None)
+        answer = prepare() if watch is None else watch.running(prepare)
+        if watch is not self.watch:
+            self._begin(watch)
+        return answer
+
+    def running_plain(self, run: Callable[[], Any]) -> Any:
+        """Run the model itself: what it changes in its attributes by that is no change of weights."""
+        watch = self.watch
+        return run() if watch is None or next(self._eagerly) >= LEARNING else watch.running(run)
+
+    def _look_at_weights(self) -> bool:
+        if self._hooks and self._other_hooks():
+            self.hot["_registered"] = hooks.NONE
+        elif self.closed_for_good() is None:
+            return False
+        self.undo()
+        return True
+
+    def weights_changed(self) -> None:
+        """Baked-in weights are out of date: eager answers from now on, and that is said once."""
+        if self.closed is None and self.watch is not None:
+            in_files = self.loaded.in_files
+            self.close(FILES_OUTDATED if in_files else WEIGHTS_CHANGED)
+            names = ", ".join(self.watch.attributes.which())
+            what = f"weights changed (attribute {names})" if names else "weights changed"
+            text = f"the model's {what} after they were baked into the compiled model; eager answers from now on."
+            warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.")
+
+    # ---- counting ----------------------------------------------------------------------------------------------------
+
+    def undo(self) -> None:
+        """A call that the hot path has counted already was not served by the engine."""
+        next(self._undone)
+
+    def served(self) -> int:
+        """Calls that the engine answered through the hot path."""
+        return count_of(self._ticks) - count_of(self._undone)
+
+
+def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:
+    lock = threading.Lock()
+
+    def locked(*args: Any, **kwargs: Any) -> Any:
+        with lock:
+            return call(*args, **kwargs)
+
+    return locked
