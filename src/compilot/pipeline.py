@@ -7,6 +7,7 @@ makes the run directory, reads an earlier journal, and writes the files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -287,6 +288,8 @@ def make_run_dir(run_dir: Path) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise RunDirError(f"cannot make {run_dir}: {problem.strerror}; choose another --out.") from problem
+    if not os.access(run_dir, os.W_OK | os.X_OK):
+        raise RunDirError(f"{run_dir} cannot be written to; choose another --out.")
 
 
 def now() -> str:

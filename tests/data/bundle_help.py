@@ -1,4 +1,4 @@
-"""What bundle tests share: runs of the tiny model, serving processes, bundles changed by an attacker."""
+"""What bundle tests share: runs of the tiny model, serving processes, bundles changed by an attacker, a canary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from compilot.packing.writing import publish, seal
 from compilot.records import Manifest
 
 DATA = Path(__file__).parent
+Told = dict[str, Any]
+CANARY = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void sing(void) { fclose(fopen(getenv("CANARY"), "w")); }
+"""
 
 
 def tiny_run(folder: Path, engine: str | None, factory: str = "one") -> Path:
@@ -34,11 +41,31 @@ def serve(bundle: Path, user: int | None = None, **env: str) -> subprocess.Popen
     )
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def told(process: subprocess.Popen[str]) -> Told:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    answer: Told = json.loads(out.splitlines()[-1])
     return answer
+
+
+def starting(starts: dict[str, dict[str, Any]]) -> list[str]:
+    """The command of a fresh process that makes these starts, each with arguments of `tried` in try_starts.py."""
+    return [sys.executable, str(DATA / "try_starts.py"), json.dumps(starts, default=str)]
+
+
+def try_starts(home: Path, starts: dict[str, dict[str, Any]]) -> dict[str, Told]:
+    """What a fresh process told about its starts; its cache and the place for a canary are in the folder."""
+    env = {**os.environ, "COMPILOT_CACHE": str(home / "cache"), "CANARY": str(home / "canary")}
+    return told(subprocess.Popen(starting(starts), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+
+def command_line(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """`compilot WORDS` as a user types it in a folder; what it caches would lie there too."""
+    command, env = (
+        [sys.executable, "-m", "compilot", *map(str, words)],
+        {**os.environ, "COMPILOT_CACHE": str(cwd / "cache")},
+    )
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
 def reseal(bundle: Path, folder: Path, change: Callable[[Path, Manifest], Manifest], key: Path | None = None) -> Path:
@@ -49,3 +76,23 @@ def reseal(bundle: Path, folder: Path, change: Callable[[Path, Manifest], Manife
     out = folder.with_suffix(".cpbundle")
     publish(folder, out, as_folder=False)
     return out
+
+
+def with_machine(manifest: Manifest, field: str, value: Any) -> Manifest:
+    """The manifest of the same bundle, had it been packed on another machine."""
+    machine = msgspec.structs.replace(manifest.fingerprint.machine, **{field: value})
+    return msgspec.structs.replace(manifest, fingerprint=msgspec.structs.replace(manifest.fingerprint, machine=machine))
+
+
+def put_canary(folder: Path) -> None:
+    """Native code that leaves the file $CANARY behind when it is loaded, in place of an unpacked bundle's own."""
+    library = folder.with_name(f"{folder.name}-canary.so")
+    source = library.with_suffix(".c")
+    source.write_text(CANARY)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    (package,) = folder.glob("artifacts/0/model.pt2")
+    with zipfile.ZipFile(package) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
+        for name, data in members.items():
+            new.writestr(name, library.read_bytes() if name.endswith(".so") else data)

@@ -26,6 +26,15 @@ def model():
     return Tiny().eval(), (torch.randn(4, 16),)
 
 
+class Dying(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        os.abort()
+
+
+def dying():
+    return Dying().eval(), (torch.randn(4, 16),)
+
+
 def backend(name: str):
     """Register a backend unless this process has it already."""
 

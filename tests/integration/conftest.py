@@ -19,18 +19,26 @@ Packer = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Packer:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Packer:
+    """A function from an engine to a run directory of it, made once; whoever changes it takes a copy."""
+    home = tmp_path_factory.mktemp("runs")
+
+    def run(engine: str | None, factory: str = "one") -> Path:
+        folder = home / f"{engine}-{factory}"
+        return folder if folder.exists() else tiny_run(folder, engine, factory)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def packed(tuned: Packer, tmp_path_factory: pytest.TempPathFactory) -> Packer:
     """A function from an engine to a bundle of it, packed once."""
     home = tmp_path_factory.mktemp("bundles")
 
     def bundle(engine: str | None, factory: str = "one", **options: Any) -> Path:
-        name = "-".join([engine or "eager", factory, *options])
-        path = home / f"{name}.cpbundle"
+        path = home / f"{'-'.join([engine or 'eager', factory, *options])}.cpbundle"
         if not path.exists():
-            run = home / f"run-{engine}-{factory}"
-            if not run.exists():
-                tiny_run(run, engine, factory)
-            pack([run], path, Options(**options), Observer())
+            pack([tuned(engine, factory)], path, Options(**options), Observer())
         return path
 
     return bundle

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from bundle_help import reseal, serve, told
+from bundle_help import put_canary, reseal, serve, told
 
 import compilot
 from compilot.artifacts.signing import generate_key
@@ -20,11 +19,6 @@ from compilot.records import Manifest
 from compilot.runtime.notices import CompilotWarning
 
 Packer = Callable[..., Path]
-CANARY = """
-#include <stdio.h>
-#include <stdlib.h>
-__attribute__((constructor)) static void sing(void) { fclose(fopen(getenv("CANARY"), "w")); }
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -103,17 +97,8 @@ def test_an_unsigned_bundle_that_others_may_write_to_serves_eager(packed: Packer
 
 @pytest.mark.compiles
 def test_foreign_native_code_does_not_run_unless_somebody_trusted_vouches(packed: Packer, tmp_path: Path) -> None:
-    library = tmp_path / "canary.so"
-    (tmp_path / "canary.c").write_text(CANARY)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, tmp_path / "canary.c"], check=True)
-
     def replace_code(folder: Path, manifest: Manifest) -> Manifest:
-        (package,) = folder.glob("artifacts/0/model.pt2")
-        with zipfile.ZipFile(package) as old:
-            members = {name: old.read(name) for name in old.namelist()}
-        with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
-            for name, data in members.items():
-                new.writestr(name, library.read_bytes() if name.endswith(".so") else data)
+        put_canary(folder)
         return manifest
 
     evil = reseal(packed("aoti"), tmp_path / "evil", replace_code)

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from compilot.engines.eager.build import EAGER
+from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Candidate, Settings, State
 from compilot.trials.limits import Limits
@@ -31,6 +32,13 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRunner]:
     runner.open_eager()
     assert runner.trial(EAGER, {}, 60.0).state is State.OK
     yield runner
+    runner.close()
+
+
+def test_a_model_that_kills_its_process_without_any_compiler_ends_the_run_in_one_sentence(tmp_path: Path):
+    runner = LocalRunner(ship_target(f"{FAULTY}:dying"), tmp_path, limits=Limits(), observer=Observer())
+    with pytest.raises(EnvironmentProblem, match=r"eager's own process failed: .*SIGABRT.* while running eager"):
+        runner.open_eager()
     runner.close()
 
 

@@ -19,7 +19,11 @@ FILE_NAME = "shipment.json"
 
 def keep_shipment(shipment: Shipment, folder: Path) -> None:
     """Note beside the plan how its workload is rebuilt."""
-    atomic.write_bytes(folder / FILE_NAME, encode(shipment) + b"\n")
+    path = folder / FILE_NAME
+    try:
+        atomic.write_bytes(path, encode(shipment) + b"\n")
+    except OSError as problem:
+        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
 
 
 def read_shipment(folder: Path) -> Shipment:

@@ -40,23 +40,30 @@ _MODEL_FIELDS = {
     "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
 }
 WEIGHTS = "model.weights_sha256"
-COMPILER = "machine.compiler"  # the field that only matters to those who compile at the start
 EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
 AT_RUN_TIME = frozenset({"eager", "onnxruntime", "openvino"})  # their libraries look at the CPU when they start
 _SPEED_FIELDS = {
     "cpu_model": "CPU",
     "cores": "number of usable cores",
     "threads": "number of torch threads",
-    "compiler": "C++ compiler",
     "glibc": "C library",
     "gpu_driver": "GPU driver",
 }
 
 
-def differences(old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None) -> list[Difference]:
-    """Every difference, the unsafe ones first; engines: those in use (None: all that the old one has versions of)."""
+def differences(
+    old: Fingerprint, new: Fingerprint, engines: Collection[str] | None = None, *, compiles: bool | None = None
+) -> list[Difference]:
+    """Every difference, the unsafe ones first.
+
+    engines: those in use (None: all that the old one has versions of). compiles: what a C++ compiler left is loaded at
+    each start, and more is compiled then; False: no compiler is needed; None: what it left can be compiled again.
+    """
     used = frozenset(old.machine.engines if engines is None else engines)
     found = [*_model(old.model, new.model), *_machine(old.machine, new.machine)]
+    if compiles is not False:
+        severity = Severity.UNSAFE if compiles else Severity.UNPROVEN
+        found += _changed("compiler", "C++ compiler", old.machine.compiler, new.machine.compiler, severity)
     found += _isa(old.machine.cpu_isa, new.machine.cpu_isa, frozenset() if engines is None else used)
     found += [one for name in sorted(used) for one in _engine(name, old.machine, new.machine)]
     return sorted(found, key=lambda difference: difference.severity is not Severity.UNSAFE)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compilot._tree import Call
+from compilot.errors import RunDirError, first_cause
 from compilot.measure.observing import Seen
 from compilot.measure.outputs import flatten_call, plain
 
@@ -89,8 +90,17 @@ def save_expected(
         aliases=seen.aliases,
         buffers=seen.buffers,
     )
-    fields: dict[str, Any] = expected._asdict()
-    torch.save(fields, _case_file(folder, index))
+    _write(expected._asdict(), _case_file(folder, index))
+
+
+def _write(fields: dict[str, Any], path: Path) -> None:
+    """Through a file of ours: with one of its own, torch does not tell what the disk said."""
+    try:
+        with path.open("wb") as file:
+            torch.save(fields, file)
+    except (OSError, RuntimeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else first_cause(problem)
+        raise RunDirError(f"cannot write {path}: {why}; choose another --out.") from problem
 
 
 def plain_outputs(seen: Seen) -> dict[str, Tensor]:

@@ -29,6 +29,7 @@ from compilot.trials.protocol import (
     SaveWeights,
     WeightsSaved,
 )
+from compilot.trials.replies import raise_user_error
 
 LIMITS = Limits()
 
@@ -79,5 +80,7 @@ def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
 def _ask(child: Child, kind: type[Any], expect: type[Any], limit_s: float, doing: str, **fields: Any) -> Any:
     reply = child.ask(kind, expect, limit_s=limit_s, doing=doing, **fields)
     if isinstance(reply, Failed):
+        if reply.error:
+            raise_user_error(reply)
         raise EnvironmentProblem(f"the packed files cannot be started: {reply.reason}.")
     return reply

@@ -220,8 +220,18 @@ def _staging(out: Path) -> Iterator[Path]:
         atomic.sweep(folder.parent)
         folder.mkdir(mode=0o700)
     except OSError as problem:
-        raise RunDirError(f"cannot write to {out.parent}: {problem.strerror}; choose another -o.") from problem
+        raise _refusal(problem, folder, out) from problem
     try:
         yield folder
+    except OSError as problem:
+        raise _refusal(problem, folder, out) from problem
     finally:
         atomic.remove(folder)
+
+
+def _refusal(problem: OSError, staged: Path, out: Path) -> RunDirError:
+    """A disk that does not take the bundle, or does not give the run's files."""
+    place = Path(problem.filename2 or problem.filename or staged)
+    if place.is_relative_to(staged) or place in staged.parents:
+        return RunDirError(f"cannot write {out}: {problem.strerror or problem}; choose another -o.")
+    return RunDirError(f"cannot use {place}: {problem.strerror or problem}; see to that file, then pack again.")

@@ -12,7 +12,7 @@ from torch import nn
 
 from compilot.artifacts.bundle import Bundle
 from compilot.errors import StaleBundle
-from compilot.identity.differences import COMPILER, Difference, Severity, differences, sentences
+from compilot.identity.differences import Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Fingerprint, Manifest, ModelFingerprint, Weights
 
@@ -37,8 +37,7 @@ def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> l
     used = {manifest.engine, *manifest.engines}
     machine = machine_fingerprint(compiler=compiler, engines=used)
     here = manifest.fingerprint.model if model is None else _fingerprint_of(model, manifest)
-    found = differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), used)
-    return [one for one in found if compiler or one.field != COMPILER]
+    return differences(manifest.fingerprint, Fingerprint(machine=machine, model=here), used, compiles=compiler)
 
 
 def _fingerprint_of(model: nn.Module, manifest: Manifest) -> ModelFingerprint:

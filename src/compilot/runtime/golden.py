@@ -18,7 +18,7 @@ import msgspec
 import torch
 
 from compilot._tree import Call, call_leaves, output_leaves
-from compilot.errors import BundleError, InputError
+from compilot.errors import BundleError, EnvironmentProblem, InputError
 from compilot.records import Golden, GoldenOutput, Guard
 from compilot.runtime.paths import parse
 
@@ -34,10 +34,16 @@ _CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
 
 def save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write tensors by name; safetensors wants each to own its memory."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    save_file(owned, path)
+    try:
+        save_file(owned, path)
+    except SafetensorError as error:
+        raise EnvironmentProblem(
+            f"cannot write {path.name} ({error}); free some space, or choose another -o."
+        ) from error
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:

@@ -72,8 +72,9 @@ class LocalRunner(Workers):
     def start_eager(self) -> Opened:
         """The eager worker, with the model in it."""
         begin = time.monotonic()
-        child = self.spawn(EAGER, "eager")
-        opened: Opened = answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self.open_fields(EAGER)))
+        with _eager_must_live():
+            child = self.spawn(EAGER, "eager")
+            opened: Opened = answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self.open_fields(EAGER)))
         self.opened_in_s = time.monotonic() - begin
         return opened
 
@@ -82,7 +83,8 @@ class LocalRunner(Workers):
         self.observer.doing("running eager and its float64 reference")
         where = str(self.run_dir / "reference")
         self.eager.doing = "running eager"
-        asked = self.eager.ask(Inspect, Inspected, limit_s=self.limits.inspect_s, references=where)
+        with _eager_must_live():
+            asked = self.eager.ask(Inspect, Inspected, limit_s=self.limits.inspect_s, references=where)
         inspected: Inspected = answered(asked)
         self.reference = inspected.reference
         return inspected
@@ -233,6 +235,15 @@ class LocalRunner(Workers):
         )
         race = so_far(samples.rounds, samples.settle_timeouts)
         return msgspec.structs.replace(race, load=watch.odd() or before.load)
+
+
+@contextlib.contextmanager
+def _eager_must_live() -> Iterator[None]:
+    """Without eager's process there is no run."""
+    try:
+        yield
+    except Dead as dead:
+        raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
 
 
 def _unready(reason: str) -> ToolchainReady:

@@ -7,6 +7,7 @@ tell.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -50,7 +51,8 @@ def _answer(steps: object, request: AnyRequest) -> AnyReply:
     except CompilotError as error:
         return Failed(id=request.id, state=State.INFEASIBLE, reason=str(error), error=type(error).__name__)
     except Exception as error:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):  # the log may lie on a full disk
+            traceback.print_exc()
         return Failed(id=request.id, state=State.INFEASIBLE, reason=first_cause(error))
 
 

@@ -127,6 +127,12 @@ def test_each_difference_is_explained(new: Fingerprint, severity: str, field: st
     assert explain_difference(OLD, new) == [found.sentence]
 
 
+@pytest.mark.parametrize(("compiles", "found"), [(True, ["unsafe"]), (False, []), (None, ["unproven"])])
+def test_another_compiler_counts_as_much_as_what_it_left_is_used(compiles: bool | None, found: list[str]) -> None:
+    now = other("machine", compiler="g++ 13.1.0")
+    assert [one.severity for one in differences(OLD, now, compiles=compiles)] == found
+
+
 def test_harmless_changes_are_none() -> None:
     more = other(
         "machine", cpu_isa=("amx_tile", "avx2", "avx512f"), python="3.11.9", engines={**MACHINE.engines, "x": "1"}

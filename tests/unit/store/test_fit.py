@@ -100,7 +100,7 @@ def test_fewer_instructions_than_here_are_fine_and_more_are_not() -> None:
 
 def test_the_compiler_counts_only_where_one_is_needed() -> None:
     plain, needing = (entry(str(needs), compiler="g++ 12", needs_compiler=needs) for needs in (False, True))
-    assert [len(fit.unproven) for fit in rank([plain, needing], HERE)] == [0, 1]
+    assert [len(fit.unsafe) for fit in rank([plain, needing], HERE)] == [0, 1]
 
 
 def test_every_kind_of_reason_is_named_once() -> None:

@@ -1,6 +1,9 @@
 """The small pure parts of trials: what counts as a compiler run, how a busy machine is described, room for workers."""
 
+import io
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +16,7 @@ from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe
 from compilot.trials.protocol import Failed, Quit, TimeBatch, decode_request
 from compilot.trials.replies import raise_user_error
+from compilot.trials.worker import _answer
 
 GIB = 2**30
 
@@ -86,3 +90,14 @@ def test_last_words_are_the_last_lines_that_say_something(tmp_path: Path):
 def test_requests_survive_the_pipe():
     assert decode_request(b'{"type":"TimeBatch","id":7}') == TimeBatch(id=7)
     assert decode_request(b'{"type":"Quit","id":0}') == Quit(id=0)
+
+
+def test_a_worker_whose_log_is_on_a_full_disk_still_tells_what_went_wrong(monkeypatch: pytest.MonkeyPatch):
+    def fails(request: TimeBatch) -> None:
+        raise OSError(28, "No space left on device")
+
+    with io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True) as log:
+        monkeypatch.setattr(sys, "stderr", log)
+        reply = _answer(SimpleNamespace(timebatch=fails), TimeBatch(id=1))
+    assert isinstance(reply, Failed)
+    assert "No space left on device" in reply.reason

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.identity import isa
-from compilot.identity.differences import COMPILER, WEIGHTS, Difference, Severity, differences
+from compilot.identity.differences import WEIGHTS, Difference, Severity, differences
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 MOST_REASONS = 3  # distinct ones that a sentence names
@@ -72,9 +72,8 @@ def none_fits(fits: Sequence[Fit]) -> str:
 
 def _fit(entry: StoreEntry, machine: MachineFingerprint, model: ModelFingerprint | None) -> Fit:
     here = Fingerprint(machine=machine, model=model or entry.fingerprint.model)
-    found = differences(entry.fingerprint, here, {entry.engine, *entry.engines})
-    irrelevant = {*([] if entry.needs_compiler else [COMPILER]), *([WEIGHTS] if entry.carries_weights else [])}
-    found = [difference for difference in found if difference.field not in irrelevant]
+    found = differences(entry.fingerprint, here, {entry.engine, *entry.engines}, compiles=entry.needs_compiler)
+    found = [difference for difference in found if not (entry.carries_weights and difference.field == WEIGHTS)]
     unsafe = tuple(difference for difference in found if difference.severity is Severity.UNSAFE)
     return Fit(entry, unsafe, tuple(difference for difference in found if difference not in unsafe))
 
