@@ -59,12 +59,22 @@ def try_starts(home: Path, starts: dict[str, dict[str, Any]]) -> dict[str, Told]
     return told(subprocess.Popen(starting(starts), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
 
+def in_two_ways(bundles: dict[str, Path]) -> dict[str, dict[str, Any]]:
+    """Starts without a model, which must raise, and with one, where eager must answer."""
+    return {
+        f"{name}, {how}": {"plan": path, "how": how} for name, path in bundles.items() for how in ("load", "compile")
+    }
+
+
+def served_by_eager(told: Told, why: str) -> bool:
+    """Eager's own answer, and one warning with the reason."""
+    return told.get("error") == 0.0 and told["fast"] == 0 and len(told["warnings"]) == 1 and why in told["warnings"][0]
+
+
 def command_line(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     """`compilot WORDS` as a user types it in a folder; what it caches would lie there too."""
-    command, env = (
-        [sys.executable, "-m", "compilot", *map(str, words)],
-        {**os.environ, "COMPILOT_CACHE": str(cwd / "cache")},
-    )
+    command = [sys.executable, "-m", "compilot", *map(str, words)]
+    env = {**os.environ, "COMPILOT_CACHE": str(cwd / "cache")}
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -1,7 +1,7 @@
 """Bundles with real engines and real processes: pack, move, start elsewhere; refuse what does not fit.
 
 The run directories are made by hand from one real build each, so that no search and no timing is needed. Bundles that
-are not for this process or this call: test_bundle_faults.py, test_call_faults.py.
+are damaged, stale or asked for something else: test_bundle_faults.py, test_stale_bundles.py, test_call_faults.py.
 """
 
 from __future__ import annotations
@@ -213,14 +213,6 @@ def test_a_wrong_golden_answer_is_never_served(packed: Packer, tmp_path: Path) -
     torch.testing.assert_close(ask(fast), right())
 
 
-def test_a_damaged_bundle_serves_eager(packed: Packer, tmp_path: Path) -> None:
-    damaged = tmp_path / "damaged.cpbundle"
-    damaged.write_bytes(packed("onnxruntime").read_bytes()[:-2000])
-    with pytest.warns(CompilotWarning, match=r"damaged\.cpbundle is not a usable bundle"):
-        fast = compilot.compile(bundling.model(), damaged)
-    torch.testing.assert_close(ask(fast), right())
-
-
 def test_files_that_changed_since_the_run_are_not_packed(tuned: Packer, tmp_path: Path) -> None:
     run = shutil.copytree(tuned("onnxruntime"), tmp_path / "run")
     model = next(run.glob("work/*/optimised.onnx"))
@@ -228,21 +220,6 @@ def test_files_that_changed_since_the_run_are_not_packed(tuned: Packer, tmp_path
     with pytest.raises(compilot.UserError, match="not the file that was measured"):
         pack([run], tmp_path / "x.cpbundle", Options(), Observer())
     assert not (tmp_path / "x.cpbundle").exists()
-
-
-def test_serving_processes_refuse_damaged_bundles_and_live(packed: Packer, tmp_path: Path) -> None:
-    whole = packed("onnxruntime").read_bytes()
-    at = whole.index(b"optimised.onnx") + 5000  # inside of the engine's file
-    damaged = {
-        "cut": whole[: len(whole) // 2],
-        "flipped": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
-        "nothing": b"",
-    }
-    paths = [tmp_path / f"{name}.cpbundle" for name in damaged]
-    for path, data in zip(paths, damaged.values(), strict=True):
-        path.write_bytes(data)
-    for answer in [told(process) for process in [serve(path) for path in paths]]:
-        assert answer["refused"] == "BundleError", answer
 
 
 def test_two_processes_packing_to_one_place_leave_one_whole_bundle(tuned: Packer, tmp_path: Path) -> None:

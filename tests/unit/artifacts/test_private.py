@@ -8,6 +8,7 @@ import pwd
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,15 +135,40 @@ def cache_of_a_process(environment: dict[str, str], *arguments: str) -> tuple[st
     return mode, Path(path), why, ran.stderr
 
 
-def test_an_open_cache_is_replaced_by_the_users_own_temporary_one(tmp_path: Path) -> None:
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    environment = {"COMPILOT_CACHE": str(tmp_path / "open"), "TMPDIR": str(tmp_path)}
+def others_may_write(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def link_to_own_folder(folder: Path) -> None:
+    (folder.parent / "own").mkdir(mode=0o700)
+    folder.symlink_to("own")
+
+
+def belongs_to_another(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    os.chown(folder, NOBODY, NOBODY)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (others_may_write, "others may write to it"),
+        (link_to_own_folder, "it is a link"),
+        pytest.param(belongs_to_another, f"it belongs to user {NOBODY}", marks=as_root),
+    ],
+)
+def test_an_unsafe_cache_is_replaced_by_the_users_own_temporary_one(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    spoil(tmp_path / "unsafe")
+    environment = {"COMPILOT_CACHE": str(tmp_path / "unsafe"), "TMPDIR": str(tmp_path)}
     mode, path, why, said = cache_of_a_process(environment)
     assert (mode, path) == ("0o700", tmp_path / f"compilot-{os.getuid()}")
     assert path.is_dir()  # for the next process: whatever ends this one, only one such folder is left
-    assert "others may write to it" in why
+    assert reason in why
     assert why in said
+    assert list((tmp_path / "unsafe").iterdir()) == []
 
 
 def test_a_temporary_cache_that_somebody_else_made_first_is_not_used(tmp_path: Path) -> None:
