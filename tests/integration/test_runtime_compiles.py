@@ -14,8 +14,8 @@ from torch import nn
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible
 from compilot.records import Candidate, DynamicDim, MemoryFormat, Settings, Shapes
-from compilot.runtime.codegen import INSPECT_EVERY
 from compilot.runtime.fast import Fast, attach
+from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.guards import make_guard
 from compilot.runtime.notices import CompilotWarning
 

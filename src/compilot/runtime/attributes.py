@@ -57,6 +57,7 @@ class Attributes:
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._states = [vars(module) for module in modules]
         self._keys = [frozenset(state) for state in self._states]
+        self._lengths = [*map(len, self._keys)]
         self._watched = _watch([(state, key) for state in self._states for key, value in _own(state) if _counts(value)])
         self.tensors = [tensor for value in self._watched.objects for _, tensor in _tensors_in(value)]
 
@@ -74,9 +75,9 @@ class Attributes:
         return sorted({key for (state, key), item in rows if _item(state.get(key, _GONE)) != item})
 
     def _grown(self) -> bool:
-        pairs = [*zip(self._states, self._keys, strict=True)]
-        if all(len(state) == len(keys) for state, keys in pairs):
+        if [*map(len, self._states)] == self._lengths:
             return False
+        pairs = zip(self._states, self._keys, strict=True)
         new = [state[key] for state, keys in pairs for key in state.keys() - keys if not key.startswith("_")]
         return any(map(_counts, new))
 
@@ -100,6 +101,7 @@ class Attributes:
             )
         rows = zip(self._keys, before.keys, now.keys, strict=True)
         self._keys = [known | (keys - had) for known, had, keys in rows]
+        self._lengths = [*map(len, self._keys)]
 
 
 def _watch(places: list[tuple[dict[str, Any], str]]) -> _Watched:

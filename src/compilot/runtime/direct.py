@@ -26,7 +26,7 @@ class Direct:
     def __init__(self, plain: nn.Module, instead_because: str | None = None) -> None:
         self._reason = instead_because
         self._counter = itertools.count()
-        self._hot = codegen.hot_globals() | {"_tick": self._counter.__next__, "_call": plain}
+        self._hot = codegen.hot_globals() | {"_ticks": self._counter, "_call": plain}
         self.call = codegen.compile_call(codegen.direct_source(), self._hot)
         tell_after_fork(self)
 

@@ -1,13 +1,13 @@
 """Weights that were baked into a callable: notice when the model's own weights change.
 
-In: the module whose weights were baked in. Out: `glance()` and `few()` for every call, `changed()` for now and then,
-and a callback. Seen at the next call: load_state_dict, an optimizer step, .to/.half/.cuda of the whole model, a
-parameter, buffer or submodule assigned anew (LoRA), torch.func.functional_call with all parameters. Each call looks at
-the next two weights (of a small model each eighth call), so that an update of a single one (in place, through .data, a
-layer merged or converted) is seen when its turn comes: within half as many calls as there are parameters and buffers
-(of a small model eight times that). Seen within 256 calls: whatever else there is, train/eval of submodules, tensors
-and plain values that are attributes (attributes.py). Not seen: writes through .data that touch none of the probed
-elements; call `refresh()` after those.
+In: the module whose weights were baked in. Out: `glance()` and `few()` for every call, `stirred()` for now and then,
+`changed()` for everything at once, and a callback. Seen at the next call: load_state_dict, an optimizer step,
+.to/.half/.cuda of the whole model, a parameter, buffer or submodule assigned anew (LoRA), torch.func.functional_call
+with all parameters. Each call looks at the next two weights (of a small model each eighth call), so that an update of a
+single one (in place, through .data, a layer merged or converted) is seen when its turn comes: within half as many calls
+as there are parameters and buffers (of a small model eight times that), and within 256 calls at most. Seen within 256
+calls: whatever else there is, train/eval of submodules, tensors and plain values that are attributes (attributes.py).
+Not seen: writes through .data that touch none of the probed elements; call `refresh()` after those.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from operator import itemgetter, methodcaller
 from typing import Any
 
 import torch
@@ -26,12 +27,14 @@ from torch.utils.hooks import RemovableHandle
 
 from compilot.runtime.attributes import Attributes
 
-PROBES = 16  # elements per tensor that are compared by value in a full look
+PROBES = 16  # elements per tensor that are compared by value
 FEW = 2  # weights that are looked at together: the versions of 60 alone take 6 microseconds, those of 200 18
 SMALL = 64  # weights: calls of a model with more of them take long enough for a look in each one,
 SELDOM = 8  # of a smaller one each eighth: a weight is out of the caches when its turn comes, which costs a microsecond
-Look = tuple[torch.Tensor, int, int, Sequence[int], int]  # a weight, its version, its address, a part of it, its value
+INSPECT_EVERY = 256  # calls between two looks at everything that has no turn of its own; a power of two
+Look = tuple[torch.Tensor, int, int, memoryview, bytes]  # a weight, its version, its address, a part of it, its value
 LOOK = 5  # items of one
+_VALUES, _TRAINING = methodcaller("values"), itemgetter("training")
 
 
 class WeightWatch:
@@ -48,15 +51,20 @@ class WeightWatch:
         self._tensors = [t for t in every if not t.is_inference()]  # inference tensors have no version
         self._kept = [self._owners_now(), list(modules)]  # objects stay alive, so that no id is given twice
         self._ids = self._identities()
+        self._modes = self._modes_now()
         self._facts = self._facts_now()
-        self._probes = _Probes(every)
+        parts = {id(t): _part(t) for t in every}
+        self._probes = _Probes([*parts.values()])
+        self._odd = _OddProbes([t for t in every if not parts[id(t)]])
         self.tensor_ids = set(tensors | held)
         self.owner_ids = {id(d) for m in modules for d in (m._parameters, m._buffers, m._modules)}
         self._on_change = weakref.WeakMethod(on_change)
         self.sentinel, self.version, self.pointer = self._choose([*tensors.values()] or every)
         self.home, self.key = self._home()
-        self.few = itertools.cycle([(*_look(a), *_look(b)) for a, b in _pairs(self._tensors)]).__next__
+        self.few = itertools.cycle(_rows([_look(t, parts[id(t)]) for t in self._tensors])).__next__
         self.pace = 0 if len(self._tensors) >= SMALL else SELDOM - 1  # a look where the count has none of these bits
+        turns = FEW * INSPECT_EVERY // (self.pace + 1)
+        self._all_in_turn = len(self._tensors) == len(every) <= turns
         # the storage is kept alive, so that a converted parameter can never come to lie at the same address
         self._kept.append([] if self.sentinel is None else [self.sentinel.detach()])
 
@@ -77,14 +85,16 @@ class WeightWatch:
         return next(held, ({"": self.sentinel}, ""))
 
     def _owners_now(self) -> list[Any]:
-        return [value for owner in self._owners for value in owner.values()]
+        return [*itertools.chain.from_iterable(map(_VALUES, self._owners))]
 
     def _identities(self) -> list[int]:
         return [*map(id, self._owners_now())]
 
-    def _facts_now(self) -> tuple[list[int], list[int], list[bool]]:
-        versions = [t._version for t in self._tensors]
-        return versions, [t.data_ptr() for t in self._tensors], [state["training"] for state in self._states]
+    def _modes_now(self) -> list[bool]:
+        return [*map(_TRAINING, self._states)]
+
+    def _facts_now(self) -> tuple[list[int], list[int]]:
+        return [t._version for t in self._tensors], [t.data_ptr() for t in self._tensors]
 
     def glance(self) -> bool:
         """True when the watched weight changed, or one of those whose turn it is; cheap enough for every call."""
@@ -97,11 +107,21 @@ class WeightWatch:
         row = self.few()
         return any(_is_other(row[i : i + LOOK]) for i in range(0, len(row), LOOK))
 
+    def stirred(self) -> bool:
+        """The same as `changed`, without the weights that have their turn before the next look."""
+        return self._rest_changed() or (not self._all_in_turn and self._weights_changed())
+
     def changed(self) -> bool:
         """True when any weight, submodule, training flag or attribute is not what it was."""
-        if self._identities() != self._ids or self._facts_now() != self._facts:
+        return self._rest_changed() or self._weights_changed()
+
+    def _rest_changed(self) -> bool:
+        if self._identities() != self._ids or self._modes_now() != self._modes:
             return True
-        return self._probes.changed() or self.attributes.changed()
+        return self._odd.changed() or self.attributes.changed()
+
+    def _weights_changed(self) -> bool:
+        return self._facts_now() != self._facts or self._probes.changed()
 
     def running(self, run: Callable[[], Any]) -> Any:
         """Run the model itself; attributes that it changes by that are not watched any more."""
@@ -121,11 +141,21 @@ class WeightWatch:
 class _Probes:
     """A few elements of every tensor, kept by value: writes through .data leave no other trace."""
 
+    def __init__(self, parts: list[memoryview]) -> None:
+        self._parts = parts
+        self._values = [*map(memoryview.tobytes, parts)]
+
+    def changed(self) -> bool:
+        return [*map(memoryview.tobytes, self._parts)] != self._values
+
+
+class _OddProbes:
+    """The same for tensors without plain memory, such as conjugate views: torch reads them."""
+
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         groups: dict[torch.dtype, list[torch.Tensor]] = {}
-        for tensor in tensors:
-            if tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.numel():
-                groups.setdefault(tensor.dtype, []).append(_probe(tensor))
+        for tensor in filter(_is_dense, tensors):
+            groups.setdefault(tensor.dtype, []).append(_probe(tensor))
         self._groups = list(groups.values())
         self._values = [_bits(views) for views in self._groups]
 
@@ -140,37 +170,31 @@ def _probe(tensor: torch.Tensor) -> torch.Tensor:
     return flat[middle : middle + PROBES]
 
 
-def _pairs(weights: list[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def _rows(looks: list[Look]) -> list[tuple[Any, ...]]:
     """Every weight in turn, two at a time; the last of an odd number is looked at with the first."""
-    return [(weights[i], weights[(i + 1) % len(weights)]) for i in range(0, len(weights), FEW)]
+    return [(*looks[i], *looks[(i + 1) % len(looks)]) for i in range(0, len(looks), FEW)]
 
 
-def _look(tensor: torch.Tensor) -> Look:
+def _look(tensor: torch.Tensor, part: memoryview) -> Look:
     """What is compared of one weight when its turn comes. The address comes before the part: it may have moved away."""
-    part = _part(tensor)
-    return tensor, tensor._version, tensor.data_ptr(), part, part[0]
+    return tensor, tensor._version, tensor.data_ptr(), part, part.tobytes()
 
 
-def _part(tensor: torch.Tensor) -> Sequence[int]:
-    """The middle of a weight, as numbers; a zero stands for one that cannot be read from here."""
-    if tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.numel():
+def _part(tensor: torch.Tensor) -> memoryview:
+    """The middle of a tensor, as bytes; none of one that cannot be read from here."""
+    if _is_dense(tensor):
         with contextlib.suppress(RuntimeError, TypeError):  # conjugate views and other kinds without plain memory
-            return _words(_probe(tensor).view(torch.uint8).numpy().data)
-    return (0,)
+            return _probe(tensor).view(torch.uint8).numpy().data
+    return memoryview(b"")
 
 
-def _words(data: memoryview[int]) -> memoryview[int]:
-    """Bytes as the largest numbers that they make up."""
-    if data.nbytes % 8 == 0:
-        return data.cast("Q")
-    if data.nbytes % 4 == 0:
-        return data.cast("I")
-    return data.cast("H") if data.nbytes % 2 == 0 else data
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.layout is torch.strided and tensor.numel() > 0
 
 
 def _is_other(look: Sequence[Any]) -> bool:
     weight, version, pointer, part, value = look
-    return bool(weight._version != version or weight.data_ptr() != pointer or part[0] != value)
+    return bool(weight._version != version or weight.data_ptr() != pointer or part.tobytes() != value)
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -22,7 +22,7 @@ from compilot.errors import first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen
 from compilot.runtime.counting import count_of
-from compilot.runtime.frozen import WeightWatch
+from compilot.runtime.frozen import INSPECT_EVERY, WeightWatch
 from compilot.runtime.notices import logger, warn
 from compilot.runtime.variants import Variant
 
@@ -70,9 +70,10 @@ class Gate:
         self._watched = self._keep_model and self.loaded.frozen_weights
         self.hot |= {
             "_state": self._plain.__dict__,
-            "_tick": self._ticks.__next__,
+            "_ticks": self._ticks,
             "_slow": slow,
             "_failed": failed,
+            "_stirred": self._stirred,
             "_changed": self._look_at_weights,
         }
         source = codegen.hot_source(guard, self.hot, watched=self._watched)
@@ -83,21 +84,22 @@ class Gate:
     def open(self, variant: Variant) -> None:
         """Let the hot path take this variant: the one used last."""
         hot = self.hot
-        if hot["_check"] is variant.check or self.closed is not None:
+        if hot["_checks"] is variant.checks or self.closed is not None:
             return
-        hot["_check"] = codegen.never
-        hot["_shapes"] = variant.shapes
+        self.shut()
         watch = self.watch
-        if watch is not None:
-            hot["_weight"], hot["_held"], hot["_name"] = watch.sentinel, watch.home.get, watch.key
-            hot["_version"], hot["_pointer"] = watch.version, watch.pointer
+        if watch is not None and watch.sentinel is not None:
+            hot["_weight"], hot["_home"], hot["_name"] = watch.sentinel, watch.home, watch.key
+            hot["_version"], hot["_address"], hot["_pointer"] = watch.version, watch.sentinel.data_ptr, watch.pointer
             hot["_few"], hot["_pace"] = watch.few, watch.pace
-        if not self._watched or (watch is not None and watch.sentinel is not None):
-            hot["_check"] = variant.check
+        elif self._watched:
+            return
+        hot["_checks"] = variant.checks
+        hot["_check"] = variant.checks.get((), codegen.never)
 
     def shut(self) -> None:
         """Have every call looked at by the slow path, until a variant is opened again."""
-        self.hot["_check"] = codegen.never
+        self.hot["_check"], self.hot["_checks"] = codegen.never, {}
 
     def close(self, reason: str) -> None:
         """Let nothing in any more, until the engine is loaded anew."""
@@ -117,7 +119,7 @@ class Gate:
         """Why the engine must not answer this call; a glance at the weights, as the hot path takes one."""
         watch = self.watch
         if self.closed is None and watch is not None:
-            full = not next(self._glances) & (codegen.INSPECT_EVERY - 1)
+            full = not next(self._glances) & (INSPECT_EVERY - 1)
             if watch.changed() if full else watch.glance():
                 self.weights_changed()
         return self.closed
@@ -162,7 +164,12 @@ class Gate:
         watch = self.watch
         return run() if watch is None or next(self._eagerly) >= LEARNING else watch.running(run)
 
+    def _stirred(self) -> bool:
+        """Whether it is worth a full look: what has no turn of its own, and hooks that were there from the start."""
+        return bool(self._hooks and self._other_hooks()) or (self.watch is not None and self.watch.stirred())
+
     def _look_at_weights(self) -> bool:
+        """A full look, for the hot path; it has counted this call already."""
         if self._hooks and self._other_hooks():
             self.hot["_registered"] = hooks.NONE
         elif self.closed_for_good() is None:

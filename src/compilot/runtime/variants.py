@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import torch
 
-from compilot._torch.tensor_guards import Check, Sizes, tensor_check
+from compilot._torch.tensor_guards import Check, tensor_check
 from compilot.records import DimRange, TensorGuard
 
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
-MAX_SHAPES = 1 << 16  # prepared shapes remembered per variant; more of them take the slow path every time
+MAX_SHAPES = 1 << 15  # prepared shapes remembered per variant, 0.9 kB each; more of them take the slow path every time
 Key = tuple[object, ...]
 Shapes = torch.Size | tuple[torch.Size, ...]  # of the dynamic inputs: bare where there is one, as the hot path asks
 
@@ -25,8 +25,7 @@ Shapes = torch.Size | tuple[torch.Size, ...]  # of the dynamic inputs: bare wher
 class Variant(NamedTuple):
     """What the hot path needs to recognise one variant."""
 
-    check: Check
-    shapes: set[Shapes]  # prepared ones
+    checks: dict[Shapes, Check]  # one for each of the prepared shapes: their sizes, and strides as in the plan
 
 
 class Place(NamedTuple):
@@ -56,7 +55,7 @@ class Variants:
     def ready(self, place: Place) -> Variant | None:
         """The variant, if it is prepared for these shapes."""
         variant = self._found.get(place.key)
-        return variant if variant is not None and place.shapes in variant.shapes else None
+        return variant if variant is not None and place.shapes in variant.checks else None
 
     def why_not(self, place: Place) -> str | None:
         """Why the engine is not to prepare this; None: it may."""
@@ -74,23 +73,16 @@ class Variants:
         self._asked += 1
 
     def add(self, place: Place, tensors: Sequence[torch.Tensor]) -> Variant:
-        """It did, for these tensors."""
-        variant = self._found.setdefault(place.key, _variant(self._guards, tensors))
-        if len(variant.shapes) < MAX_SHAPES:
-            variant.shapes.add(place.shapes)
+        """It did, for these tensors: calls of the same variant and shapes are known by a fast check from now on."""
+        variant = self._found.setdefault(place.key, Variant({}))
+        if len(variant.checks) < MAX_SHAPES:
+            variant.checks[place.shapes] = tensor_check(tensors)
         return variant
 
     def give_up(self, place: Place, reason: str) -> None:
         """It could not."""
         if len(self._broken) < MAX_BUILDS:
             self._broken[place] = reason
-
-
-def _variant(guards: Sequence[TensorGuard], tensors: Sequence[torch.Tensor]) -> Variant:
-    """A fast check for calls of the same variant as these tensors; no shape is prepared yet."""
-    sizes = [[None if isinstance(n, DimRange) else n for n in guard.shape] for guard in guards]
-    strides: list[Sizes] = [[None] * len(g.shape) if g.stride is None else g.stride for g in guards]
-    return Variant(tensor_check(tensors, sizes, strides), set())
 
 
 def is_dynamic(guard: TensorGuard) -> bool:

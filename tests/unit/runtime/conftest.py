@@ -28,6 +28,7 @@ class FakeEngine:
     def __init__(self) -> None:
         self.prepared: list[Call] = []
         self.programs: set[object] = set()
+        self.strides: set[tuple[int, ...]] = set()  # of the first input, as `call` saw it
         self.calls = 0
         self.frozen = False
         self.concurrent = True
@@ -51,6 +52,7 @@ class FakeEngine:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
+            self.strides.update(arg.stride() for arg in args[:1] if isinstance(arg, torch.Tensor))
             if self.fail_call is not None:
                 raise self.fail_call
             return baked[0](*args, **kwargs)

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from compilot.runtime import frozen
-from compilot.runtime.codegen import INSPECT_EVERY
-from compilot.runtime.frozen import SELDOM
+from compilot.runtime.frozen import INSPECT_EVERY, SELDOM
 from compilot.runtime.gate import WEIGHTS_CHANGED
 from compilot.runtime.notices import CompilotWarning
 
@@ -129,6 +128,13 @@ def test_row_36_parameters_that_are_given_for_one_call(pair):
         assert torch.equal(fast(X), model(X))
 
 
+def test_row_36_a_parameter_that_is_gone_is_eagers_own_error(pair):
+    model, fast = pair
+    del model.last.bias
+    with torch.no_grad(), pytest.warns(CompilotWarning, match="weights changed"), pytest.raises(AttributeError):
+        fast(X)
+
+
 def test_row_36_conversion_to_another_dtype(pair):
     model, fast = pair
     to_double(model)
@@ -197,6 +203,22 @@ def test_a_merge_into_one_of_forty_layers_is_found_within_forty_calls(engine, ma
         assert torch.equal(answers[-1], model(X))
 
 
+@pytest.mark.parametrize("count", [1, 63, 64, 512, 513])  # a turn each eighth call, in each, and too many for turns
+def test_no_weight_waits_longer_than_256_calls(engine, make_fast, count):
+    engine.frozen = True
+    model = nn.Module()
+    model.forward = lambda x: x + model.first
+    for i in range(count):
+        model.register_buffer("first" if i == 0 else f"other{i}", torch.zeros(1))
+    fast = make_fast(model.eval(), X)
+    with torch.no_grad():
+        _ = [fast(X) for _ in range(3)]  # its turn has just been
+        model.first.data.fill_(1)
+        with pytest.warns(CompilotWarning, match="weights changed"):
+            _ = [fast(X) for _ in range(INSPECT_EVERY)]
+        assert torch.equal(fast(X), X + 1)
+
+
 def test_calls_that_take_turns_between_variants_see_an_update_too(pair):
     model, fast = pair
 
@@ -227,6 +249,16 @@ def test_every_kind_of_weight_has_its_turn(dtype, size):
     assert not any(watch.glance() for _ in range(4))
     model.one.data.fill_(1)
     assert any(watch.glance() for _ in range(4)) is bool(size)
+    assert watch.changed() is bool(size)
+
+
+def test_a_full_look_sees_values_that_have_no_plain_memory():
+    model = nn.Module()
+    model.register_buffer("conjugate", torch.zeros(3, dtype=torch.complex64).conj())
+    watch = frozen.WeightWatch(model, Net().train)
+    assert not watch.changed()
+    model.conjugate.data.fill_(1)
+    assert watch.changed()
 
 
 def test_nothing_changed_means_nothing_is_said(pair):

@@ -15,8 +15,8 @@ from compilot.engines.protocol import Baked, Loaded, LoadRequest
 from compilot.errors import NoFallback
 from compilot.runtime import CompilotWarning, Fast
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.codegen import INSPECT_EVERY
 from compilot.runtime.dispatch import HOOKED
+from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.notices import advice
 
 X = torch.randn(2, 3)

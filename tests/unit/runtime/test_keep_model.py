@@ -6,6 +6,7 @@ import copy
 import gc
 import pickle
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from compilot.identity.model import model_fingerprint
 from compilot.records import (
     PLAN_SCHEMA,
     Candidate,
+    DynamicDim,
     Evidence,
     Fingerprint,
     Plan,
@@ -64,9 +66,10 @@ def files():
     registry.unregister("files")
 
 
-def plan_for(model: nn.Module, engine: str, x: torch.Tensor = X) -> Plan:
-    guard = make_guard(model, Call((x,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
-    candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
+def plan_for(model: nn.Module, engine: str, x: torch.Tensor = X, dynamic: Sequence[DynamicDim] = ()) -> Plan:
+    shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
+    guard = make_guard(model, Call((x,), {}), dynamic=dynamic, shapes=shapes, grad=False)
+    candidate = Candidate(settings=Settings(engine=engine, shapes=shapes), label=engine, rationale="test")
     return Plan(
         schema=PLAN_SCHEMA,
         compilot="0",

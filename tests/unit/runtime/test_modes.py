@@ -180,16 +180,8 @@ MODES = {"none": contextlib.nullcontext, "inference": torch.inference_mode, "aut
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("probe", PROBES)
 def test_the_check_in_cpp_and_the_one_in_python_agree(mode, probe):
-    sizes, strides = [(2, 3)], [(3, 1)]
-    checks = [make([X], sizes, strides) for make in (tensor_check, python_check)]
+    checks = [make([X]) for make in (tensor_check, python_check)]
     value = PROBES[probe]()
     with MODES[mode]():
         found = [check(value) for check in checks]
     assert found == [probe == "same" and mode == "none"] * 2
-
-
-def test_free_sizes_are_accepted_by_both_checks():
-    for make in (tensor_check, python_check):
-        check = make([X], [(None, 3)], [(None, None)])
-        assert check(torch.randn(7, 3))
-        assert not check(torch.randn(7, 4))

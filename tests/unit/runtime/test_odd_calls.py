@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 
 from compilot._torch.tensor_guards import python_check
 from compilot.engines import registry
+from compilot.records import DynamicDim
 from compilot.runtime import compile as apply_plan
 
 X = torch.randn(2, 3)
@@ -21,12 +22,12 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def pair():
+@pytest.fixture(params=[(), (DynamicDim(input="input", dim=0, min=1, max=8),)], ids=["static", "dynamic"])
+def pair(request):
     """A model and its fast form behind an engine that never calls it, the hot path open."""
     registry.register("files", None, FileEngine())
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU()).eval()
-    fast = apply_plan(model, plan_for(model, "files", X))
+    fast = apply_plan(model, plan_for(model, "files", X, request.param))
     registry.unregister("files")
     assert torch.equal(fast(X), fast(X))
     return model, fast
@@ -77,7 +78,7 @@ def test_eager_answers_and_the_engine_stays_on(pair, call):
 
 
 def test_the_check_in_plain_python_refuses_them_too():
-    check = python_check([X], [[2, 3]], [[3, 1]])
+    check = python_check([X])
     assert check(X + 1)
     assert not check(torch.nested.nested_tensor([X[0:1], X]))
     assert not check(torch._efficientzerotensor(X.shape))
