@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +94,11 @@ def with_canary(bundle: Path, folder: Path) -> Path:
     """The bundle with a canary before its native code, every digest right; as it is where it holds no such code."""
     inside = folder / "inside"
     shutil.unpack_archive(bundle, inside, "zip")
-    packages = list(inside.glob("artifacts/*/model.pt2"))
-    if not packages:
+    libraries = list(inside.glob("artifacts/*/model-*.so"))
+    if not libraries:
         return bundle
-    for number, package in enumerate(packages):
-        _add_canary(package, folder / f"code{number}")
+    for number, library in enumerate(libraries):
+        _add_canary(library, folder / f"code{number}")
     manifest = msgspec.json.decode((inside / MANIFEST).read_bytes(), type=Manifest)
     seal(inside, manifest, None)
     out = folder / "canary.cpbundle"
@@ -107,20 +106,14 @@ def with_canary(bundle: Path, folder: Path) -> Path:
     return out
 
 
-def _add_canary(package: Path, folder: Path) -> None:
+def _add_canary(library: Path, folder: Path) -> None:
     """Put a library in place of the model's own, which it brings along from another place when it is loaded."""
     folder.mkdir()
-    with zipfile.ZipFile(package) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    (name,) = [name for name in members if name.endswith(".so")]
-    (folder / "model.so").write_bytes(members[name])
+    shutil.copyfile(library, folder / "model.so")
     (folder / "canary.c").write_text(CANARY)
     made = ["-o", folder / "canary.so", folder / "canary.c", "-Wl,--no-as-needed", folder / "model.so"]
     subprocess.run(["gcc", "-shared", "-fPIC", *made], check=True)
-    members[name] = (folder / "canary.so").read_bytes()
-    with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
-        for name, data in members.items():
-            new.writestr(name, data)
+    shutil.copyfile(folder / "canary.so", library)
 
 
 def damaged(bundle: Path, folder: Path, options: argparse.Namespace) -> None:

@@ -2,11 +2,13 @@
 
     python bench/coldstart.py [--models resnet18,bert,vit,mlp] [--arms bundle] [--times 5] [--out DIR]
 
-Arms: eager; torch.compile with an empty cache; with the cache directory kept; with the mega-cache
-(torch.compiler.save/load_cache_artifacts) into an empty directory; compilot bundles of AOTInductor, ONNX Runtime and
-OpenVINO, from an empty bundle cache (unpacked and checked on the way) and from a filled one. Every answer is compared
-with eager's. Bundles are started with a PATH that holds no compiler and a read-only HOME. Results go to
-DIR/coldstart.jsonl as they come; an arm that has enough of them is not run again. Nothing else should run meanwhile.
+Arms: eager; torch.compile with nothing kept; with the cache directory kept; with the mega-cache
+(torch.compiler.save/load_cache_artifacts), as on a machine that has not compiled before, and where torch's precompiled
+C++ header is there already (it lies in the temporary folder, whatever the cache directory is); compilot bundles of
+AOTInductor, ONNX Runtime and OpenVINO, from an empty bundle cache (unpacked and checked on the way) and from a filled
+one. Every answer is compared with eager's. Bundles are started with a PATH that holds no compiler and a HOME where
+nothing can be written. All Python files have byte code, as in an installed package. Results go to DIR/coldstart.jsonl
+as they come; an arm that has enough of them is not run again. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from typing import Any
 HERE = Path(__file__).parent
 MODELS = HERE / "coldstart_models.py"
 ENGINES = ("aoti", "onnxruntime", "openvino")
-COMPILED = ("compile-cold", "compile-kept-cache", "mega-cache")
+COMPILED = ("compile-cold", "compile-kept-cache", "mega-cache", "mega-cache-header")
+NO_HOME = {"PATH": "/nonexistent", "HOME": "/proc/self"}  # no compiler, and a home where nothing can be written
+UNSET = ("PYTHONDONTWRITEBYTECODE", "COMPILOT_CACHE", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
 
 
 def main() -> None:
@@ -36,8 +40,8 @@ def main() -> None:
         prepare(model, options.out)
         for arm in (arm for arm in arms() if options.arms in arm):
             done = [row for row in rows(journal) if (row["model"], row["arm"]) == (model, arm)]
-            if arm.endswith("-unpacked") and len(done) < options.times:
-                start(model, arm, options.out)  # fills the cache; not counted
+            if arm.startswith("bundle-") and len(done) < options.times:
+                start(model, arm, options.out)  # not counted: fills the cache, and writes byte code
             for _ in range(len(done), options.times):
                 row = {"model": model, "arm": arm, **start(model, arm, options.out)}
                 with journal.open("a") as file:
@@ -57,44 +61,36 @@ def rows(journal: Path) -> list[dict[str, Any]]:
 
 def prepare(model: str, out: Path) -> None:
     """Bundles of each engine, eager's answer, a kept cache directory and the mega-cache, made once."""
+    for kept in ("unpacked", "temporary"):
+        (out / kept).mkdir(exist_ok=True)
     for engine in ENGINES:
         bundle = out / f"{model}-{engine}.cpbundle"
         if not bundle.exists():
             print(f"packing {model} for {engine}", flush=True)
-            child("pack", model, out, engine)
+            child("pack", model, out, engine, {})
     if not (out / f"{model}.mega").exists():
         print(f"filling torch's caches for {model}", flush=True)
-        child("fill", model, out, "", cache=out / f"{model}-kept")
+        child("fill", model, out, "", folders(out / f"{model}-kept", out / "temporary"))
 
 
 def start(model: str, arm: str, out: Path) -> dict[str, Any]:
-    """One fresh process."""
+    """One fresh process; what is kept from earlier ones is in the folders that it gets."""
     with tempfile.TemporaryDirectory() as empty:
         if arm.startswith("bundle-"):
-            engine = arm.split("-")[1]
-            cache = out / "unpacked" if arm.endswith("-unpacked") else Path(empty)
-            return child("bundle", model, out, engine, bundles=cache, path="/nonexistent")
-        kept = arm == "compile-kept-cache"
-        return child(arm, model, out, "", cache=out / f"{model}-kept" if kept else Path(empty))
+            temporary = out / "unpacked" if arm.endswith("-unpacked") else Path(empty)
+            return child("bundle", model, out, arm.split("-")[1], {**NO_HOME, "TMPDIR": str(temporary.absolute())})
+        cache = out / f"{model}-kept" if arm == "compile-kept-cache" else Path(empty, "cache")
+        temporary = out / "temporary" if arm in {"compile-kept-cache", "mega-cache-header"} else Path(empty)
+        return child(arm.removesuffix("-header"), model, out, "", folders(cache, temporary))
 
 
-def child(
-    what: str,
-    model: str,
-    out: Path,
-    engine: str,
-    *,
-    cache: Path | None = None,
-    bundles: Path | None = None,
-    path: str = "",
-) -> dict[str, Any]:
-    env = dict(os.environ)
-    if cache is not None:
-        env["TORCHINDUCTOR_CACHE_DIR"] = str(cache.absolute())
-    if bundles is not None:
-        env["COMPILOT_CACHE"] = str(bundles.absolute())
-    if path:
-        env |= {"PATH": path, "HOME": "/proc/self"}  # no compiler, and a home where nothing can be written
+def folders(cache: Path, temporary: Path) -> dict[str, str]:
+    """Where torch keeps what it compiled, and its precompiled header."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(cache.absolute()), "TMPDIR": str(temporary.absolute())}
+
+
+def child(what: str, model: str, out: Path, engine: str, settings: dict[str, str]) -> dict[str, Any]:
+    env = {name: value for name, value in os.environ.items() if name not in UNSET} | settings
     command = [sys.executable, __file__, "--child", what, model, str(out.absolute()), engine]
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if run.returncode != 0:

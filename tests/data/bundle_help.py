@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,13 +95,7 @@ def with_machine(manifest: Manifest, field: str, value: Any) -> Manifest:
 
 def put_canary(folder: Path) -> None:
     """Native code that leaves the file $CANARY behind when it is loaded, in place of an unpacked bundle's own."""
-    library = folder.with_name(f"{folder.name}-canary.so")
-    source = library.with_suffix(".c")
+    (library,) = folder.glob("artifacts/0/model-*.so")
+    source = folder.with_name(f"{folder.name}-canary.c")
     source.write_text(CANARY)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
-    (package,) = folder.glob("artifacts/0/model.pt2")
-    with zipfile.ZipFile(package) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(package, "w", zipfile.ZIP_STORED) as new:
-        for name, data in members.items():
-            new.writestr(name, library.read_bytes() if name.endswith(".so") else data)

@@ -1,10 +1,10 @@
-"""AOTInductor, tuning plane: compile the exported model into a package of native code.
+"""AOTInductor, tuning plane: compile the exported model into a library of native code.
 
-In: a BuildRequest. Out: `model.pt2` and `structure.json`, or Infeasible. Needs the C++ compiler; the result does not.
+In: a BuildRequest. Out: `model-*.so` and `structure.json`, or Infeasible. Needs the C++ compiler; the result does not.
 Options: `freezing` (weights folded and prepacked as constants), `max_autotune` (C++ GEMM templates compete with the
 library; on a CPU only with freezing). The memory format channels_last converts weights and images once, inside the
-package. The thread count of this process is baked into the code, as Inductor does it. Compiler leftovers are removed.
-Not covered: GPUs, packages with more than one model.
+library. The thread count of this process is baked into the code, as Inductor does it. Compiler leftovers are removed.
+Not covered: GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 
 from compilot._torch import aoti, compiling
 from compilot.engines import structure as structures
-from compilot.engines.aoti.load import MODEL_NAME
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import misfit, not_for_exports
@@ -74,14 +73,14 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
     exported = export(request, keep_strides=True)
-    path = request.workspace / MODEL_NAME
     with torch.no_grad(), no_prints(), _leftovers_removed(request.workspace):
         try:
-            aoti.compile_package(exported.program, path, _configs(request.candidate.settings))
+            settings = request.candidate.settings
+            names = aoti.compile_library(exported.program, request.workspace, _configs(settings))
         except Exception as error:
             raise Infeasible(f"AOTInductor cannot compile the model: {cause(error, exported.program)}") from error
     structures.write(exported.structure, request.workspace)
-    return artifact_files(request.workspace, (MODEL_NAME, structures.FILE_NAME))
+    return artifact_files(request.workspace, (*names, structures.FILE_NAME))
 
 
 def _configs(settings: Settings) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def _configs(settings: Settings) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _leftovers_removed(workspace: Path) -> Iterator[None]:
-    """Generated code and object files in a folder of their own, gone afterwards: only the package is the artifact."""
+    """Generated code and object files in a folder of their own, gone afterwards: only the library is the artifact."""
     with (
         tempfile.TemporaryDirectory(dir=workspace, prefix="aoti-", ignore_cleanup_errors=True) as folder,
         compiling.cache_directory(Path(folder)),
