@@ -16,6 +16,7 @@ import msgspec
 PLAN_SCHEMA = 1  # raised when an old reader could misread a new plan
 JOURNAL_SCHEMA = 1
 BUNDLE_SCHEMA = 1
+PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
 
 OptionValue = bool | int | float | str
 
@@ -306,6 +307,7 @@ class ArtifactFile(Record, frozen=True, kw_only=True):
     name: str  # relative to the candidate's workspace
     sha256: str
     size_bytes: int
+    pieces: tuple[str, ...] = ()  # in a bundle: SHA-256 of each PIECE_BYTES of a larger file, so that threads share it
 
 
 class Trial(Record, frozen=True, kw_only=True):

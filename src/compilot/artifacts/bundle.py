@@ -12,12 +12,14 @@ import errno
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from compilot.artifacts.container import Container, is_safe, open_container, read, refuse, sha256_of
+from compilot.artifacts.container import Container, is_safe, open_container, open_plain, read, refuse, span_of
+from compilot.artifacts.digests import Part, Span, copy_span, digest_of, parts_of, side_by_side
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
@@ -131,40 +133,69 @@ def _mismatch(wanted: int | None, there: int | None) -> str:
     return "is not in the manifest" if wanted is None else f"has {there} bytes instead of {wanted}"
 
 
-def copy_checked(container: Container, file: ArtifactFile, place: Path) -> None:
-    """A file's bytes at a private place; BundleError if the copy is not what the manifest says."""
-    try:
-        container.copy(file.name, place)
-    except (OSError, BundleError):
-        raise  # the place, not the bundle; or refused already
-    except Exception as error:
-        refuse(container.path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
-    if sha256_of(place) != file.sha256:
-        refuse(container.path, f"{file.name} does not match its digest")
+def unpack_files(container: Container, manifest: Manifest, folder: Path) -> None:
+    """Every file's bytes at a private place; BundleError if a copy is not what the manifest says."""
+    for file in manifest.files:
+        place = folder / file.name
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.touch(mode=0o600, exist_ok=False)
+    side_by_side([partial(_unpack, container, folder, *one) for one in _parts(container.path, manifest)])
+
+
+def _unpack(container: Container, folder: Path, file: ArtifactFile, part: Part) -> None:
+    with (
+        _refusing(container.path, file, spared=OSError),  # those are about the place, not the bundle
+        container.span(file.name) as whole,
+        (folder / file.name).open("r+b", buffering=0) as copy,
+    ):
+        copy.seek(part.start)
+        copy_span(part.within(whole), copy.fileno())
+        _compare(container.path, file, part, Span(copy.fileno(), 0, file.size_bytes))
 
 
 def check_unpacked(folder: Path, manifest: Manifest) -> None:
     """Check every file's digest in a private folder; what else lies there is not looked at."""
-    for file in manifest.files:
-        try:
-            digest = sha256_of(folder / file.name)
-        except (OSError, EOFError) as error:
-            if isinstance(error, OSError) and error.errno in OF_THIS_PROCESS:
-                raise
-            refuse(folder, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
-        if digest != file.sha256:
-            refuse(folder, f"{file.name} does not match its digest")
+
+    def check(file: ArtifactFile, part: Part) -> None:
+        with _refusing(folder, file), open_plain(folder / file.name) as opened:
+            _compare(folder, file, part, span_of(opened))
+
+    side_by_side([partial(check, *one) for one in _parts(folder, manifest)])
 
 
 def check_files(container: Container, manifest: Manifest) -> int:
     """Check every file's digest; returns the bytes that were read."""
-    for file in manifest.files:
-        try:
-            digest = container.sha256(file.name)
-        except BundleError:
-            raise
-        except Exception as error:
-            refuse(container.path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)
-        if digest != file.sha256:
-            refuse(container.path, f"{file.name} does not match its digest")
+
+    def check(file: ArtifactFile, part: Part) -> None:
+        with _refusing(container.path, file), container.span(file.name) as whole:
+            _compare(container.path, file, part, whole)
+
+    side_by_side([partial(check, *one) for one in _parts(container.path, manifest)])
     return sum(file.size_bytes for file in manifest.files)
+
+
+def _parts(path: Path, manifest: Manifest) -> list[tuple[ArtifactFile, Part]]:
+    try:
+        return [(file, part) for file in manifest.files for part in parts_of(file)]
+    except ValueError as error:
+        refuse(path, f"{MANIFEST} has more or fewer pieces than a file", error)
+
+
+def _compare(path: Path, file: ArtifactFile, part: Part, whole: Span) -> None:
+    if whole.size != file.size_bytes:
+        refuse(path, f"{file.name} {_mismatch(file.size_bytes, whole.size)}")
+    if digest_of(part.within(whole)) != part.sha256:
+        refuse(path, f"{file.name} does not match its digest")
+
+
+@contextmanager
+def _refusing(path: Path, file: ArtifactFile, *, spared: type[Exception] = BundleError) -> Iterator[None]:
+    """What goes wrong while a file is read means that the bundle is refused; but not what is this process's own."""
+    try:
+        yield
+    except (BundleError, spared):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in OF_THIS_PROCESS:
+            raise
+        refuse(path, f"{file.name} cannot be read ({type(error).__name__}: {error})", error)

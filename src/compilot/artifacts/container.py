@@ -10,20 +10,18 @@ all of them mean *refused*.
 from __future__ import annotations
 
 import errno
-import hashlib
-import mmap
 import os
 import stat
 import struct
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO, NoReturn, Protocol
+from typing import BinaryIO, NoReturn, Protocol
 
+from compilot.artifacts.digests import Span
 from compilot.errors import BundleError
 
-_BLOCK = 1 << 23
 _LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
@@ -39,12 +37,8 @@ class Container(Protocol):
         """A member's bytes; the caller closes it."""
         ...
 
-    def sha256(self, name: str) -> str:
-        """Digest of a member's bytes."""
-        ...
-
-    def copy(self, name: str, place: Path) -> None:
-        """A member's bytes as a new file; whoever uses it checks its digest."""
+    def span(self, name: str) -> AbstractContextManager[Span]:
+        """Where a member's bytes lie; whoever uses them checks their digest."""
         ...
 
     def close(self) -> None: ...
@@ -133,22 +127,13 @@ class Archive:
         """A member's bytes, checked against its CRC on the way."""
         return self._zip.open(name)  # type: ignore[return-value]
 
-    def sha256(self, name: str) -> str:
-        """Digest of a member's bytes."""
-        digest = hashlib.sha256()
-        with self.open(name) as member:
-            while block := member.read(_BLOCK):
-                digest.update(block)
-        return digest.hexdigest()
-
-    def copy(self, name: str, place: Path) -> None:
-        """A member as a new file, copied by the kernel: stored members lie in the archive as they are."""
+    @contextmanager
+    def span(self, name: str) -> Iterator[Span]:
+        """Where a member lies: stored ones are in the archive as they are."""
         info, archive = self._zip.getinfo(name), self._file.fileno()
         header = os.pread(archive, _LOCAL_HEADER, info.header_offset)
         name_size, extra_size = struct.unpack_from("<HH", header, _LOCAL_HEADER - 4)
-        start = info.header_offset + _LOCAL_HEADER + name_size + extra_size
-        with place.open("xb") as copy:
-            _copy_range(archive, start, copy.fileno(), info.file_size)
+        yield Span(archive, info.header_offset + _LOCAL_HEADER + name_size + extra_size, info.file_size)
 
     def close(self) -> None:
         """Close the file."""
@@ -197,15 +182,11 @@ class Folder:
             refuse(self.path, f"{name} was exchanged for another file while the bundle was read")
         return file
 
-    def sha256(self, name: str) -> str:
-        """Digest of a file."""
+    @contextmanager
+    def span(self, name: str) -> Iterator[Span]:
+        """A whole file."""
         with self.open(name) as file:
-            return _digest(file)
-
-    def copy(self, name: str, place: Path) -> None:
-        """A file as a new file."""
-        with self.open(name) as source, place.open("xb") as copy:
-            _copy_range(source.fileno(), 0, copy.fileno(), os.fstat(source.fileno()).st_size)
+            yield span_of(file)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -220,38 +201,13 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(fd, "rb")
 
 
-def sha256_of(path: Path) -> str:
-    """Digest of a file."""
-    with open_plain(path) as file:
-        return _digest(file)
-
-
-def _digest(file: IO[bytes]) -> str:
-    """In one piece: hashing lets other threads run, and every block more would wait for them.
-
-    It is read once before it is mapped: what a bad disk or a shortened file gives is then an error and not a signal.
-    """
-    size = os.fstat(file.fileno()).st_size
-    if not size:
-        return hashlib.sha256().hexdigest()
-    with open(os.devnull, "wb") as nowhere:
-        _copy_range(file.fileno(), 0, nowhere.fileno(), size)
-    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as whole:
-        return hashlib.sha256(whole).hexdigest()
+def span_of(file: BinaryIO) -> Span:
+    """All of an open file."""
+    return Span(file.fileno(), 0, os.fstat(file.fileno()).st_size)
 
 
 def _raise(problem: OSError) -> NoReturn:
     raise problem
-
-
-def _copy_range(source: int, start: int, target: int, size: int) -> None:
-    """Bytes from one file to another without passing through this process."""
-    done = 0
-    while done < size:
-        moved = os.sendfile(target, source, start + done, size - done)
-        if not moved:
-            raise EOFError("the file ends too early")
-        done += moved
 
 
 def _told(error: BaseException) -> str:

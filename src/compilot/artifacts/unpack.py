@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from compilot.artifacts import atomic, cache
-from compilot.artifacts.bundle import MANIFEST, OF_THIS_PROCESS, Bundle, check_files, check_unpacked, copy_checked
+from compilot.artifacts.bundle import MANIFEST, OF_THIS_PROCESS, Bundle, check_files, check_unpacked, unpack_files
 from compilot.artifacts.cache import READY, USED
 from compilot.artifacts.container import Folder, read
 from compilot.artifacts.locks import file_lock, hold_shared
@@ -100,10 +100,7 @@ def _is_good(bundle: Bundle, place: Path) -> bool:
 
 
 def _unpack(bundle: Bundle, folder: Path) -> None:
-    for file in bundle.manifest.files:
-        path = folder / file.name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy_checked(bundle.container, file, path)
+    unpack_files(bundle.container, bundle.manifest, folder)
     container = bundle.container  # with the manifest, 'compilot cache' can tell what this is and check it
     (folder / MANIFEST).write_bytes(read(container, MANIFEST, container.sizes[MANIFEST]))
     for marker in (USED, READY):

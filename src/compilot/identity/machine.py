@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 
+from compilot._cores import usable_cores
 from compilot.engines import registry
 from compilot.identity import isa
 from compilot.records import MachineFingerprint
@@ -49,13 +50,6 @@ def machine_fingerprint(*, compiler: bool = True, engines: Collection[str] | Non
         gpu=gpu,
         gpu_driver=driver,
     )
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def parse_cpuinfo(text: str) -> tuple[str, tuple[str, ...]]:

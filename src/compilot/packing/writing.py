@@ -15,9 +15,10 @@ import msgspec
 
 from compilot.artifacts import atomic
 from compilot.artifacts.bundle import DIGEST, MANIFEST, SIGNATURE
+from compilot.artifacts.digests import piece_digests
 from compilot.engines.files import file_record
 from compilot.errors import RunDirError
-from compilot.records import Manifest, encode
+from compilot.records import ArtifactFile, Manifest, encode
 
 _OWN = (MANIFEST, DIGEST, SIGNATURE)
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip knows
@@ -27,7 +28,7 @@ _MODE = 0o644 << 16
 def seal(folder: Path, manifest: Manifest, key: Path | None) -> Manifest:
     """Write manifest, its digest and its signature into the folder; returns the manifest with its files."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-    files = tuple(file_record(folder / name, name) for name in names if name not in _OWN)
+    files = tuple(_record(folder / name, name) for name in names if name not in _OWN)
     whole = msgspec.structs.replace(manifest, files=files)
     raw = msgspec.json.format(encode(whole), indent=1) + b"\n"
     (folder / MANIFEST).write_bytes(raw)
@@ -37,6 +38,10 @@ def seal(folder: Path, manifest: Manifest, key: Path | None) -> Manifest:
 
         (folder / SIGNATURE).write_bytes(encode(sign(raw, key)) + b"\n")
     return whole
+
+
+def _record(path: Path, name: str) -> ArtifactFile:
+    return msgspec.structs.replace(file_record(path, name), pieces=piece_digests(path))
 
 
 def publish(folder: Path, out: Path, *, as_folder: bool) -> None:

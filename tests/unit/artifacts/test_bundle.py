@@ -15,11 +15,12 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 import pytest
 
-from compilot.artifacts import unpack
+from compilot.artifacts import digests, unpack
 from compilot.artifacts.bundle import DIGEST, MANIFEST, Bundle, check_files, is_bundle, open_bundle, read_manifest
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.vouching import Trust
@@ -28,6 +29,12 @@ from compilot.packing.writing import publish, seal
 from compilot.records import BUNDLE_SCHEMA, Fingerprint, Manifest, Plan, Weights
 
 TRUST = Trust()
+PIECE = 16_384  # so that the model of these tests has five
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "PIECE_BYTES", PIECE)
 
 
 @pytest.fixture
@@ -239,11 +246,11 @@ def test_damage_in_the_cache_is_found_and_mended_from_the_bundle(bundle: Path, m
 def test_a_check_that_this_process_cannot_make_says_nothing_about_the_files(
     bundle: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_more_files(path: Path) -> str:
+    def no_more_files(path: Path) -> BinaryIO:
         raise OSError(24, "Too many open files", str(path))
 
     use(bundle)
-    monkeypatch.setattr("compilot.artifacts.bundle.sha256_of", no_more_files)
+    monkeypatch.setattr("compilot.artifacts.bundle.open_plain", no_more_files)
     monkeypatch.setattr(unpack, "_unpack", lambda *_: pytest.fail("it was replaced"))
     with pytest.raises(EnvironmentProblem, match=r"Too many open files.*ulimit"):
         use(bundle)
@@ -284,15 +291,16 @@ def test_a_process_killed_while_unpacking_leaves_nothing_that_counts(bundle: Pat
     code = f"""
 import os, signal
 from pathlib import Path
-from compilot.artifacts import bundle, unpack
+from compilot.artifacts import bundle, digests, unpack
 from compilot.artifacts.vouching import Trust
-real, seen = bundle.copy_checked, []
-def dying(container, file, place):
-    real(container, file, place)
-    seen.append(file)
+digests.PIECE_BYTES = {PIECE}
+real, seen = bundle._unpack, []
+def dying(container, folder, file, part):
+    real(container, folder, file, part)
+    seen.append(part)
     if len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-unpack.copy_checked = dying
+bundle._unpack = dying
 with bundle.open_bundle(Path({str(bundle)!r}), Trust()) as opened:
     unpack.unpacked(opened)
 """

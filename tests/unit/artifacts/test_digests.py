@@ -1,0 +1,126 @@
+"""Digests in pieces: the pieces are the file, whoever checks them has checked it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from compilot.artifacts import digests
+from compilot.artifacts.bundle import check_unpacked
+from compilot.artifacts.digests import Span, digest_of, parts_of, piece_digests, side_by_side
+from compilot.engines.files import file_record
+from compilot.errors import BundleError
+from compilot.records import ArtifactFile, Fingerprint, Manifest, Weights
+
+PIECE = 1000
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "PIECE_BYTES", PIECE)
+
+
+def made(folder: Path, size: int) -> ArtifactFile:
+    path = folder / "model.bin"
+    path.write_bytes(random.Random(size).randbytes(size))
+    return msgspec.structs.replace(file_record(path, path.name), pieces=piece_digests(path))
+
+
+def checked(folder: Path, file: ArtifactFile, fingerprint: Fingerprint) -> None:
+    manifest = Manifest(
+        schema=1,
+        compilot="0.1",
+        created="2026-01-01T00:00:00+00:00",
+        label="Net",
+        engine="fake",
+        fingerprint=fingerprint,
+        weights=Weights.BAKED,
+        files=(file,),
+    )
+    check_unpacked(folder, manifest)
+
+
+@pytest.fixture
+def fingerprint(small_run: object) -> Fingerprint:
+    found: Fingerprint = small_run.plan.fingerprint  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
+def test_parts_are_all_of_a_file(tmp_path: Path, size: int, fingerprint: Fingerprint) -> None:
+    file = made(tmp_path, size)
+    parts = parts_of(file)
+    whole = (tmp_path / "model.bin").read_bytes()
+    assert b"".join(whole[part.start : part.start + part.size] for part in parts) == whole
+    assert [part.sha256 for part in parts] == [
+        hashlib.sha256(whole[part.start : part.start + part.size]).hexdigest() for part in parts
+    ]
+    assert len(parts) == max(1, -(-size // PIECE))
+    checked(tmp_path, file, fingerprint)
+
+
+@pytest.mark.parametrize("at", [0, PIECE - 1, PIECE, 2 * PIECE + 500])
+def test_a_flipped_bit_in_any_piece_is_found(tmp_path: Path, at: int, fingerprint: Fingerprint) -> None:
+    file = made(tmp_path, 2 * PIECE + 501)
+    whole = bytearray((tmp_path / "model.bin").read_bytes())
+    whole[at] ^= 4
+    (tmp_path / "model.bin").write_bytes(whole)
+    with pytest.raises(BundleError, match=r"model\.bin does not match its digest"):
+        checked(tmp_path, file, fingerprint)
+
+
+@pytest.mark.parametrize("change", [b"", b"more", None])
+def test_a_longer_or_shorter_file_is_found(tmp_path: Path, change: bytes | None, fingerprint: Fingerprint) -> None:
+    file = made(tmp_path, 3 * PIECE)
+    path = tmp_path / "model.bin"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] if change is None else whole + change)
+    if change == b"":
+        checked(tmp_path, file, fingerprint)
+        return
+    with pytest.raises(BundleError, match=r"model\.bin has \d+ bytes instead of 3000"):
+        checked(tmp_path, file, fingerprint)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_pieces_that_are_not_the_file_are_refused(tmp_path: Path, pieces: int, fingerprint: Fingerprint) -> None:
+    file = made(tmp_path, 3 * PIECE)
+    wrong = msgspec.structs.replace(file, pieces=(file.pieces * 2)[:pieces])
+    with pytest.raises(BundleError, match="more or fewer pieces"):
+        checked(tmp_path, wrong, fingerprint)
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 5), (1, 4096), (4095, 2), (4096, 4096), (5000, 0), (12_345, 70_000)])
+def test_a_digest_of_bytes_in_the_middle(tmp_path: Path, start: int, size: int) -> None:
+    data = random.Random(3).randbytes(100_000)
+    (tmp_path / "file").write_bytes(data)
+    with (tmp_path / "file").open("rb") as file:
+        found = digest_of(Span(file.fileno(), start, size))
+    assert found == hashlib.sha256(data[start : start + size]).hexdigest()
+
+
+def test_bytes_that_are_not_there_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"short")
+    with (tmp_path / "file").open("rb") as file, pytest.raises(EOFError, match="ends too early"):
+        digest_of(Span(file.fileno(), 0, 6))
+
+
+def test_jobs_run_at_once_and_the_first_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "usable_cores", lambda: 2)
+    together = threading.Barrier(2, timeout=20)  # breaks, and fails the test, if one waits for the other's end
+
+    def meet() -> None:
+        together.wait()
+
+    side_by_side([meet, meet])
+
+    def fails(text: str) -> None:
+        raise ValueError(text)
+
+    with pytest.raises(ValueError, match="first"):
+        side_by_side([lambda: None, lambda: fails("first"), lambda: fails("second")])
