@@ -15,7 +15,7 @@ import msgspec
 
 PLAN_SCHEMA = 1  # raised when an old reader could misread a new plan
 JOURNAL_SCHEMA = 1
-BUNDLE_SCHEMA = 1
+BUNDLE_SCHEMA = 2  # 2: large files have digests of their pieces
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
 
 OptionValue = bool | int | float | str

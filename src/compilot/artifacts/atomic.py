@@ -14,7 +14,6 @@ import functools
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from typing import IO
 PUBLIC = 0o644
 PRIVATE = 0o600
 LEFTOVER_AGE_S = 6 * 3600  # no pack, extraction or download takes longer; for writers whose life cannot be asked
-_LEFTOVER = re.compile(r"\..+\.([0-9a-f]{8})-(\d+)\.[0-9a-f]{8}\.partial")
+_LEFTOVER = r"\..+\.([0-9a-f]{8})-(\d+)\.[0-9a-f]{8}\.partial"
 _CHUNK = 2**20
 
 
@@ -100,7 +99,7 @@ def remove(path: Path) -> None:
 
 def partial_name(path: Path) -> Path:
     """The name of a file or folder that is still being written by this process."""
-    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}.{secrets.token_hex(4)}.partial")
+    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}.{os.urandom(4).hex()}.partial")
 
 
 def sync_folder(folder: Path) -> None:
@@ -129,7 +128,7 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _is_abandoned(entry: Path, older_than_s: float) -> bool:
-    name = _LEFTOVER.fullmatch(entry.name)
+    name = re.fullmatch(_LEFTOVER, entry.name)
     if name is None:
         return False
     if name[1] == _host():

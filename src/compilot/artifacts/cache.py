@@ -33,7 +33,7 @@ USED = "used"  # touched at every start, for pruning by age
 LIMIT_VARIABLE = "COMPILOT_CACHE_LIMIT"
 DEFAULT_LIMIT = "10GiB"  # some hundred bundles of usual size
 RECENT_S = 600.0  # for processes that found an entry and have not locked it yet, and places without locks
-_DIGEST = re.compile("[0-9a-f]{64}")
+_DIGEST = "[0-9a-f]{64}"
 
 logger = logging.getLogger("compilot")
 
@@ -132,7 +132,7 @@ def lock_path(entry: Path) -> Path:
 
 def _folders(folder: Path) -> Iterator[Path]:
     if folder.is_dir():
-        yield from (path for path in folder.iterdir() if _DIGEST.fullmatch(path.name) and path.is_dir())
+        yield from (path for path in folder.iterdir() if re.fullmatch(_DIGEST, path.name) and path.is_dir())
 
 
 def _entry(path: Path) -> CacheEntry:

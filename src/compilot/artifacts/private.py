@@ -14,10 +14,8 @@ import atexit
 import contextlib
 import enum
 import functools
-import grp
 import logging
 import os
-import pwd
 import shutil
 import stat
 import tempfile
@@ -216,6 +214,9 @@ def _check_above(path: Path, folder: Path) -> None:
 
 def _is_ours_alone(group: int) -> bool:
     """Root's group, or the private group that many systems give each user (umask 0002 makes every folder its own)."""
+    import grp  # here and below: most starts need neither
+    import pwd
+
     if group == ROOT:
         return True
     try:
@@ -226,6 +227,8 @@ def _is_ours_alone(group: int) -> bool:
 
 
 def _group_name(group: int) -> str:
+    import grp
+
     try:
         return grp.getgrgid(group).gr_name
     except KeyError:

@@ -97,7 +97,8 @@ def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
 
 def _machine(old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Difference]:
     yield from _changed("torch", "torch", old.torch, new.torch)
-    yield from _changed("python", "Python", _minor(old.python), _minor(new.python))
+    if old.python != new.python:
+        yield from _changed("python", "Python", _minor(old.python), _minor(new.python))
     yield from _changed("platform", "platform", old.platform, new.platform)
     yield from _changed("gpu", "GPU", old.gpu, new.gpu)
     for field, words in _SPEED_FIELDS.items():
@@ -123,6 +124,8 @@ def _engine(name: str, old: MachineFingerprint, new: MachineFingerprint) -> Iter
 
 def _isa(old: Collection[str], new: Collection[str], engines: frozenset[str]) -> Iterator[Difference]:
     """More instructions are harmless to code, but not to data laid out for them; a missing one ends the process."""
+    if set(old) == set(new):
+        return
     if engines and engines <= AT_RUN_TIME:
         old, new = isa.at_run_time(old), isa.at_run_time(new)
     missing = sorted(set(old) - set(new))
@@ -149,7 +152,7 @@ def _short(value: str) -> str:
 
 
 def _minor(version: str) -> str:
-    from packaging.version import InvalidVersion, Version  # here: 5 ms that a start would pay before it needs them
+    from packaging.version import InvalidVersion, Version  # here: 5 ms that no start with the same Python pays
 
     try:
         parsed = Version(version)

@@ -8,43 +8,43 @@ the CPU it ran on, and ends the process with SIGILL on a CPU that lacks it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 
 # What gcc and clang choose by themselves under -march=native. A family is taken by its name, so that a new member is
 # not missed. Left out: what only source code asks for (aes, sha_ni, rdrand, clwb, xsave, ...), and what the kernel or
 # its command line decides (pku, shstk, sgx, rtm, paca, ...): one CPU under two kernels must not look like two CPUs.
-_X86 = (
-    r"mmx|sse\w*|ssse3|pni|3dnowprefetch",  # vectors of 64 and 128 bits (pni is SSE3), and the prefetch for writing
-    r"avx\w*|fma|fma4|f16c|xop",  # of 256 and 512 bits: vbmi, vbmi2, ifma, bitalg, vpopcntdq, cd, vnni, bf16, fp16
-    r"amx_\w+",  # tiles
-    r"cx16|lahf_lm|movbe|popcnt|abm|bmi1|bmi2|tbm|adx|apx\w*",  # plain registers (abm holds LZCNT)
-    r"gfni|pclmulqdq|vpclmulqdq",  # loops over bits and checksums become these
-)
-_ARM = (
-    r"fp|fphp|asimd\w*|jscvt|fcma|frint|bf16|ebf16|i8mm|faminmax",
-    r"sve\w*|sme\w*",  # with the length of a vector, which is compiled in: sve_256bit
-    r"atomics|lse128|lrcpc\w*|ilrcpc|crc32|flagm\w*|cssc|mops",
-    r"sha3",  # its three-way XOR
-)
+_X86 = {
+    "mmx", "ssse3", "pni", "3dnowprefetch",  # vectors of 64 and 128 bits (pni is SSE3), and the prefetch for writing
+    "fma", "fma4", "f16c", "xop",  # of 256 bits
+    "cx16", "lahf_lm", "movbe", "popcnt", "abm", "bmi1", "bmi2", "tbm", "adx",  # plain registers (abm holds LZCNT)
+    "gfni", "pclmulqdq", "vpclmulqdq",  # loops over bits and checksums become these
+}  # fmt: skip
+_X86_FAMILIES = ("sse", "avx", "amx_", "apx")  # avx512: vbmi, vbmi2, ifma, bitalg, vpopcntdq, cd, vnni, bf16, fp16
+_ARM = {
+    "fp", "fphp", "jscvt", "fcma", "frint", "bf16", "ebf16", "i8mm", "faminmax",
+    "atomics", "lse128", "ilrcpc", "crc32", "cssc", "mops",
+    "sha3",  # its three-way XOR
+}  # fmt: skip
+_ARM_FAMILIES = ("asimd", "sve", "sme", "lrcpc", "flagm")  # sve with its vectors' length, compiled in: sve_256bit
 # What libraries that look at the CPU when they start make a difference for: vector widths and arithmetic.
-_AT_RUN_TIME = re.compile(
-    r"avx|avx2|fma|f16c|avx_vnni|avx512(f|bw|dq|vl|_vnni|_bf16|_fp16)|amx_(tile|int8|bf16|fp16)"
-    r"|asimd|asimddp|asimdhp|bf16|i8mm|sve|sve2|svebf16|svei8mm|sme"
-)
+_AT_RUN_TIME = {
+    "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl",
+    "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "amx_fp16",
+    "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "svebf16", "svei8mm", "sme",
+}  # fmt: skip
 _TELLING = ("amx_tile", "avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx", "sse4_2", "sve2", "sve", "asimd")
 MOST_NAMED = 4  # flags that a sentence names; a CPU generation brings up to twenty
 
 
 def recorded(flags: Iterable[str], *, arm: bool) -> tuple[str, ...]:
     """The flags that a fingerprint keeps, sorted."""
-    kept = re.compile("|".join(_ARM if arm else _X86))
-    return tuple(sorted({flag for flag in flags if kept.fullmatch(flag)}))
+    names, families = (_ARM, _ARM_FAMILIES) if arm else (_X86, _X86_FAMILIES)
+    return tuple(sorted({flag for flag in flags if flag in names or flag.startswith(families)}))
 
 
 def at_run_time(isa: Iterable[str]) -> set[str]:
     """Those of the recorded flags that engines which choose their code at run time make a difference for."""
-    return {flag for flag in isa if _AT_RUN_TIME.fullmatch(flag)}
+    return _AT_RUN_TIME & set(isa)
 
 
 def changed(old: Collection[str], new: Collection[str]) -> set[str]:

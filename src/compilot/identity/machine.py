@@ -13,9 +13,8 @@ import functools
 import os
 import platform
 import re
-import shlex
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import torch
@@ -52,12 +51,14 @@ def machine_fingerprint(*, compiler: bool = True, engines: Collection[str] | Non
     )
 
 
-def parse_cpuinfo(text: str) -> tuple[str, tuple[str, ...]]:
-    """Model name and instructions from the text of /proc/cpuinfo."""
-    fields = re.findall(r"^(model name|Processor|CPU part|flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
+def parse_cpuinfo(lines: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Model name and instructions from the lines of /proc/cpuinfo."""
     first: dict[str, str] = {}
-    for name, value in fields:
-        first.setdefault(name, value.strip())
+    for line in lines:
+        name, _, value = line.partition(":")
+        first.setdefault(name.strip(), value.strip())
+        if not line.strip() and {"flags", "Features"} & first.keys():
+            break  # the first core has been told, and a large machine has hundreds
     part = f"ARM part {first['CPU part']}" if "CPU part" in first else ""
     model = first.get("model name") or first.get("Processor") or part or platform.processor() or "unknown"
     arm = "flags" not in first
@@ -74,7 +75,8 @@ def parse_compiler(command: str, output: str) -> str:
 @functools.cache
 def _cpu() -> tuple[str, tuple[str, ...]]:
     try:
-        model, flags = parse_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
+        with open("/proc/cpuinfo", errors="replace") as lines:
+            model, flags = parse_cpuinfo(lines)
     except OSError:
         return platform.processor() or "unknown", ()
     return model, tuple(sorted([*flags, *_vector_length()])) if "sve" in flags else flags
@@ -91,6 +93,8 @@ def _vector_length() -> list[str]:
 
 @functools.cache
 def _compiler(command: str) -> str | None:
+    import shlex  # here: no start of a bundle asks for the compiler
+
     words = shlex.split(command)
     if not words:
         return None

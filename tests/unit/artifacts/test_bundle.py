@@ -202,7 +202,7 @@ def test_a_file_that_the_disk_does_not_give_is_refused(staged: Path, monkeypatch
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda raw: raw.replace(b'"schema": 1', b'"schema": 99'),
+        lambda raw: raw.replace(b'"schema": %d' % BUNDLE_SCHEMA, b'"schema": 99'),
         lambda raw: raw.replace(b'"label"', b'"lable"'),
         lambda raw: b"[" * 100_000,
         lambda raw: raw.replace(b"plan.json", b"../pl.json"),

@@ -15,7 +15,7 @@ from compilot.artifacts.bundle import check_unpacked
 from compilot.artifacts.digests import Span, digest_of, parts_of, piece_digests, side_by_side
 from compilot.engines.files import file_record
 from compilot.errors import BundleError
-from compilot.records import ArtifactFile, Fingerprint, Manifest, Weights
+from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Fingerprint, Manifest, Weights
 
 PIECE = 1000
 
@@ -33,7 +33,7 @@ def made(folder: Path, size: int) -> ArtifactFile:
 
 def checked(folder: Path, file: ArtifactFile, fingerprint: Fingerprint) -> None:
     manifest = Manifest(
-        schema=1,
+        schema=BUNDLE_SCHEMA,
         compilot="0.1",
         created="2026-01-01T00:00:00+00:00",
         label="Net",

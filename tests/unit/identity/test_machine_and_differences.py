@@ -6,10 +6,11 @@ import msgspec
 import pytest
 import torch
 
+from compilot._cores import usable_cores
 from compilot.engines import registry
 from compilot.identity import machine
 from compilot.identity.differences import Severity, differences, explain_difference
-from compilot.identity.machine import _compiler, machine_fingerprint, parse_compiler, parse_cpuinfo, usable_cores
+from compilot.identity.machine import _compiler, machine_fingerprint, parse_compiler, parse_cpuinfo
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
 
 MACHINE = MachineFingerprint(
@@ -58,14 +59,17 @@ def test_only_usable_cores_count() -> None:
 
 def test_cpuinfo_of_x86_and_arm() -> None:
     x86 = "model name\t: Xeon Gold\nflags\t\t: fpu avx2 gfni avx512f avx512_vbmi2 bmi2 amx_tile\n\nmodel name : B\n"
-    assert parse_cpuinfo(x86) == ("Xeon Gold", ("amx_tile", "avx2", "avx512_vbmi2", "avx512f", "bmi2", "gfni"))
+    assert parse_cpuinfo(x86.splitlines()) == (
+        "Xeon Gold",
+        ("amx_tile", "avx2", "avx512_vbmi2", "avx512f", "bmi2", "gfni"),
+    )
     arm = "processor\t: 0\nFeatures\t: fp asimd sve bf16 atomics\nCPU part\t: 0xd40\n"
-    assert parse_cpuinfo(arm) == ("ARM part 0xd40", ("asimd", "atomics", "bf16", "fp", "sve"))
+    assert parse_cpuinfo(arm.splitlines()) == ("ARM part 0xd40", ("asimd", "atomics", "bf16", "fp", "sve"))
 
 
 def test_what_the_kernel_decides_does_not_make_another_cpu() -> None:
     flags = "flags : avx2 bmi1"
-    assert parse_cpuinfo(f"{flags} pti sme pku user_shstk rtm ibrs") == parse_cpuinfo(flags)
+    assert parse_cpuinfo([f"{flags} pti sme pku user_shstk rtm ibrs"]) == parse_cpuinfo([flags])
 
 
 def test_the_length_of_scalable_vectors_counts(monkeypatch: pytest.MonkeyPatch) -> None:
