@@ -63,11 +63,16 @@ class Attributes:
 
     def changed(self) -> bool:
         """True when an attribute is not what it was, or there is a new one."""
-        places, objects, items, containers = self._watched
+        places, objects, items, _ = self._watched
         now = [state.get(key, _GONE) for state, key in places]
         if not all(map(is_, now, objects)) and [*map(_item, now)] != items:
             return True
-        return any(_item(now[i]) != items[i] for i in containers) or self._grown()
+        return self.changed_inside() or self._grown()
+
+    def changed_inside(self) -> bool:
+        """The same for what can change without a write to its module: lists and dicts."""
+        places, _, items, containers = self._watched
+        return any(_item(places[i][0].get(places[i][1], _GONE)) != items[i] for i in containers)
 
     def which(self) -> list[str]:
         """The names of attributes that are not what they were."""

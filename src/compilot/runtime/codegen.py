@@ -24,7 +24,7 @@ from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
 from compilot.runtime.variants import is_dynamic
 
-COUNT = "for _count in _ticks: break"  # one step of a counter, as code: 30 nanoseconds less than calling `next`
+COUNT = "for _count in _ticks: break"  # one step of a counter, as code: a third of the price of calling its `__next__`
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 Names = Mapping[int | str, str]
 

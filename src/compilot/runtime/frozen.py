@@ -25,6 +25,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
+from compilot._torch import dicts
 from compilot.runtime.attributes import Attributes
 
 PROBES = 16  # elements per tensor that are compared by value
@@ -52,9 +53,12 @@ class WeightWatch:
         self._kept = [self._owners_now(), list(modules)]  # objects stay alive, so that no id is given twice
         self._ids = self._identities()
         self._modes = self._modes_now()
+        self._writes = dicts.writes([*self._states, *self._owners])
+        self._written: list[int] | None = None  # up to where the dicts are known to hold what they held
         self._facts = self._facts_now()
         parts = {id(t): _part(t) for t in every}
-        self._probes = _Probes([*parts.values()])
+        self._parts = [*parts.values()]  # kept by value as well: writes through .data leave no other trace
+        self._values = self._values_now()
         self._odd = _OddProbes([t for t in every if not parts[id(t)]])
         self.tensor_ids = set(tensors | held)
         self.owner_ids = {id(d) for m in modules for d in (m._parameters, m._buffers, m._modules)}
@@ -96,6 +100,9 @@ class WeightWatch:
     def _facts_now(self) -> tuple[list[int], list[int]]:
         return [t._version for t in self._tensors], [t.data_ptr() for t in self._tensors]
 
+    def _values_now(self) -> list[bytes]:
+        return [*map(memoryview.tobytes, self._parts)]
+
     def glance(self) -> bool:
         """True when the watched weight changed, or one of those whose turn it is; cheap enough for every call."""
         weight = self.sentinel
@@ -116,12 +123,18 @@ class WeightWatch:
         return self._rest_changed() or self._weights_changed()
 
     def _rest_changed(self) -> bool:
+        written = None if self._writes is None else self._writes()
+        if written is not None and written == self._written:
+            return self._odd.changed() or self.attributes.changed_inside()
         if self._identities() != self._ids or self._modes_now() != self._modes:
             return True
-        return self._odd.changed() or self.attributes.changed()
+        if self._odd.changed() or self.attributes.changed():
+            return True
+        self._written = written
+        return False
 
     def _weights_changed(self) -> bool:
-        return self._facts_now() != self._facts or self._probes.changed()
+        return self._facts_now() != self._facts or self._values_now() != self._values
 
     def running(self, run: Callable[[], Any]) -> Any:
         """Run the model itself; attributes that it changes by that are not watched any more."""
@@ -138,19 +151,8 @@ class WeightWatch:
             owner()
 
 
-class _Probes:
-    """A few elements of every tensor, kept by value: writes through .data leave no other trace."""
-
-    def __init__(self, parts: list[memoryview]) -> None:
-        self._parts = parts
-        self._values = [*map(memoryview.tobytes, parts)]
-
-    def changed(self) -> bool:
-        return [*map(memoryview.tobytes, self._parts)] != self._values
-
-
 class _OddProbes:
-    """The same for tensors without plain memory, such as conjugate views: torch reads them."""
+    """Parts of tensors without plain memory, such as conjugate views: torch reads them."""
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         groups: dict[torch.dtype, list[torch.Tensor]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import gc
 import warnings
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from compilot._torch import dicts
 from compilot.runtime import frozen
 from compilot.runtime.frozen import INSPECT_EVERY, SELDOM
 from compilot.runtime.gate import WEIGHTS_CHANGED
@@ -259,6 +261,54 @@ def test_a_full_look_sees_values_that_have_no_plain_memory():
     assert not watch.changed()
     model.conjugate.data.fill_(1)
     assert watch.changed()
+
+
+def a_flag(model: Net) -> None:
+    model.norm.momentum = 0.5
+
+
+def an_entry_behind_torchs_back(model: Net) -> None:
+    model.first._parameters["weight"] = nn.Parameter(torch.ones(3, 3))
+
+
+def inside_of_a_list(model: Net) -> None:
+    model.last.scales.append(torch.ones(3))
+
+
+def a_new_attribute(model: Net) -> None:
+    model.first.scale = 2.0
+
+
+QUIET = [a_flag, an_entry_behind_torchs_back, submodule_to_train, inside_of_a_list, a_new_attribute]
+
+
+@pytest.mark.parametrize("change", QUIET)
+@pytest.mark.parametrize("writes", [dicts.writes, lambda _: None], ids=["numbers of writes", "value by value"])
+def test_what_torch_does_not_tell_of_is_seen_with_and_without_numbers_of_writes(monkeypatch, change, writes):
+    monkeypatch.setattr(dicts, "writes", writes)
+    model = Net().eval()
+    model.last.scales = [torch.ones(3)]
+    watch = frozen.WeightWatch(model, Net().train)
+    for _ in range(2):
+        assert not watch.stirred()
+        assert not watch.changed()
+        model.first.in_features = int("3")  # a write that changes nothing
+        model.eval()
+    change(model)
+    assert watch.stirred()
+    assert watch.changed()
+    assert watch.stirred()
+
+
+def test_dicts_with_an_order_of_their_own_are_compared_value_by_value():
+    assert dicts.writes([{}, collections.OrderedDict()]) is None
+    one: dict[str, int] = {}
+    numbers = dicts.writes([one])
+    assert numbers is not None
+    before = numbers()
+    assert numbers() == before
+    one["a"] = 1
+    assert numbers() != before
 
 
 def test_nothing_changed_means_nothing_is_said(pair):
