@@ -20,6 +20,7 @@ import bundling
 
 HOW = {
     "load": lambda model, plan: compilot.load(plan),
+    "signed only": lambda model, plan: compilot.load(plan, require_signature=True),
     "compile": lambda model, plan: compilot.compile(model, plan),
     "strict": lambda model, plan: compilot.compile(model, plan, strict=True),
     "in place": lambda model, plan: compilot.compile(model, plan, inplace=True),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundle_help import put_canary, reseal, serve, told
+from bundle_help import put_canary, reseal, serve, told, try_starts
 
 import compilot
 from compilot.artifacts.signing import generate_key
@@ -109,6 +109,10 @@ def test_foreign_native_code_does_not_run_unless_somebody_trusted_vouches(packed
     answers = [told(process) for process in [serve(evil), serve(forged)]]
     assert [answer["refused"] for answer in answers] == ["UntrustedBundle"] * 2
     assert not canary.exists()
-    evil.chmod(0o644)  # now the owner vouches for it, and the canary shows that it would have sung
+    evil.chmod(0o644)  # now the owner vouches for it
+    unsigned = try_starts(tmp_path, {"unsigned": {"plan": evil, "how": "signed only"}})["unsigned"]
+    assert unsigned["refused"] == "UntrustedBundle"
+    assert "it is not signed, and a signature is required" in unsigned["why"]
+    assert not canary.exists()  # and without that wish it would have sung:
     assert "refused" in told(serve(evil))
     assert canary.exists()
