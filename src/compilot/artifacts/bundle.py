@@ -61,7 +61,7 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
         if read(container, DIGEST, 256).strip() != digest.encode():
             refuse(path, f"{MANIFEST} does not match its digest")
         manifest = _parsed(path, raw)
-        _check_listing(container, manifest)
+        check_listing(container, manifest)
         yield Bundle(container, manifest, digest, vouched.why, bool(vouched.changeable))
 
 
@@ -101,7 +101,7 @@ class _Schema(msgspec.Struct):
     schema: int
 
 
-def _check_listing(container: Container, manifest: Manifest) -> None:
+def check_listing(container: Container, manifest: Manifest) -> None:
     """Exactly the files that the manifest names, with their sizes: nothing missing, nothing more."""
     wanted = {file.name: file.size_bytes for file in manifest.files}
     if len(wanted) != len(manifest.files):
