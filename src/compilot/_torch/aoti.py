@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _CODE = "/data/aotinductor/model/"  # where a package of one model has its files
-_SOURCES = (".cpp", "_metadata.json")  # for readers; nothing loads them
+_UNUSED = (".cpp", "_metadata.json", "/kernel_information.json")  # for readers; nothing loads them
+_MADE = "model-*"
 
 
 def compile_library(program: ExportedProgram, folder: Path, configs: Mapping[str, Any]) -> tuple[str, ...]:
@@ -35,33 +36,44 @@ def compile_library(program: ExportedProgram, folder: Path, configs: Mapping[str
     """
     from torch._inductor import aoti_compile_and_package, config
 
+    for old in folder.glob(_MADE):
+        old.unlink()  # of a build that was interrupted; the same model gives other bytes each time
     with tempfile.TemporaryDirectory(dir=folder, prefix="package-") as place:
         package = Path(place) / "model.pt2"
         with config.patch({"aot_inductor.metadata": dict(config.aot_inductor.metadata)}):
             aoti_compile_and_package(program, package_path=os.fspath(package), inductor_configs=dict(configs))
-        return _take_apart(package, folder)
+        made = take_apart(package, Path(place))
+        for path in made:
+            path.rename(folder / path.name)
+        return tuple(path.name for path in made)
 
 
-def _take_apart(package: Path, folder: Path) -> tuple[str, ...]:
-    """The library, and what it reads beside itself (`.json`: operators that it calls through torch's dispatcher).
+def take_apart(package: Path, folder: Path) -> list[Path]:
+    """The library, and the list of operators that it calls through torch's dispatcher, if there are any.
 
     Their name has the library's digest: the system's loader knows a library by its path, so another one under the
     same path would not be loaded as long as the first one is.
     """
     with zipfile.ZipFile(package) as archive:
-        members = {Path(name).suffix: name for name in archive.namelist() if _CODE in name and _is_loaded(name)}
-        if not {".so"} <= set(members) <= {".so", ".json"}:
-            raise RuntimeError(f"the package has files that are not understood: {', '.join(sorted(members.values()))}")
-        with archive.open(members[".so"]) as library:
-            stem = f"model-{hashlib.file_digest(library, 'sha256').hexdigest()[:16]}"  # type: ignore[arg-type]
-        for suffix, member in members.items():
-            with archive.open(member) as source, (folder / f"{stem}{suffix}").open("xb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-    return tuple(f"{stem}{suffix}" for suffix in members)
+        members = [name for name in archive.namelist() if _CODE in name and not name.endswith(_UNUSED)]
+        library = next((name for name in members if name.endswith(".so")), "")
+        operators = library.removesuffix(".so") + ".json"
+        if not library or not {library} <= set(members) <= {library, operators}:
+            raise RuntimeError(f"the package has files that are not understood: {', '.join(members) or 'no library'}")
+        with archive.open(library) as code:
+            stem = f"model-{hashlib.file_digest(code, 'sha256').hexdigest()[:16]}"  # type: ignore[arg-type]
+        return [_extract(archive, name, folder / f"{stem}{Path(name).suffix}") for name in sorted(members)]
 
 
-def _is_loaded(name: str) -> bool:
-    return not name.endswith(_SOURCES)
+def _extract(archive: zipfile.ZipFile, name: str, place: Path) -> Path:
+    with archive.open(name) as source, place.open("xb") as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+    return place
+
+
+def calls_back(library: Path) -> bool:
+    """Whether it calls operators through torch's dispatcher, which may be written in Python."""
+    return library.with_suffix(".json").is_file()
 
 
 def load_library(path: Path) -> Callable[[list[torch.Tensor]], list[torch.Tensor]]:

@@ -33,13 +33,20 @@ def opened(request: LoadRequest, name: str) -> Opened:
     return Opened(path, structure)
 
 
-def served(request: LoadRequest, structure: Structure, lines: Sequence[str], namespace: dict[str, Any]) -> Loaded:
+def served(
+    request: LoadRequest,
+    structure: Structure,
+    lines: Sequence[str],
+    namespace: dict[str, Any],
+    *,
+    concurrent: bool = True,
+) -> Loaded:
     """The callable around an engine's own lines; the model itself is not needed any more."""
     call = make_call(request, structure, lines, namespace)
     return Loaded(
         call=call,
         frozen_weights=True,
-        concurrent=True,
+        concurrent=concurrent,
         needs_model=False,
         builds=no_builds,
         weights_sha256=structure.weights_sha256,

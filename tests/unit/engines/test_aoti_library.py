@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compilot._torch.aoti import _take_apart
+from compilot._torch.aoti import calls_back, compile_library, take_apart
 from compilot.engines.aoti.load import LIBRARY, load
 from compilot.engines.protocol import Infeasible, LoadRequest
 
@@ -28,22 +28,51 @@ def package(folder: Path, **members: bytes) -> Path:
 
 
 def test_the_library_is_named_after_its_content(tmp_path: Path) -> None:
-    (name,) = _take_apart(package(tmp_path, so=b"native code"), tmp_path)
-    assert name == f"model-{hashlib.sha256(b'native code').hexdigest()[:16]}.so"
-    assert (tmp_path / name).read_bytes() == b"native code"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "model.pt2"])
+    (library,) = take_apart(package(tmp_path, so=b"native code"), tmp_path)
+    assert library.name == f"model-{hashlib.sha256(b'native code').hexdigest()[:16]}.so"
+    assert library.read_bytes() == b"native code"
+    assert not calls_back(library)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([library.name, "model.pt2"])
 
 
 def test_operators_without_a_native_shim_are_listed_beside_it(tmp_path: Path) -> None:
-    names = _take_apart(package(tmp_path, so=b"native code", json=b"[]"), tmp_path)
-    assert {Path(name).suffix for name in names} == {".so", ".json"}
-    assert len({Path(name).stem for name in names}) == 1  # where the library looks for it
+    operators, library = take_apart(package(tmp_path, so=b"native code", json=b"[1]"), tmp_path)
+    assert (operators.stem, operators.suffix, library.suffix) == (library.stem, ".json", ".so")  # where it looks for it
+    assert operators.read_bytes() == b"[1]"
+    assert calls_back(library)
+
+
+def test_what_torch_notes_for_readers_is_left_out(tmp_path: Path) -> None:
+    path = package(tmp_path, so=b"native code", json=b"[1]")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{CODE}kernel_information.json", b"stack traces")
+    assert [made.read_bytes() for made in take_apart(path, tmp_path)] == [b"[1]", b"native code"]
 
 
 @pytest.mark.parametrize("members", [{}, {"json": b"[]"}, {"so": b"code", "bin": b"weights"}])
 def test_a_package_of_another_kind_is_refused_by_its_files(tmp_path: Path, members: dict[str, bytes]) -> None:
     with pytest.raises(RuntimeError, match="files that are not understood"):
-        _take_apart(package(tmp_path, **members), tmp_path)
+        take_apart(package(tmp_path, **members), tmp_path)
+
+
+@pytest.mark.parametrize("other", ["custom_objs_config.json", "second.wrapper.so", "second.wrapper.json"])
+def test_a_file_of_unknown_use_refuses_the_package(tmp_path: Path, other: str) -> None:
+    path = package(tmp_path, so=b"code", json=b"[]")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(f"{CODE}{other}", b"other")
+    with pytest.raises(RuntimeError, match="not understood"):
+        take_apart(path, tmp_path)
+
+
+def test_a_build_replaces_what_an_interrupted_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(program: object, *, package_path: str, inductor_configs: object) -> None:
+        package(Path(package_path).parent, so=b"code of the second build")
+
+    (tmp_path / "model-0123456789abcdef.so").write_bytes(b"code of the first build")
+    monkeypatch.setattr("torch._inductor.aoti_compile_and_package", compiled)
+    (name,) = compile_library(None, tmp_path, {})  # type: ignore[arg-type]  # the compiler is a fake
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == b"code of the second build"
 
 
 def test_no_library_and_two_libraries_are_told(tmp_path: Path) -> None:
