@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.container import Container, is_safe, open_container, open_plain, read, refuse, span_of
-from compilot.artifacts.digests import Part, Span, copy_span, digest_of, parts_of, side_by_side
+from compilot.artifacts.digests import Part, Span, copy_span, digest_of, digest_read, parts_of, side_by_side
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
@@ -32,6 +32,7 @@ WEIGHTS = "weights.safetensors"
 SUFFIX = ".cpbundle"
 
 OF_THIS_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # such failures say nothing about the file
+_LONGEST_NAME = 255  # bytes, on all file systems of Linux
 LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand files has a manifest of 1 MB
 
 
@@ -108,6 +109,8 @@ def check_listing(container: Container, manifest: Manifest) -> None:
         refuse(container.path, f"{MANIFEST} names a file twice")
     if unsafe := next((name for name in wanted if not is_safe(name)), None):
         refuse(container.path, f"{MANIFEST} names {unsafe!r}, which may lead out of the bundle")
+    if odd := next((name for name in wanted if not _can_be_laid_out(name, wanted)), None):
+        refuse(container.path, f"{MANIFEST} names {odd!r}, which no folder can hold beside its other files")
     for named in _named(manifest):
         if named not in wanted:
             refuse(container.path, f"{MANIFEST} speaks of {named!r}, which is not among its files")
@@ -119,6 +122,13 @@ def check_listing(container: Container, manifest: Manifest) -> None:
     for name in sorted(wanted.keys() | there.keys()):
         if wanted.get(name) != there.get(name):
             refuse(container.path, f"{name} {_mismatch(wanted.get(name), there.get(name))}")
+
+
+def _can_be_laid_out(name: str, names: Collection[str]) -> bool:
+    """No part is longer than file systems take, and no folder on its way is a file."""
+    parts = name.split("/")
+    above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return all(len(part.encode()) <= _LONGEST_NAME for part in parts) and not any(one in names for one in above)
 
 
 def _named(manifest: Manifest) -> list[str]:
@@ -139,18 +149,18 @@ def unpack_files(container: Container, manifest: Manifest, folder: Path) -> None
         place = folder / file.name
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         place.touch(mode=0o600, exist_ok=False)
-    side_by_side([partial(_unpack, container, folder, *one) for one in _parts(container.path, manifest)])
+    side_by_side(partial(_unpack, container, folder), _parts(container.path, manifest))
 
 
 def _unpack(container: Container, folder: Path, file: ArtifactFile, part: Part) -> None:
-    with (
-        _refusing(container.path, file, spared=OSError),  # those are about the place, not the bundle
-        container.span(file.name) as whole,
-        (folder / file.name).open("r+b", buffering=0) as copy,
-    ):
-        copy.seek(part.start)
-        copy_span(part.within(whole), copy.fileno())
-        _compare(container.path, file, part, Span(copy.fileno(), 0, file.size_bytes))
+    with ExitStack() as opened:
+        with _refusing(container.path, file):
+            whole = opened.enter_context(container.span(file.name))
+        copy = opened.enter_context((folder / file.name).open("r+b", buffering=0))
+        with _refusing(container.path, file, spared=OSError):  # such are of the place, not of the bundle
+            copy.seek(part.start)
+            copy_span(part.within(whole), copy.fileno())
+            _compare(container.path, file, part, digest_of(part.within(Span(copy.fileno(), 0, file.size_bytes))))
 
 
 def check_unpacked(folder: Path, manifest: Manifest) -> None:
@@ -158,19 +168,21 @@ def check_unpacked(folder: Path, manifest: Manifest) -> None:
 
     def check(file: ArtifactFile, part: Part) -> None:
         with _refusing(folder, file), open_plain(folder / file.name) as opened:
-            _compare(folder, file, part, span_of(opened))
+            whole = _whole(folder, file, span_of(opened))
+            _compare(folder, file, part, digest_of(part.within(whole)))
 
-    side_by_side([partial(check, *one) for one in _parts(folder, manifest)])
+    side_by_side(check, _parts(folder, manifest))
 
 
 def check_files(container: Container, manifest: Manifest) -> int:
-    """Check every file's digest; returns the bytes that were read."""
+    """Check every file's digest where it lies; returns the bytes that were read."""
 
     def check(file: ArtifactFile, part: Part) -> None:
-        with _refusing(container.path, file), container.span(file.name) as whole:
-            _compare(container.path, file, part, whole)
+        with _refusing(container.path, file), container.span(file.name) as found:
+            whole = _whole(container.path, file, found)
+            _compare(container.path, file, part, digest_read(part.within(whole)))
 
-    side_by_side([partial(check, *one) for one in _parts(container.path, manifest)])
+    side_by_side(check, _parts(container.path, manifest))
     return sum(file.size_bytes for file in manifest.files)
 
 
@@ -181,10 +193,14 @@ def _parts(path: Path, manifest: Manifest) -> list[tuple[ArtifactFile, Part]]:
         refuse(path, f"{MANIFEST} has more or fewer pieces than a file", error)
 
 
-def _compare(path: Path, file: ArtifactFile, part: Part, whole: Span) -> None:
-    if whole.size != file.size_bytes:
-        refuse(path, f"{file.name} {_mismatch(file.size_bytes, whole.size)}")
-    if digest_of(part.within(whole)) != part.sha256:
+def _whole(path: Path, file: ArtifactFile, found: Span) -> Span:
+    if found.size != file.size_bytes:
+        refuse(path, f"{file.name} {_mismatch(file.size_bytes, found.size)}")
+    return found
+
+
+def _compare(path: Path, file: ArtifactFile, part: Part, digest: str) -> None:
+    if digest != part.sha256:
         refuse(path, f"{file.name} does not match its digest")
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +20,9 @@ from compilot._cores import usable_cores
 from compilot.records import PIECE_BYTES, ArtifactFile
 
 _MOST_THREADS = 8  # beyond that memory, not hashing, is the limit
+_SMALL = 1 << 16  # to map so little costs more than to read it
+_BLOCK = 1 << 20
+_MOST_FILES = 256  # per job: small files cost by their number
 
 
 class Span(NamedTuple):
@@ -64,18 +67,35 @@ def piece_digests(path: Path) -> tuple[str, ...]:
 
 
 def digest_of(span: Span) -> str:
-    """In one piece: hashing lets other threads run, and every block more would wait for them.
+    """Of bytes in a place that is this user's alone, in one piece: each block more would wait for other threads.
 
     It is read once before it is mapped: what a bad disk or a shortened file gives is then an error and not a signal.
     """
-    if not span.size:
-        return hashlib.sha256().hexdigest()
+    if span.size <= _SMALL:
+        return hashlib.sha256(_read(span)).hexdigest()
     with open(os.devnull, "wb") as nowhere:
         copy_span(span, nowhere.fileno())
     before = span.start % mmap.ALLOCATIONGRANULARITY
     window = mmap.mmap(span.fd, before + span.size, access=mmap.ACCESS_READ, offset=span.start - before)
     with window, memoryview(window)[before:] as seen:
         return hashlib.sha256(seen).hexdigest()
+
+
+def digest_read(span: Span) -> str:
+    """Of bytes that others may shorten meanwhile: read and not mapped, so that this is an error and not a signal."""
+    digest, done = hashlib.sha256(), 0
+    while done < span.size:
+        block = _read(Span(span.fd, span.start + done, min(_BLOCK, span.size - done)))
+        digest.update(block)
+        done += len(block)
+    return digest.hexdigest()
+
+
+def _read(span: Span) -> bytes:
+    data = os.pread(span.fd, span.size, span.start)
+    if len(data) < span.size:
+        raise EOFError("the file ends too early")
+    return data
 
 
 def copy_span(span: Span, target: int) -> None:
@@ -88,16 +108,36 @@ def copy_span(span: Span, target: int) -> None:
         done += moved
 
 
-def side_by_side(jobs: Sequence[Callable[[], None]]) -> None:
-    """All jobs, some at once; raises what the first of them in this order raises."""
-    if len(jobs) <= 1:
-        for job in jobs:
-            job()
-        return
-    with ThreadPoolExecutor(min(len(jobs), usable_cores(), _MOST_THREADS), thread_name_prefix="compilot-check") as pool:
-        running = [pool.submit(job) for job in jobs]
+def side_by_side(act: Callable[[ArtifactFile, Part], None], parts: Sequence[tuple[ArtifactFile, Part]]) -> None:
+    """Do it to all parts, some at once; raises what the first of them in this order raises."""
+    batches = list(_batches(parts))
+    if len(batches) <= 1:
+        return _each(act, parts)
+    with ThreadPoolExecutor(min(len(batches), usable_cores(), _MOST_THREADS), "compilot-check") as pool:
+        try:
+            running = [pool.submit(_each, act, batch) for batch in batches]
+        except RuntimeError:  # this process may start no more threads
+            return _each(act, parts)
         try:
             for one in running:
                 one.result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _batches(parts: Sequence[tuple[ArtifactFile, Part]]) -> Iterator[list[tuple[ArtifactFile, Part]]]:
+    """Parts of about a piece together: a compile cache has thousands of small files."""
+    batch, size = [], 0
+    for file, part in parts:
+        batch.append((file, part))
+        size += part.size
+        if size >= PIECE_BYTES or len(batch) >= _MOST_FILES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _each(act: Callable[[ArtifactFile, Part], None], parts: Sequence[tuple[ArtifactFile, Part]]) -> None:
+    for file, part in parts:
+        act(file, part)

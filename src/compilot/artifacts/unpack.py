@@ -36,8 +36,7 @@ def unpacked(bundle: Bundle) -> Path:
     """The folder with the bundle's files, every digest checked."""
     written_to = any(entry.needs_compiler for entry in bundle.manifest.entries)  # compile caches grow
     if isinstance(bundle.container, Folder) and not bundle.changeable and not written_to:
-        check_files(bundle.container, bundle.manifest)
-        return bundle.path
+        return _in_place(bundle)
     usual = cache_home()
     try:
         return _from_cache(bundle, usual)
@@ -50,6 +49,14 @@ def unpacked(bundle: Bundle) -> Path:
         return _from_cache(bundle, other)
     except (OSError, UnsafeDirectory) as problem:
         _refuse(bundle, problem)
+
+
+def _in_place(bundle: Bundle) -> Path:
+    try:
+        check_files(bundle.container, bundle.manifest)
+    except OSError as problem:
+        _refuse(bundle, problem)
+    return bundle.path
 
 
 def check_again(folder: Path, manifest: Manifest) -> None:
@@ -120,4 +127,4 @@ def _told(problem: OSError | UnsafeDirectory) -> str:
 def _refuse(bundle: Bundle, problem: OSError | UnsafeDirectory) -> NoReturn:
     own = "give this process more memory and open files (ulimit -n)"
     mend = own if _is_of_this_process(problem) else "set COMPILOT_CACHE to a folder with room"
-    raise EnvironmentProblem(f"{bundle.path} cannot be unpacked: {_told(problem)}; {mend}.") from problem
+    raise EnvironmentProblem(f"{bundle.path} cannot be started: {_told(problem)}; {mend}.") from problem

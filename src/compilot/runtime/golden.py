@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, torch.Tensor]:
 
     try:
         loaded: dict[str, torch.Tensor] = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
         raise BundleError(f"{path.name} is no safetensors file ({error}); pack the bundle again.") from error
     return loaded
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import random
@@ -22,11 +23,12 @@ import pytest
 
 from compilot.artifacts import digests, unpack
 from compilot.artifacts.bundle import DIGEST, MANIFEST, Bundle, check_files, is_bundle, open_bundle, read_manifest
+from compilot.artifacts.container import Folder
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, EnvironmentProblem
 from compilot.packing.writing import publish, seal
-from compilot.records import BUNDLE_SCHEMA, Fingerprint, Manifest, Plan, Weights
+from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Fingerprint, Manifest, Plan, Weights
 
 TRUST = Trust()
 PIECE = 16_384  # so that the model of these tests has five
@@ -189,14 +191,67 @@ def test_damage_that_keeps_the_size_is_seen_by_the_digest(staged: Path) -> None:
         use(staged)
 
 
-def test_a_file_that_the_disk_does_not_give_is_refused(staged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def bad_disk(*_: int) -> int:
-        raise OSError(5, "Input/output error")
+def bad_disk(*_: object) -> int:
+    raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "sendfile", bad_disk)
-    monkeypatch.setattr(mmap, "mmap", lambda *_, **__: pytest.fail("mapped before it was read: a signal would end it"))
+
+def never_mapped(*_: object, **__: object) -> None:
+    pytest.fail("mapped before it was read: a signal would end it")
+
+
+def test_a_file_that_the_disk_does_not_give_is_refused(staged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pread", bad_disk)
+    monkeypatch.setattr(mmap, "mmap", never_mapped)
     with pytest.raises(BundleError, match=r"cannot be read .*Input/output error"):
         use(staged)
+
+
+def test_an_unpacked_file_that_the_disk_does_not_give_is_unpacked_again(
+    staged: Path, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "_SMALL", 0)
+    right, real, failed = use(bundle), os.sendfile, []
+
+    def bad_once(*where: int) -> int:
+        if failed:
+            return real(*where)
+        failed.append(where)
+        return bad_disk()
+
+    monkeypatch.setattr(os, "sendfile", bad_once)
+    monkeypatch.setattr(digests, "usable_cores", lambda: 1)
+    assert use(bundle) == right
+    assert failed
+
+
+@pytest.mark.parametrize("name", ["artifacts/0/model.bin/more", "x" * 256])
+def test_names_that_no_folder_can_hold_refuse_the_bundle(staged: Path, tmp_path: Path, name: str) -> None:
+    manifest = msgspec.json.decode((staged / MANIFEST).read_bytes(), type=Manifest)
+    more = ArtifactFile(name=name, sha256="", size_bytes=0)
+    raw = msgspec.json.encode(msgspec.structs.replace(manifest, files=(*manifest.files, more)))
+    path = tmp_path / "odd.cpbundle"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member in sorted(p for p in staged.rglob("*") if p.is_file() and p.name not in {MANIFEST, DIGEST}):
+            archive.write(member, member.relative_to(staged))
+        archive.writestr(name, b"")
+        archive.writestr(MANIFEST, raw)
+        archive.writestr(DIGEST, hashlib.sha256(raw).hexdigest())
+    with pytest.raises(BundleError, match="no folder can hold"):
+        use(path)
+
+
+def test_a_member_that_cannot_be_read_is_told_of_the_bundle_not_of_the_cache(
+    staged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(self: Folder, name: str) -> BinaryIO:
+        if name.endswith("model.bin"):
+            raise PermissionError(13, "Permission denied", name)
+        return real(self, name)
+
+    real = Folder.open
+    monkeypatch.setattr(Folder, "open", unreadable)
+    with open_bundle(staged, TRUST) as opened, pytest.raises(BundleError, match=r"model\.bin cannot be read .*denied"):
+        unpack.unpacked(opened._replace(changeable=True))  # so that it is copied first
 
 
 @pytest.mark.parametrize(
@@ -209,8 +264,6 @@ def test_a_file_that_the_disk_does_not_give_is_refused(staged: Path, monkeypatch
     ],
 )
 def test_a_manifest_that_is_none_is_refused(staged: Path, spoil: Callable[[bytes], bytes]) -> None:
-    import hashlib
-
     raw = spoil((staged / MANIFEST).read_bytes())
     (staged / MANIFEST).write_bytes(raw)
     (staged / DIGEST).write_text(hashlib.sha256(raw).hexdigest())

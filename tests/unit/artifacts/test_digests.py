@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from compilot.artifacts import digests
 from compilot.artifacts.bundle import check_unpacked
-from compilot.artifacts.digests import Span, digest_of, parts_of, piece_digests, side_by_side
+from compilot.artifacts.digests import Part, Span, digest_of, digest_read, parts_of, piece_digests, side_by_side
 from compilot.engines.files import file_record
 from compilot.errors import BundleError
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Fingerprint, Manifest, Weights
@@ -110,17 +112,79 @@ def test_bytes_that_are_not_there_are_an_error(tmp_path: Path) -> None:
         digest_of(Span(file.fileno(), 0, 6))
 
 
-def test_jobs_run_at_once_and_the_first_failure_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def pieces_of(tmp_path: Path, count: int) -> list[tuple[ArtifactFile, Part]]:
+    file = made(tmp_path, count * PIECE)
+    return [(file, part) for part in parts_of(file)]
+
+
+def test_pieces_are_worked_on_at_once_and_the_first_failure_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(digests, "usable_cores", lambda: 2)
     together = threading.Barrier(2, timeout=20)  # breaks, and fails the test, if one waits for the other's end
+    side_by_side(lambda file, part: together.wait() and None, pieces_of(tmp_path, 2))
 
-    def meet() -> None:
-        together.wait()
+    def fails(file: ArtifactFile, part: Part) -> None:
+        if part.start:
+            raise ValueError(f"at {part.start}")
 
-    side_by_side([meet, meet])
+    with pytest.raises(ValueError, match="at 1000"):
+        side_by_side(fails, pieces_of(tmp_path, 4))
 
-    def fails(text: str) -> None:
-        raise ValueError(text)
 
-    with pytest.raises(ValueError, match="first"):
-        side_by_side([lambda: None, lambda: fails("first"), lambda: fails("second")])
+def test_small_files_are_worked_on_together(tmp_path: Path) -> None:
+    seen: list[tuple[str, int]] = []
+    files = [ArtifactFile(name=str(number), sha256="", size_bytes=1) for number in range(600)]
+    parts = [(file, part) for file in files for part in parts_of(file)]
+    side_by_side(lambda file, part: seen.append((file.name, threading.get_ident())), parts)
+    assert sorted(int(name) for name, _ in seen) == list(range(600))
+    assert len(list(digests._batches(parts))) == 3
+
+
+def test_a_process_that_may_start_no_thread_does_it_all_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    seen: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", no_more)
+    side_by_side(lambda file, part: seen.append(part.start), pieces_of(tmp_path, 3))
+    assert seen == [0, PIECE, 2 * PIECE]
+
+
+@pytest.mark.parametrize("size", [0, 5, 70_000, (1 << 20) + 3])
+def test_reading_and_mapping_agree(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(random.Random(4).randbytes(size + 10))
+    with (tmp_path / "file").open("rb") as file:
+        span = Span(file.fileno(), 7, size)
+        assert digest_read(span) == digest_of(span)
+        with pytest.raises(EOFError, match="ends too early"):
+            digest_read(Span(file.fileno(), 7, size + 4))
+
+
+SHORTENED = """
+import os, sys, threading
+from pathlib import Path
+from compilot.artifacts.digests import Span, digest_read
+path = Path(sys.argv[1])
+size = path.stat().st_size
+file = path.open("rb")
+ended = 0
+for _ in range(40):
+    os.truncate(path, size)
+    shortener = threading.Timer(0.0005, os.truncate, (path, 0))
+    shortener.start()
+    try:
+        digest_read(Span(file.fileno(), 0, size))
+    except EOFError:
+        ended += 1
+    shortener.join()
+print("ended", ended)
+"""
+
+
+def test_a_file_that_is_shortened_while_it_is_read_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(64 << 20))
+    run = subprocess.run([sys.executable, "-c", SHORTENED, path], check=False, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert int(run.stdout.split()[1]) > 0  # it really was too late sometimes
