@@ -1,1 +1,1 @@
-"""AOTInductor: the model compiled ahead of time by Inductor into one package of native code."""
+"""AOTInductor: the model compiled ahead of time by Inductor into one library of native code."""
