@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from compilot._torch.aoti import calls_back, compile_library, take_apart
+from compilot.engines.aoti import load as aoti_load
 from compilot.engines.aoti.load import LIBRARY, load
 from compilot.engines.protocol import Infeasible, LoadRequest
 
@@ -83,3 +85,32 @@ def test_no_library_and_two_libraries_are_told(tmp_path: Path) -> None:
         (tmp_path / LIBRARY.replace("*", digest)).touch()
     with pytest.raises(Infeasible, match="holds 2 libraries instead of one"):
         load(request)
+
+
+@pytest.mark.parametrize("calls_back", [True, False])
+def test_a_library_that_calls_back_into_python_gets_one_call_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_back: bool
+) -> None:
+    (tmp_path / LIBRARY.replace("*", "a")).touch()
+    if calls_back:
+        (tmp_path / LIBRARY.replace("*", "a")).with_suffix(".json").touch()
+    structure = SimpleNamespace(weights_sha256=None)
+    monkeypatch.setattr(aoti_load, "opened", lambda request, name: (tmp_path / name, structure))
+    monkeypatch.setattr(aoti_load, "names_of", lambda structure: SimpleNamespace(inputs=["_i0"], outputs=["_o0"]))
+    monkeypatch.setattr("compilot._torch.aoti.load_library", lambda path: list)
+    monkeypatch.setattr("compilot.engines.artifacts.make_call", lambda *_: list)
+    loaded = load(LoadRequest(None, None, None, tmp_path))  # type: ignore[arg-type]  # what stands around it is a fake
+    assert loaded.concurrent is not calls_back
+
+
+def test_a_library_where_nothing_may_run_is_told_with_the_next_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_programs_here(path: Path) -> None:
+        raise RuntimeError(f"Error in dlopen: {path}: failed to map segment from shared object")
+
+    (tmp_path / LIBRARY.replace("*", "a")).touch()
+    monkeypatch.setattr(aoti_load, "opened", lambda request, name: (tmp_path / name, None))
+    monkeypatch.setattr("compilot._torch.aoti.load_library", no_programs_here)
+    with pytest.raises(Infeasible, match=r"noexec.*COMPILOT_CACHE"):
+        load(LoadRequest(None, None, None, tmp_path))  # type: ignore[arg-type]
