@@ -28,7 +28,7 @@ from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, EnvironmentProblem
 from compilot.packing.writing import publish, seal
-from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Fingerprint, Manifest, Plan, Weights
+from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest, Plan
 
 TRUST = Trust()
 PIECE = 16_384  # so that the model of these tests has five
@@ -40,31 +40,14 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def staged(tmp_path: Path, small_run: object) -> Path:
+def staged(tmp_path: Path, plan: Plan, bare_manifest: Manifest) -> Path:
     folder = tmp_path / "staged"
     (folder / "artifacts/0").mkdir(parents=True)
     (folder / "artifacts/0/model.bin").write_bytes(random.Random(0).randbytes(70_000))
     (folder / "artifacts/0/structure.json").write_text("{}")
-    save_plan(plan_of(small_run), folder / "plan.json")
-    seal(folder, manifest_of(plan_of(small_run).fingerprint), None)
+    save_plan(plan, folder / "plan.json")
+    seal(folder, bare_manifest, None)
     return folder
-
-
-def plan_of(small_run: object) -> Plan:
-    plan: Plan = small_run.plan  # type: ignore[attr-defined]
-    return plan
-
-
-def manifest_of(fingerprint: Fingerprint, schema: int = BUNDLE_SCHEMA) -> Manifest:
-    return Manifest(
-        schema=schema,
-        compilot="0.1",
-        created="2026-01-01T00:00:00+00:00",
-        label="Net",
-        engine="fake",
-        fingerprint=fingerprint,
-        weights=Weights.BAKED,
-    )
 
 
 @pytest.fixture

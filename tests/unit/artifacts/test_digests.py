@@ -17,7 +17,7 @@ from compilot.artifacts.bundle import check_unpacked
 from compilot.artifacts.digests import Part, Span, digest_of, digest_read, parts_of, piece_digests, side_by_side
 from compilot.engines.files import file_record
 from compilot.errors import BundleError
-from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Fingerprint, Manifest, Weights
+from compilot.records import ArtifactFile, Manifest
 
 PIECE = 1000
 
@@ -33,28 +33,12 @@ def made(folder: Path, size: int) -> ArtifactFile:
     return msgspec.structs.replace(file_record(path, path.name), pieces=piece_digests(path))
 
 
-def checked(folder: Path, file: ArtifactFile, fingerprint: Fingerprint) -> None:
-    manifest = Manifest(
-        schema=BUNDLE_SCHEMA,
-        compilot="0.1",
-        created="2026-01-01T00:00:00+00:00",
-        label="Net",
-        engine="fake",
-        fingerprint=fingerprint,
-        weights=Weights.BAKED,
-        files=(file,),
-    )
-    check_unpacked(folder, manifest)
-
-
-@pytest.fixture
-def fingerprint(small_run: object) -> Fingerprint:
-    found: Fingerprint = small_run.plan.fingerprint  # type: ignore[attr-defined]
-    return found
+def checked(folder: Path, file: ArtifactFile, manifest: Manifest) -> None:
+    check_unpacked(folder, msgspec.structs.replace(manifest, files=(file,)))
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
-def test_parts_are_all_of_a_file(tmp_path: Path, size: int, fingerprint: Fingerprint) -> None:
+def test_parts_are_all_of_a_file(tmp_path: Path, size: int, bare_manifest: Manifest) -> None:
     file = made(tmp_path, size)
     parts = parts_of(file)
     whole = (tmp_path / "model.bin").read_bytes()
@@ -63,38 +47,38 @@ def test_parts_are_all_of_a_file(tmp_path: Path, size: int, fingerprint: Fingerp
         hashlib.sha256(whole[part.start : part.start + part.size]).hexdigest() for part in parts
     ]
     assert len(parts) == max(1, -(-size // PIECE))
-    checked(tmp_path, file, fingerprint)
+    checked(tmp_path, file, bare_manifest)
 
 
 @pytest.mark.parametrize("at", [0, PIECE - 1, PIECE, 2 * PIECE + 500])
-def test_a_flipped_bit_in_any_piece_is_found(tmp_path: Path, at: int, fingerprint: Fingerprint) -> None:
+def test_a_flipped_bit_in_any_piece_is_found(tmp_path: Path, at: int, bare_manifest: Manifest) -> None:
     file = made(tmp_path, 2 * PIECE + 501)
     whole = bytearray((tmp_path / "model.bin").read_bytes())
     whole[at] ^= 4
     (tmp_path / "model.bin").write_bytes(whole)
     with pytest.raises(BundleError, match=r"model\.bin does not match its digest"):
-        checked(tmp_path, file, fingerprint)
+        checked(tmp_path, file, bare_manifest)
 
 
 @pytest.mark.parametrize("change", [b"", b"more", None])
-def test_a_longer_or_shorter_file_is_found(tmp_path: Path, change: bytes | None, fingerprint: Fingerprint) -> None:
+def test_a_longer_or_shorter_file_is_found(tmp_path: Path, change: bytes | None, bare_manifest: Manifest) -> None:
     file = made(tmp_path, 3 * PIECE)
     path = tmp_path / "model.bin"
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] if change is None else whole + change)
     if change == b"":
-        checked(tmp_path, file, fingerprint)
+        checked(tmp_path, file, bare_manifest)
         return
     with pytest.raises(BundleError, match=r"model\.bin has \d+ bytes instead of 3000"):
-        checked(tmp_path, file, fingerprint)
+        checked(tmp_path, file, bare_manifest)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
-def test_pieces_that_are_not_the_file_are_refused(tmp_path: Path, pieces: int, fingerprint: Fingerprint) -> None:
+def test_pieces_that_are_not_the_file_are_refused(tmp_path: Path, pieces: int, bare_manifest: Manifest) -> None:
     file = made(tmp_path, 3 * PIECE)
     wrong = msgspec.structs.replace(file, pieces=(file.pieces * 2)[:pieces])
     with pytest.raises(BundleError, match="more or fewer pieces"):
-        checked(tmp_path, wrong, fingerprint)
+        checked(tmp_path, wrong, bare_manifest)
 
 
 @pytest.mark.parametrize(("start", "size"), [(0, 5), (1, 4096), (4095, 2), (4096, 4096), (5000, 0), (12_345, 70_000)])

@@ -18,17 +18,16 @@ from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, KeyProblem, UntrustedBundle
 from compilot.packing.writing import publish, seal
-from compilot.records import BUNDLE_SCHEMA, Manifest, Plan, Weights
+from compilot.records import Manifest, Plan
 
 CODE = "artifacts/0/model.so"
 Maker = Callable[..., Path]
 
 
 @pytest.fixture
-def make(tmp_path: Path, small_run: object, monkeypatch: pytest.MonkeyPatch) -> Maker:
+def make(tmp_path: Path, plan: Plan, bare_manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Maker:
     """make(path, content): a bundle at this path, a file or a folder."""
     monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
-    plan: Plan = small_run.plan  # type: ignore[attr-defined]
 
     def bundle(name: str, content: bytes, *, as_folder: bool = False) -> Path:
         staged = tmp_path / "staged"
@@ -36,16 +35,7 @@ def make(tmp_path: Path, small_run: object, monkeypatch: pytest.MonkeyPatch) -> 
         (staged / CODE).parent.mkdir(parents=True)
         (staged / CODE).write_bytes(content)
         save_plan(plan, staged / "plan.json")
-        manifest = Manifest(
-            schema=BUNDLE_SCHEMA,
-            compilot="0",
-            created="2026-01-01T00:00:00+00:00",
-            label="Net",
-            engine="fake",
-            fingerprint=plan.fingerprint,
-            weights=Weights.BAKED,
-        )
-        seal(staged, manifest, None)
+        seal(staged, bare_manifest, None)
         publish(staged, tmp_path / name, as_folder=as_folder)
         return tmp_path / name
 
