@@ -47,6 +47,14 @@ class State(enum.StrEnum):
     UNKNOWN = "unknown"  # it has no manifest to check it against
 
 
+class Stays(enum.StrEnum):
+    """Why an entry was not removed."""
+
+    IN_USE = "in use"
+    RECENT = "opened in the last ten minutes"  # RECENT_S
+    STUCK = "cannot be removed"  # another user's, or on a disk that is read-only
+
+
 class CacheEntry(NamedTuple):
     """One unpacked bundle."""
 
@@ -59,6 +67,13 @@ class CacheEntry(NamedTuple):
     engine: str = ""
     in_use: bool = False
     why: str = ""  # of a damaged one
+
+
+class Pruned(NamedTuple):
+    """What pruning did."""
+
+    removed: list[CacheEntry]
+    stay: list[Stays]  # of each one that was to go and did not
 
 
 def bundles_folder() -> Path:
@@ -77,26 +92,30 @@ def verify(folder: Path) -> list[CacheEntry]:
     return [_verified(entry) for entry in list_entries(folder)]
 
 
-def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> list[CacheEntry]:
-    """Remove unfinished entries, then the least recently used ones beyond the limit; gives what was removed.
+def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> Pruned:
+    """Remove unfinished entries, then the least recently used ones beyond the limit.
 
     damaged: check all digests and remove what is damaged, or has no manifest to check it against, too.
     """
     atomic.sweep(folder)
-    removed = []
+    done = Pruned([], [])
     total = 0
     for entry in verify(folder) if damaged else list_entries(folder):
         total += entry.size_bytes
-        if (entry.state is not State.READY or total > max_bytes) and remove(entry):
+        if entry.state is State.READY and total <= max_bytes:
+            continue
+        if stays := remove(entry):
+            done.stay.append(stays)
+        else:
             total -= entry.size_bytes
-            removed.append(entry)
-    return removed
+            done.removed.append(entry)
+    return done
 
 
 def keep_within_limit(folder: Path) -> None:
     """Prune to the user's limit, for whoever has just added an entry; nothing that goes wrong here stops anybody."""
     try:
-        removed = prune(folder, limit_bytes(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT)))
+        removed = prune(folder, limit_bytes(os.environ.get(LIMIT_VARIABLE, DEFAULT_LIMIT))).removed
     except (OSError, InputError) as problem:
         logger.warning("the cache %s was not pruned: %s", folder, problem)
         return
@@ -109,20 +128,24 @@ def limit_bytes(text: str) -> int:
     return 0 if text.strip() == "0" else parse_size(text)
 
 
-def remove(entry: CacheEntry) -> bool:
-    """Remove one entry unless somebody holds its lock or has just begun to use it."""
+def remove(entry: CacheEntry) -> Stays | None:
+    """Remove one entry unless somebody holds its lock or has just begun to use it; None: it is gone."""
     lock = lock_path(entry.path)
     with file_lock(lock, wait_s=0) as got:
-        if not got.held or is_locked(entry.path / USED) or time.time() - _used_s(entry.path) < RECENT_S:
-            return False
+        if not got.held:
+            return Stays.IN_USE if is_locked(lock) else Stays.STUCK
+        if is_locked(entry.path / USED):
+            return Stays.IN_USE
+        if time.time() - _used_s(entry.path) < RECENT_S:
+            return Stays.RECENT
         doomed = atomic.partial_name(entry.path)
         try:
             entry.path.rename(doomed)  # at once: nobody finds half of it
         except OSError:
-            return False
+            return Stays.STUCK
         atomic.remove(doomed)
         lock.unlink(missing_ok=True)
-    return True
+    return None
 
 
 def lock_path(entry: Path) -> Path:

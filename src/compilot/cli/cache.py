@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,12 +13,13 @@ import typer
 from compilot.cli import common
 
 if TYPE_CHECKING:
-    from compilot.artifacts.cache import CacheEntry
+    from compilot.artifacts.cache import CacheEntry, Stays
 
 app = typer.Typer(help="List, check and shrink the cache of unpacked bundles.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 DAMAGED = 1  # exit code of verify
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 
 
 @app.command("ls")
@@ -55,11 +58,19 @@ def prune(
         from compilot.artifacts import cache
 
         limit = cache.limit_bytes(max_size or os.environ.get(cache.LIMIT_VARIABLE, cache.DEFAULT_LIMIT))
-        removed = cache.prune(cache.bundles_folder(), limit, damaged=damaged)
+        removed, stay = cache.prune(cache.bundles_folder(), limit, damaged=damaged)
         freed = common.size_text(sum(entry.size_bytes for entry in removed))
-        _show(json, removed, "nothing to remove.")
+        _show(json, removed, "nothing was removed." if stay else "nothing to remove.")
         if removed and not json:
             print(f"removed {len(removed)} bundles, {freed}.")
+        if stay:
+            common.tell(_staying(stay))
+
+
+def _staying(stay: Sequence[Stays]) -> str:
+    """ "3 that were to go stay: 2 in use, 1 opened in the last ten minutes."."""
+    reasons = ", ".join(f"{count} {why}" for why, count in Counter(stay).items())
+    return f"{len(stay)} that were to go stay: {reasons}."
 
 
 def _show(as_json: bool, entries: list[CacheEntry], nothing: str) -> None:
@@ -74,8 +85,15 @@ def _document(entry: CacheEntry) -> dict[str, Any]:
 
 
 def _line(entry: CacheEntry) -> str:
-    days = max(0.0, time.time() - entry.used_s) / 86400
     notes = [str(entry.state), *(["in use"] if entry.in_use else []), *([entry.why] if entry.why else [])]
     name = f"{entry.label or 'unknown'} on {entry.engine}" if entry.engine else entry.label or "unknown"
     size = common.size_text(entry.size_bytes)
-    return f"{entry.digest[:12]}  {size:>10}  used {days:.1f} days ago  {name}: {', '.join(notes)}"
+    return f"{entry.digest[:12]}  {size:>10}  used {_ago(time.time() - entry.used_s)}  {name}: {', '.join(notes)}"
+
+
+def _ago(seconds: float) -> str:
+    """A time span in the unit that is nearest to it."""
+    if seconds < MINUTE_S:
+        return "just now"
+    unit, name = next(one for one in ((DAY_S, "days"), (HOUR_S, "hours"), (MINUTE_S, "minutes")) if seconds >= one[0])
+    return f"{seconds / unit:.1f} {name} ago"

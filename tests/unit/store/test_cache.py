@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from compilot.artifacts import atomic, cache
 from compilot.artifacts.bundle import open_bundle
-from compilot.artifacts.cache import READY, USED, State
+from compilot.artifacts.cache import READY, USED, State, Stays
 from compilot.artifacts.locks import file_lock
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
@@ -80,19 +80,40 @@ def test_prune_never_takes_what_a_process_uses(make_bundle: MakeBundle, home: Pa
     place = Path(user.stdout.readline().strip())
     os.utime(place / USED, (0, 0))
     assert cache.list_entries(home)[0].in_use
-    assert cache.prune(home, 0) == []
+    assert cache.prune(home, 0) == ([], [Stays.IN_USE])
     user.communicate("")
-    assert [entry.path for entry in cache.prune(home, 0)] == [place]
+    assert [entry.path for entry in cache.prune(home, 0).removed] == [place]
 
 
 def test_prune_never_takes_what_is_locked_or_was_just_opened(make_bundle: MakeBundle, home: Path) -> None:
     place = unpack_elsewhere(make_bundle("net"))
     with file_lock(cache.lock_path(place)) as got:
         assert got.held
-        assert cache.prune(home, 0) == []
+        assert cache.prune(home, 0) == ([], [Stays.IN_USE])
     os.utime(place / USED)
-    assert cache.prune(home, 0) == []
+    assert cache.prune(home, 0) == ([], [Stays.RECENT])
     assert place.is_dir()
+
+
+def test_prune_says_what_stays_and_why(make_bundle: MakeBundle, home: Path) -> None:
+    old, recent, used = (unpack_elsewhere(make_bundle(name)) for name in ("old", "recent", "used"))
+    os.utime(recent / USED)
+    assert "used just now  Net" in run.invoke(app, ["cache", "ls"]).stdout
+    with file_lock(cache.lock_path(used)):
+        done = run.invoke(app, ["cache", "prune", "--max-size", "0"])
+        again = run.invoke(app, ["cache", "prune", "--max-size", "0"])
+    assert "removed 1 bundles" in done.stdout
+    assert again.stdout == "nothing was removed.\n"
+    assert again.stderr == "2 that were to go stay: 1 opened in the last ten minutes, 1 in use.\n"
+    assert [place.exists() for place in (old, recent, used)] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("days_ago", "shown"), [(0.1 / 24, "6.0 minutes ago"), (0.125, "3.0 hours ago"), (12, "12.0 days ago")]
+)
+def test_the_last_use_is_told_in_the_nearest_unit(make_bundle: MakeBundle, days_ago: float, shown: str) -> None:
+    unpack_elsewhere(make_bundle("net"), days_ago=days_ago)
+    assert f"used {shown}  Net" in run.invoke(app, ["cache", "ls"]).stdout
 
 
 def test_the_cache_keeps_itself_within_its_limit(
@@ -125,7 +146,7 @@ def test_what_killed_processes_left_goes_first(make_bundle: MakeBundle, home: Pa
     (home / ".x.00000000-1.00000000.partial").mkdir()
     os.utime(home / ".x.00000000-1.00000000.partial", (0, 0))
     assert [entry.state for entry in cache.list_entries(home)] == [State.UNFINISHED]
-    assert [entry.path for entry in cache.prune(home, 10**9)] == [place]
+    assert [entry.path for entry in cache.prune(home, 10**9).removed] == [place]
     assert not [name for name in os.listdir(home) if name.endswith(".partial")]
 
 
