@@ -123,6 +123,8 @@ def _wanted(model: str | None) -> str | ModelFingerprint | None:
 
 
 def _tell_doubts(done: Pulled) -> None:
+    for refusal in done.skipped:
+        common.tell(f"skipped: {refusal}")
     if done.signed_by is None:
         common.tell("warning: it is not signed: whoever can write to this store decides what runs here.")
     for difference in done.fit.unproven:
@@ -143,6 +145,7 @@ def _pulled(done: Pulled) -> dict[str, Any]:
         "path": str(done.path),
         "signed_by": done.signed_by,
         "note": done.fit.note,
+        "skipped": list(done.skipped),
         "unproven": [difference.sentence for difference in done.fit.unproven],
         "fetched_bytes": done.transfer.fetched_bytes if done.transfer else 0,
         "resumed_bytes": done.transfer.resumed_bytes if done.transfer else 0,

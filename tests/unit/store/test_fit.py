@@ -9,7 +9,7 @@ from store_fakes import HERE
 
 from compilot.artifacts.store.fit import about_weights, none_fits, rank
 from compilot.artifacts.store.layout import STORE_SCHEMA, StoreEntry
-from compilot.records import Fingerprint, ModelFingerprint
+from compilot.records import BUNDLE_SCHEMA, Fingerprint, ModelFingerprint
 
 MODEL = ModelFingerprint(
     class_name="Net",
@@ -27,6 +27,7 @@ def entry(
     needs_compiler: bool = False,
     weights: str | None = None,
     carried: bool = False,
+    bundle_schema: int = BUNDLE_SCHEMA,
     **machine: Any,
 ) -> StoreEntry:
     return StoreEntry(
@@ -37,6 +38,7 @@ def entry(
         engine="openvino",
         needs_compiler=needs_compiler,
         carries_weights=carried,
+        bundle_schema=bundle_schema,
         created=created,
         compilot="0.1",
         fingerprint=Fingerprint(
@@ -48,6 +50,11 @@ def entry(
 
 def order(*entries: StoreEntry) -> list[str]:
     return [fit.entry.sha256 for fit in rank(entries, HERE) if fit.ok]
+
+
+def said_of_weights(*entries: StoreEntry) -> str:
+    fits = rank(entries, HERE)
+    return about_weights(fits, fits[0])
 
 
 def test_the_nearest_machine_wins_then_the_newest() -> None:
@@ -67,13 +74,13 @@ def test_newer_weights_come_before_a_nearer_machine() -> None:
         entry("any", "2025-01-01", threads=8, cores=8),
     ]
     assert order(*tuned) == ["second", "any", "first again", "first"]
-    assert about_weights(rank(tuned, HERE)) == (
+    assert said_of_weights(*tuned) == (
         "bundles of this model have different weights; this one has bbbbbbbbbbbb, the newest. "
         "Others: aaaaaaaaaaaa; choose with --model"
     )
     unfit = [entry("unfit", "2026-02-01", weights="b" * 64, torch="2.12.1"), *tuned[::2]]
-    assert "no bundle with the newer bbbbbbbbbbbb fits here" in about_weights(rank(unfit, HERE))
-    assert about_weights(rank(tuned[::2], HERE)) == ""
+    assert "no bundle with the newer bbbbbbbbbbbb can be used here" in said_of_weights(*unfit)
+    assert said_of_weights(*tuned[::2]) == ""
 
 
 def test_carried_weights_go_into_the_model_whatever_it_has() -> None:
@@ -101,6 +108,16 @@ def test_fewer_instructions_than_here_are_fine_and_more_are_not() -> None:
 def test_the_compiler_counts_only_where_one_is_needed() -> None:
     plain, needing = (entry(str(needs), compiler="g++ 12", needs_compiler=needs) for needs in (False, True))
     assert [len(fit.unsafe) for fit in rank([plain, needing], HERE)] == [0, 1]
+
+
+def test_a_bundle_of_another_schema_does_not_fit_however_new_it_is() -> None:
+    old, future = entry("old", "2027-01-01", bundle_schema=1), entry("future", "2027-01-02", bundle_schema=99)
+    assert order(old, entry("fits"), future) == ["fits"]
+    assert rank([old], HERE)[0].unsafe[0].sentence == f"it has bundle schema 1, this compilot reads {BUNDLE_SCHEMA}."
+    assert none_fits(rank([old, entry("other", torch="2.12.1")], HERE)) == (
+        f"none fits: has bundle schema 1, this compilot reads {BUNDLE_SCHEMA}; "
+        "another needs torch 2.12.1, this has torch 2.13.0"
+    )
 
 
 def test_every_kind_of_reason_is_named_once() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -180,6 +181,49 @@ def test_an_unsigned_bundle_is_pulled_with_a_warning_or_not_at_all(make_bundle: 
     assert store.pull(url, tmp_path / "out", HERE).signed_by is None
 
 
+def test_a_newer_unsigned_bundle_does_not_hide_a_signed_one(
+    make_bundle: MakeBundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compilot.identity import machine
+
+    monkeypatch.setattr(machine, "machine_fingerprint", lambda: HERE)
+    url, out = str(tmp_path / "store"), tmp_path / "out"
+    out.mkdir()
+    generate_key(tmp_path / "key")
+    signed = store.push(make_bundle("signed", key=tmp_path / "key"), url).entry
+    unsigned = store.push(make_bundle("unsigned", created="2026-02-01"), url).entry
+    strict = ["pull", url, "-o", str(out), "--require-signature"]
+    done = run.invoke(app, [*strict, "--key", str(tmp_path / "key.pub"), "--json"])
+    assert json.loads(done.stdout)["sha256"] == signed.sha256
+    name = f"bundle {unsigned.sha256[:12]} in {url}"
+    assert f"skipped: {name} is not loaded: it is not signed, and a signature is required" in done.stderr
+    assert os.listdir(out) == ["Net.cpbundle"]
+
+
+def test_what_is_refused_leaves_nothing_behind(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url, out = str(tmp_path / "store"), tmp_path / "out"
+    old, new = (store.push(make_bundle(day, created=day), url).entry for day in ("2026-01-01", "2026-01-02"))
+    with pytest.raises(UntrustedBundle) as refusal:
+        store.pull(url, out / "net", HERE, trust=Trust(require_signature=True))
+    assert str(refusal.value).startswith(f"bundle {new.sha256[:12]} in {url} is not loaded")
+    assert str(refusal.value).endswith("Nor is any other that fits (1).")
+    assert old.sha256[:12] not in str(refusal.value)
+    assert os.listdir(out) == []
+
+
+def test_entries_of_an_older_compilot_have_the_first_bundle_schema_until_they_are_pushed_again(
+    make_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "store")
+    entry = store.push(make_bundle("net"), url).entry
+    older = {name: value for name, value in msgspec.to_builtins(entry).items() if name != "bundle_schema"}
+    Remote(url).put_bytes(entry.index_name, msgspec.json.encode(older))
+    with pytest.raises(NoneFits, match="none fits: has bundle schema 1, this compilot reads"):
+        store.pull(url, tmp_path / "out", HERE)
+    assert store.push(tmp_path / "net.cpbundle", url).was_there
+    assert store.pull(url, tmp_path / "out", HERE).fit.entry == entry
+
+
 def test_which_model_must_be_said_where_there_are_several(make_bundle: MakeBundle, tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     one, two = (store.push(make_bundle(name, label=name), url).entry for name in ("One", "Two"))
@@ -259,6 +303,15 @@ def test_a_damaged_bundle_is_not_pushed(make_bundle: MakeBundle, tmp_path: Path)
     data[data.index(b"artifacts/model.bin") + 3000] ^= 1
     bundle.write_bytes(data)
     with pytest.raises(BundleError, match=r"artifacts/model\.bin"):
+        store.push(bundle, str(tmp_path / "store"))
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_bundle_with_a_file_too_many_is_not_pushed(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    bundle = make_bundle("net")
+    with zipfile.ZipFile(bundle, "a") as archive:
+        archive.writestr("artifacts/more.bin", b"nobody knows this one")
+    with pytest.raises(BundleError, match=r"artifacts/more\.bin is not in the manifest"):
         store.push(bundle, str(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
 

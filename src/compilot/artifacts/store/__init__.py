@@ -29,10 +29,11 @@ from compilot.artifacts.store.layout import (
 )
 from compilot.artifacts.store.remote import Remote
 from compilot.artifacts.vouching import Trust
-from compilot.errors import InputError, NoneFits, StoreError
+from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
 from compilot.records import MachineFingerprint, ModelFingerprint, encode
 
 SHORTEST_ID = 4  # digits of a digest that are taken for one
+SHOWN_DIGITS = 12  # of a bundle's digest, as 'store ls' has them
 
 
 class Listing(NamedTuple):
@@ -56,6 +57,7 @@ class Pulled(NamedTuple):
     fit: Fit
     signed_by: str | None  # id of the trusted key
     transfer: Download | None  # None: the file was there already
+    skipped: tuple[str, ...] = ()  # better fits that nobody trusted vouches for, a sentence each
 
 
 def push(bundle: Path, url: str) -> Pushed:
@@ -68,7 +70,7 @@ def push(bundle: Path, url: str) -> Pushed:
     remote = Remote(url)
     remote.must_be_writable()
     was_there = _put_once(remote, entry, bundle)
-    if remote.size(entry.index_name) is None:
+    if _is_news(remote, entry):
         remote.put_bytes(entry.index_name, encode(entry))
     return Pushed(entry, was_there)
 
@@ -80,20 +82,32 @@ def pull(
     wanted: str | ModelFingerprint | None = None,
     trust: Trust | None = None,
 ) -> Pulled:
-    """Get the bundle that fits this machine best; a file that is it already is left alone."""
+    """Get the trusted bundle that fits this machine best; a file that is it already is left alone."""
     remote = Remote(url)
-    best = choose(listing(remote), machine, wanted, remote.url)
-    path = out / file_name(best.entry.label) if out.is_dir() else out
+    refused: list[str] = []
+    for fit in choices(listing(remote), machine, wanted, remote.url):
+        try:
+            return _take(remote, fit, out, trust or Trust())._replace(skipped=tuple(refused))
+        except UntrustedBundle as refusal:
+            refused.append(str(refusal))
+    more = f" Nor is any other that fits ({len(refused) - 1})." if len(refused) > 1 else ""
+    raise UntrustedBundle(refused[0] + more)
+
+
+def _take(remote: Remote, fit: Fit, out: Path, trust: Trust) -> Pulled:
+    """Get this one; UntrustedBundle if nobody trusted vouches for it, and then nothing of it stays."""
+    path = out / file_name(fit.entry.label) if out.is_dir() else out
+    name = f"bundle {fit.entry.sha256[:SHOWN_DIGITS]} in {remote.url}"
     signers: list[str | None] = []
 
     def accept(file: Path) -> None:
-        signers.append(check_pulled(file, best.entry, trust or Trust()))
+        signers.append(check_pulled(file, fit.entry, trust, name))
 
-    if has_digest(path, best.entry.sha256):
+    if has_digest(path, fit.entry.sha256):
         accept(path)
-        return Pulled(path, best, signers[0], None)
-    done = download(remote, best.entry, path, accept)
-    return Pulled(path, best, signers[0], done)
+        return Pulled(path, fit, signers[0], None)
+    done = download(remote, fit.entry, path, accept)
+    return Pulled(path, fit, signers[0], done)
 
 
 def file_name(label: str) -> str:
@@ -109,14 +123,15 @@ def listing(remote: Remote) -> Listing:
     return Listing(tuple(reversed(entries)), tuple(one.why for one in parsed if isinstance(one, Unreadable)))
 
 
-def choose(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> Fit:
-    """The best fit among the bundles for one model; raises NoneFits with what each of them needs."""
+def choices(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> list[Fit]:
+    """The bundles for one model that fit, the best first; raises NoneFits with what each of them needs."""
     model = wanted if isinstance(wanted, ModelFingerprint) else None
     entries = _of_model(found, wanted, url)
     fits = rank(entries, machine, model)
     if not fits[0].ok:
         raise NoneFits(f"{none_fits(fits)}; tune and pack it on a machine like this one, then push.")
-    return fits[0] if model is not None else fits[0]._replace(note=about_weights(fits))
+    fitting = [fit for fit in fits if fit.ok]
+    return fitting if model is not None else [fit._replace(note=about_weights(fits, fit)) for fit in fitting]
 
 
 def _of_model(found: Listing, wanted: str | ModelFingerprint | None, url: str) -> list[StoreEntry]:
@@ -147,6 +162,15 @@ def _is_called(entry: StoreEntry, name: str) -> bool:
 
 def _models(entries: Iterable[StoreEntry]) -> str:
     return ", ".join(sorted({f"{entry.label} ({entry.model_id})" for entry in entries}))
+
+
+def _is_news(remote: Remote, entry: StoreEntry) -> bool:
+    """No entry is there, or one of an older compilot that tells less; what cannot be read may be a newer one's."""
+    there = remote.read([entry.index_name]).get(entry.index_name)
+    if there is None:
+        return True
+    known = parse_entry(entry.index_name, there)
+    return isinstance(known, StoreEntry) and known != entry
 
 
 def _put_once(remote: Remote, entry: StoreEntry, bundle: Path) -> bool:

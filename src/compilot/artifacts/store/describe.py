@@ -5,13 +5,16 @@ In: a bundle of unknown origin. Out: a Description for the store's index, or a r
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, check_files, read_manifest
+from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, check_files, check_listing, read_manifest
 from compilot.artifacts.container import open_container, read
 from compilot.artifacts.store.layout import Description, StoreEntry
 from compilot.artifacts.vouching import Trust, vouched_for
-from compilot.errors import InputError, StoreError
+from compilot.errors import BundleError, InputError, StoreError
 from compilot.records import Weights
 
 
@@ -26,6 +29,7 @@ def describe(path: Path) -> Description:
         engines=manifest.engines,
         needs_compiler=any(entry.needs_compiler for entry in manifest.entries),
         carries_weights=manifest.weights is Weights.CARRIED,
+        bundle_schema=manifest.schema,
         created=manifest.created,
         compilot=manifest.compilot,
         fingerprint=manifest.fingerprint,
@@ -33,14 +37,24 @@ def describe(path: Path) -> Description:
 
 
 def refuse_damaged(path: Path) -> None:
-    """BundleError for a bundle that would be refused wherever it is pulled: a file in it has a wrong digest."""
+    """BundleError for what would be refused wherever it is pulled: a wrong digest, a file too many or missing."""
     manifest = read_manifest(path)
     with open_container(path) as container:
+        check_listing(container, manifest)
         check_files(container, manifest)
 
 
-def check_pulled(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
-    """Refuse what the index lied about and what nobody trusted signed; gives who signed it, None for nobody."""
+def check_pulled(path: Path, entry: StoreEntry, trust: Trust, name: str) -> str | None:
+    """Refuse what the index lied about and what nobody trusted signed; gives who signed it, None for nobody.
+
+    name: what to call the bundle; the path may be that of a temporary file.
+    """
+    path = Path(os.path.realpath(path))
+    with _called(name, path):
+        return _checked(path, entry, trust)
+
+
+def _checked(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
     if describe(path).fingerprint != entry.fingerprint:
         raise StoreError(
             f"{entry.index_name} is not about its bundle: the fingerprints differ; remove that index entry."
@@ -50,3 +64,12 @@ def check_pulled(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
         if signature is None and not trust.require_signature:
             return None
         return vouched_for(path, read(container, MANIFEST, LARGEST), signature, trust).key_id
+
+
+@contextmanager
+def _called(name: str, path: Path) -> Iterator[None]:
+    """Refusals speak of the bundle by this name instead of its path."""
+    try:
+        yield
+    except BundleError as problem:
+        raise type(problem)(str(problem).replace(str(path), name)) from problem

@@ -21,7 +21,7 @@ from compilot.artifacts import atomic
 from compilot.artifacts.locks import file_lock
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.artifacts.store.remote import Remote
-from compilot.errors import EnvironmentProblem, StoreError
+from compilot.errors import BundleError, EnvironmentProblem, StoreError
 
 CHUNK = 8 * 2**20  # large enough for the line, small enough to lose
 ATTEMPTS = 4  # of one chunk
@@ -42,13 +42,22 @@ def download(remote: Remote, entry: StoreEntry, path: Path, accept: Accept) -> D
     try:
         with _place(path, entry) as partial:
             done = _fetch_checked(remote, entry, partial)
-            accept(partial)
+            _accepted(partial, accept)
             partial.chmod(atomic.PUBLIC)
             os.replace(partial, path)
             atomic.sync_folder(path.parent)
     except OSError as problem:
         raise EnvironmentProblem(f"cannot write {path}: {problem.strerror or problem}; choose another -o.") from problem
     return done
+
+
+def _accepted(partial: Path, accept: Accept) -> None:
+    """What is refused does not stay: the same bytes would be refused again."""
+    try:
+        accept(partial)
+    except (BundleError, StoreError):
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def has_digest(path: Path, sha256: str) -> bool:
@@ -68,8 +77,10 @@ def _place(path: Path, entry: StoreEntry) -> Iterator[Path]:
     lock = path.with_name(shared.name + ".lock")
     with file_lock(lock, wait_s=0) as got:
         if got.held:
-            yield shared
-            lock.unlink(missing_ok=True)
+            try:
+                yield shared
+            finally:
+                lock.unlink(missing_ok=True)
             return
     own = atomic.partial_name(path)
     try:

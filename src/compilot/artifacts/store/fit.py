@@ -13,10 +13,11 @@ from typing import NamedTuple
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.identity import isa
 from compilot.identity.differences import WEIGHTS, Difference, Severity, differences
-from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
+from compilot.records import BUNDLE_SCHEMA, Fingerprint, MachineFingerprint, ModelFingerprint
 
 MOST_REASONS = 3  # distinct ones that a sentence names
 WEIGHTS_DIGITS = 12  # of a digest of weights that are shown
+SCHEMA = "bundle.schema"
 
 
 class Fit(NamedTuple):
@@ -42,13 +43,13 @@ def rank(
     return sorted(fits, key=lambda fit: (len(fit.unsafe), ages.get(fit.entry.weights, 0), len(fit.unproven)))
 
 
-def about_weights(fits: Sequence[Fit]) -> str:
-    """Which weights the best fit has, where bundles of one model have several; "" where there is no choice."""
-    ages, taken = _weights_by_age(fit.entry for fit in fits), fits[0].entry.weights
+def about_weights(fits: Sequence[Fit], chosen: Fit) -> str:
+    """Which weights the chosen one has, where bundles of one model have several; "" where there is no choice."""
+    ages, taken = _weights_by_age(fit.entry for fit in fits), chosen.entry.weights
     if not taken or len(ages) < 2:
         return ""
     newer = [one[:WEIGHTS_DIGITS] for one in ages[: ages.index(taken)]]
-    rank = f"no bundle with the newer {', '.join(newer)} fits here" if newer else "the newest"
+    rank = f"no bundle with the newer {', '.join(newer)} can be used here" if newer else "the newest"
     others = ", ".join(one[:WEIGHTS_DIGITS] for one in ages if one != taken)
     words = f"bundles of this model have different weights; this one has {taken[:WEIGHTS_DIGITS]}, {rank}"
     return f"{words}. Others: {others}; choose with --model"
@@ -74,11 +75,23 @@ def _fit(entry: StoreEntry, machine: MachineFingerprint, model: ModelFingerprint
     here = Fingerprint(machine=machine, model=model or entry.fingerprint.model)
     found = differences(entry.fingerprint, here, {entry.engine, *entry.engines}, compiles=entry.needs_compiler)
     found = [difference for difference in found if not (entry.carries_weights and difference.field == WEIGHTS)]
+    found += _schema(entry)
     unsafe = tuple(difference for difference in found if difference.severity is Severity.UNSAFE)
     return Fit(entry, unsafe, tuple(difference for difference in found if difference not in unsafe))
 
 
+def _schema(entry: StoreEntry) -> list[Difference]:
+    """A bundle of another schema would be refused when it is opened, so it is not even fetched."""
+    if entry.bundle_schema == BUNDLE_SCHEMA:
+        return []
+    words = f"it has bundle schema {entry.bundle_schema}, this compilot reads {BUNDLE_SCHEMA}."
+    return [Difference(SCHEMA, str(entry.bundle_schema), str(BUNDLE_SCHEMA), Severity.UNSAFE, words)]
+
+
 def _reason(fit: Fit) -> str:
+    schema = next((difference for difference in fit.unsafe if difference.field == SCHEMA), None)
+    if schema is not None:
+        return schema.sentence.removeprefix("it ").rstrip(".")
     about_model = [difference for difference in fit.unsafe if difference.field.startswith("model.")]
     if about_model:
         return f"is for another model: {about_model[0].sentence.rstrip('.')}"

@@ -37,6 +37,7 @@ class Description(NamedTuple):
     engines: tuple[str, ...]  # of all entries
     needs_compiler: bool  # at the start
     carries_weights: bool  # for the user's model, whatever that one's are
+    bundle_schema: int
     created: str
     compilot: str
     fingerprint: Fingerprint
@@ -60,6 +61,7 @@ class StoreEntry(Record, frozen=True, kw_only=True):
     engines: tuple[str, ...] = ()  # of all entries
     needs_compiler: bool = False  # at the start
     carries_weights: bool = False  # for the user's model, whatever that one's are
+    bundle_schema: int = 1  # entries that do not tell are from the time of the first
     created: str
     compilot: str
     fingerprint: Fingerprint
