@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,11 @@ from bundle_help import reseal, serve, told, with_machine
 from typer.testing import CliRunner
 
 import compilot
-from compilot.artifacts.bundle import read_manifest
+from compilot.artifacts import cache
+from compilot.artifacts.bundle import open_bundle, read_manifest
+from compilot.artifacts.locks import file_lock
+from compilot.artifacts.private import private_directory
+from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback
 from compilot.packing import Options, pack
@@ -35,6 +40,19 @@ from compilot.runtime.notices import CompilotWarning
 NOBODY = 65534
 EXTRA = {"extra": {"bias": torch.ones(32)}}
 Packer = Callable[..., Path]
+INTERRUPTED_WAIT = """
+import signal, sys
+import compilot.runtime.attaching, compilot.runtime.proving, onnxruntime
+from compilot.artifacts import unpack
+
+def told_lock(*args, real=unpack.file_lock, **kwargs):
+    print("waiting", flush=True)
+    return real(*args, **kwargs)
+
+unpack.LOCK_WAIT_S, unpack.file_lock = 3600.0, told_lock
+signal.signal(signal.SIGINT, signal.default_int_handler)
+compilot.load(sys.argv[1])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +101,22 @@ def test_ten_processes_at_once_from_a_cold_cache_all_answer(packed: Packer, own_
     assert sum(answer["unpacked"] for answer in answers) == 1
     entries = [p for p in (own_cache / "bundles").iterdir() if p.is_dir()]
     assert len(entries) == 1
+
+
+def test_ctrl_c_ends_a_start_that_waits_for_another_process(packed: Packer, own_cache: Path) -> None:
+    with open_bundle(packed("onnxruntime"), Trust()) as bundle:
+        place = private_directory(own_cache / "bundles") / bundle.digest
+    command = [sys.executable, "-c", INTERRUPTED_WAIT, str(packed("onnxruntime"))]
+    with file_lock(cache.lock_path(place)) as lock:
+        assert lock.held
+        starting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert starting.stdout is not None
+        assert starting.stdout.readline() == "waiting\n"
+        starting.send_signal(signal.SIGINT)
+        _, err = starting.communicate(timeout=300)  # the lock would be waited for an hour
+    assert starting.returncode == -signal.SIGINT, err
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert [path for path in place.parent.iterdir() if path != cache.lock_path(place)] == []
 
 
 def test_another_number_of_threads_is_warned_about_and_works(packed: Packer) -> None:

@@ -1,7 +1,8 @@
 """One process at a time, but never for ever.
 
 In: the path of a lock file. Out: a Lock that says whether it is held; when the wait is over, or the place has no locks,
-the caller goes on without it, and the work must be right (only wasted) in that case too.
+the caller goes on without it, and the work must be right (only wasted) in that case too. Another thread can end the
+wait by an event: then nothing goes on.
 Covered: a dead holder (the kernel drops its lock at once), a hung holder (the wait is bounded), many threads of one
 process, a lock file that was removed by whoever held it, read-only folders, file systems without locks.
 Not covered: fairness.
@@ -11,8 +12,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -31,10 +34,13 @@ class Lock(NamedTuple):
 
 
 @contextmanager
-def file_lock(path: Path, wait_s: float = 30.0) -> Iterator[Lock]:
-    """Hold the lock for the body, or run the body without it after `wait_s` seconds; look at `held`."""
+def file_lock(path: Path, wait_s: float = 30.0, stop: threading.Event | None = None) -> Iterator[Lock]:
+    """Hold the lock for the body, or run the body without it after `wait_s` seconds; look at `held`.
+
+    Once `stop` is set, nobody waits for the outcome any more: CancelledError, and the body is not run.
+    """
     began = time.monotonic()
-    fd, why = _acquire(path, began + wait_s)
+    fd, why = _acquire(path, began + wait_s, stop or threading.Event())
     try:
         yield Lock(held=fd is not None, why=why, waited_s=time.monotonic() - began)
     finally:
@@ -56,9 +62,9 @@ def is_locked(path: Path) -> bool:
         os.close(fd)
 
 
-def _acquire(path: Path, deadline: float) -> tuple[int | None, str]:
+def _acquire(path: Path, deadline: float, stop: threading.Event) -> tuple[int | None, str]:
     nap = FIRST_NAP_S
-    while True:
+    while not stop.is_set():
         try:
             fd = _attempt(path)
         except OSError as problem:
@@ -67,8 +73,9 @@ def _acquire(path: Path, deadline: float) -> tuple[int | None, str]:
             return fd, ""
         if time.monotonic() >= deadline:
             return None, f"{path} is still locked by another process"
-        time.sleep(max(0.0, min(nap, deadline - time.monotonic())))
+        stop.wait(max(0.0, min(nap, deadline - time.monotonic())))
         nap = min(2 * nap, LONGEST_NAP_S)
+    raise CancelledError(f"nobody waits for {path} any more")
 
 
 def _attempt(path: Path) -> int | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,21 +33,21 @@ LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must no
 logger = logging.getLogger("compilot")
 
 
-def unpacked(bundle: Bundle) -> Path:
-    """The folder with the bundle's files, every digest checked."""
+def unpacked(bundle: Bundle, stop: threading.Event | None = None) -> Path:
+    """The folder with the bundle's files, every digest checked; `stop` ends the wait for another process."""
     written_to = any(entry.needs_compiler for entry in bundle.manifest.entries)  # compile caches grow
     if isinstance(bundle.container, Folder) and not bundle.changeable and not written_to:
         return _in_place(bundle)
     usual = cache_home()
     try:
-        return _from_cache(bundle, usual)
+        return _from_cache(bundle, usual, stop)
     except (OSError, UnsafeDirectory) as problem:
         other = usual if _is_of_this_process(problem) else temporary_cache()
         if other == usual:
             _refuse(bundle, problem)
         logger.warning("using %s as cache for %s, because %s", other, bundle.path, _told(problem))
     try:
-        return _from_cache(bundle, other)
+        return _from_cache(bundle, other, stop)
     except (OSError, UnsafeDirectory) as problem:
         _refuse(bundle, problem)
 
@@ -65,11 +66,11 @@ def check_again(folder: Path, manifest: Manifest) -> None:
     check_unpacked(folder, manifest)
 
 
-def _from_cache(bundle: Bundle, home: Path) -> Path:
+def _from_cache(bundle: Bundle, home: Path, stop: threading.Event | None) -> Path:
     place = private_directory(home / "bundles") / bundle.digest
     if _is_good(bundle, place):
         return place
-    with file_lock(cache.lock_path(place), wait_s=LOCK_WAIT_S):
+    with file_lock(cache.lock_path(place), wait_s=LOCK_WAIT_S, stop=stop):
         if _is_good(bundle, place):
             return place
         atomic.sweep(place.parent)

@@ -10,6 +10,7 @@ files are all there is (`load`), and bundles for a model (`compile`). Not covere
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -142,15 +143,25 @@ def _undone_on_failure(model: nn.Module | None) -> Iterator[Callable[[], None]]:
 def _checked_beside_imports(bundle: Bundle) -> Path:
     """Check and unpack the files in a thread (hashing needs no interpreter) while the engine and the rest are imported.
 
-    What fails to be imported here fails again, and is told, when it is used.
+    What fails to be imported here fails again, and is told, when it is used. Ctrl-C must not wait, through the thread,
+    for another process that unpacks.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="compilot-check") as pool:
-        checking = pool.submit(unpacked, bundle)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="compilot-check") as pool, _set_at_the_end(stop):
+        checking = pool.submit(unpacked, bundle, stop)
         with suppress(Exception):
             from compilot.runtime import attaching, proving  # noqa: F401
 
             getattr(registry.load_half(bundle.manifest.engine), "import_engine", lambda: None)()
         return checking.result()
+
+
+@contextmanager
+def _set_at_the_end(stop: threading.Event) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        stop.set()
 
 
 def _read(path: Path, folder: Path, bundle: Bundle) -> Opened:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,11 @@ def test_many_processes_take_turns(path: Path, tmp_path: Path) -> None:
     adders = [subprocess.Popen([sys.executable, "-c", ADD, str(path), str(number)]) for _ in range(4)]
     assert [adder.wait() for adder in adders] == [0] * 4
     assert number.read_text() == "200"
+
+
+def test_a_wait_that_nobody_waits_for_ends_and_nothing_goes_on(path: Path, hold: Callable[[], Holder]) -> None:
+    hold()
+    stop = threading.Event()
+    threading.Timer(0.1, stop.set).start()
+    with pytest.raises(CancelledError), file_lock(path, wait_s=3600, stop=stop):
+        pytest.fail("the body ran without the lock")
