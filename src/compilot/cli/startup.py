@@ -2,8 +2,8 @@
 
 Run as `python -m compilot.cli.startup BUNDLE [--keys FILE]... [--require-signature]`: prints one JSON object with
 the seconds of each step: import torch (which every user of torch pays), import compilot, open, verify, load, golden
-call, and the first call after it. Covered: bundles that are the whole model. Others need their model: time those
-where it is.
+call, and the first call after it; or `refused`, the sentence with which a start is refused. Covered: bundles that are
+the whole model. Others need their model: time those where it is.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+from compilot.errors import CompilotError
 
 
 def main(argv: list[str]) -> None:
-    """Start the bundle and print what each step took."""
+    """Start the bundle and print what each step took, or why it cannot be started."""
+    try:
+        told = timed(argv)
+    except CompilotError as refused:
+        told = {"refused": str(refused)}
+    print(json.dumps(told))
+
+
+def timed(argv: list[str]) -> dict[str, Any]:
+    """What each step of the start took."""
     began = time.perf_counter()
     import torch
 
@@ -33,7 +45,7 @@ def main(argv: list[str]) -> None:
         fast(*call.args, **call.kwargs)
     first_s = time.perf_counter() - began
     steps = {"import torch": torch_s, "import compilot": imported_s, **fast.startup, "first call": first_s}
-    print(json.dumps({"steps": steps, "fast": fast.stats().fast, "threads": torch.get_num_threads()}))
+    return {"steps": steps, "fast": fast.stats().fast, "threads": torch.get_num_threads()}
 
 
 if __name__ == "__main__":

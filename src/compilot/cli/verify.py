@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compilot.cli import common
 
+if TYPE_CHECKING:
+    from compilot.artifacts.container import Container
+
 LIMIT_S = 600.0  # a start that takes longer is not one
+BESIDE_LIBRARY = "artifacts/*/model-*.json"  # what an AOTInductor library calls by name
 
 
 def verify(
@@ -89,11 +94,23 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
             "weights": str(manifest.weights),
             "standalone": manifest.standalone,
             "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
+            "needs_operators": operators_needed(opened.container),
             "start_s": [entry.start_s for entry in manifest.entries],
             "fits": not any(d.severity == "unsafe" for d in differing),
             "differences": [{"severity": str(d.severity), "sentence": d.sentence} for d in differing],
             "sentences": list(manifest.sentences),
         }
+
+
+def operators_needed(container: Container) -> list[str]:
+    """Operators that its libraries call and that torch alone does not have."""
+    from compilot._torch import operators
+    from compilot.artifacts.container import read
+
+    beside = [(name, size) for name, size in container.sizes.items() if fnmatch(name, BESIDE_LIBRARY)]
+    return operators.unregistered(
+        called for name, size in beside for called in operators.named_in(read(container, name, size))
+    )
 
 
 def start_up(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str, float]:
@@ -109,7 +126,10 @@ def start_up(bundle: Path, keys: list[Path], require_signature: bool) -> dict[st
     if run.returncode != 0:
         last = (run.stderr.strip().splitlines() or ["no word"])[-1]
         raise BundleError(f"{bundle} did not start: {last}")
-    steps: dict[str, float] = msgspec.json.decode(run.stdout.splitlines()[-1])["steps"]
+    told = msgspec.json.decode(run.stdout.splitlines()[-1])
+    if "refused" in told:
+        raise BundleError(told["refused"])
+    steps: dict[str, float] = told["steps"]
     return steps
 
 
@@ -138,6 +158,9 @@ def _show_openssf(openssf: dict[str, Any] | None) -> None:
 def _needs(found: dict[str, Any]) -> str:
     parts = [] if found["standalone"] else ["the model object"]
     parts += ["a C++ compiler"] if found["needs_compiler"] else []
+    if names := found["needs_operators"]:
+        word, them = ("operators", "them") if len(names) > 1 else ("operator", "it")
+        parts.append(f"the {word} {', '.join(names)} (import the module that registers {them})")
     took = sum(seconds or 0.0 for seconds in found["start_s"]) if found["needs_compiler"] else 0.0
     starts = f"; started in {took:.0f} s where it was packed" if took else ""
     return (" and ".join(parts) or "nothing but torch and its engine") + starts

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from compilot._torch import operators
 from compilot.artifacts.bundle import WEIGHTS
 from compilot.artifacts.unpack import check_again
 from compilot.engines.baked import OtherWeights
@@ -75,7 +76,16 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
     except OtherWeights as error:
         raise StaleBundle(f"{opened.path} is stale: {error}.", (str(error),)) from error
     except Infeasible as error:
-        raise BundleError(f"{opened.path} cannot be loaded: {error}.") from error
+        raise BundleError(f"{opened.path} cannot be loaded: {_cause(error, model)}.") from error
+
+
+def _cause(error: Infeasible, model: nn.Module | None) -> str:
+    """Why, without the full stop; an operator that is missing is named with what to do."""
+    name = operators.missing_in(str(error))
+    if name is None:
+        return str(error).rstrip(".")
+    start = "compilot.load" if model is None else "compilot.compile"
+    return f"this process does not know the operator {name}; import the module that registers {name} before {start}"
 
 
 def _keep_eager(model: nn.Module, plan: Plan, options: Options) -> Fast:

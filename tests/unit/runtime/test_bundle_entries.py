@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import compilot
 from compilot._tree import Call
 from compilot.artifacts.planfile import save_plan
-from compilot.cli import whycold
+from compilot.cli import verify, whycold
 from compilot.cli.main import app
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
-from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.errors import BundleError, InputError, StaleBundle
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
@@ -365,6 +365,36 @@ def test_why_cold_compares_a_bundle_with_its_last_start(with_cache: Path, model:
 def test_verify_says_what_a_start_with_a_compile_cache_needs(with_cache: Path) -> None:
     shown = CliRunner().invoke(app, ["verify", str(with_cache)]).stdout
     assert "needs    the model object and a C++ compiler; started in 11 s where it was packed" in shown
+
+
+def test_an_operator_of_the_users_own_is_told_with_the_next_step(
+    tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(request: LoadRequest) -> Loaded:  # in torch 2.13's words
+        advice = "Consider using C++ TORCH_LIBRARY APIs. See the landing page for more details."
+        raise Infeasible(f"RuntimeError: Could not find schema for mine::roll. Custom operators cannot run. {advice}")
+
+    monkeypatch.setattr(engines[0], "load", refuse)
+    names = ("mine::roll", "aten::mm.default", "mine::roll")
+    calls = {"nodes": [{"name": "buf", "node": {"target": name, "inputs": []}} for name in names]}
+    (tmp_path / "own/artifacts/0").mkdir(parents=True)
+    (tmp_path / "own/artifacts/0/model-ab.json").write_bytes(msgspec.json.encode(calls))
+    bundle = one_entry(tmp_path / "own", model, frozen=False)
+    with pytest.raises(BundleError) as refused:
+        compilot.compile(model, bundle, strict=True)
+    assert str(refused.value) == (
+        f"{bundle} cannot be loaded: this process does not know the operator mine::roll; "
+        "import the module that registers mine::roll before compilot.compile."
+    )
+    shown = CliRunner().invoke(app, ["verify", str(bundle)]).stdout
+    assert "needs    the model object and the operator mine::roll (import the module that registers it)\n" in shown
+
+
+def test_verify_tells_a_refused_start_in_one_sentence(overlapping: Path) -> None:
+    with pytest.raises(BundleError) as refused:
+        verify.start_up(overlapping, [], False)
+    assert str(refused.value).startswith(f"{overlapping} was packed for something else: first: ")
+    assert str(refused.value).count(str(overlapping)) == 1
 
 
 def test_why_cold_says_that_a_bundle_without_a_compiler_has_no_cold_start(overlapping: Path) -> None:
