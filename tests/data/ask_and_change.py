@@ -18,6 +18,8 @@ sys.path.insert(0, __file__.rpartition("/")[0])
 import bundling
 
 CALLS = 5  # after each update
+TENSORS = 4  # of the model: two layers' weights and biases
+LONGEST_OLD = 8 * (TENSORS // 2)  # calls: each eighth looks at the next two tensors (docs/bundles.md)
 BIAS = torch.arange(32.0) / 32
 
 
@@ -123,6 +125,12 @@ def edit_in_place(model, fast):
         model.outer.bias.add_(1.0)
 
 
+def edit_another_in_place(model, fast):
+    """A weight that is not the one that every call looks at: it is seen when its turn comes."""
+    with torch.no_grad():
+        model.inner.weight.add_(0.5)
+
+
 def merge_and_refresh(model, fast):
     with torch.no_grad():
         model.inner.weight.add_(0.5)
@@ -132,24 +140,34 @@ def merge_and_refresh(model, fast):
         return str(refused)
 
 
-UPDATES = [load_state_dict, optimizer_step, to_and_back, adapter, edit_in_place, merge_and_refresh]
+UPDATES = [
+    load_state_dict,
+    optimizer_step,
+    to_and_back,
+    adapter,
+    edit_in_place,
+    edit_another_in_place,
+    merge_and_refresh,
+]
 
 
 def updated(plan, update):
     model = bundling.model()
     fast = compilot.compile(model, plan, strict=True)
     old, eager = usual(fast), usual(copy.deepcopy(model))
+    usual(fast)  # the turn of the first weights is over
     served = fast.stats().fast
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         told = update(model, fast)
         right = usual(model)
-        answers = [usual(fast) for _ in range(CALLS)]
+        answers = [usual(fast) for _ in range(LONGEST_OLD + CALLS if update is edit_another_in_place else CALLS)]
     return {
         "before": float((old - eager).abs().max()),
         "changed": not torch.equal(right, eager),
         "right": [torch.equal(answer, right) for answer in answers],
         "served": [served, fast.stats().fast],
+        "limit": LONGEST_OLD,
         "said": [*([told] if told else []), *(str(one.message) for one in caught)],
     }
 

@@ -65,13 +65,27 @@ def updates(packed: Packer, tuned: Packer, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("update", UPDATES)
-def test_row_36_an_update_of_frozen_weights_is_seen_by_the_next_call_and_said_once(updates: Told, update: str) -> None:
+def test_row_36_an_update_of_the_model_or_of_its_watched_weight_is_seen_by_the_next_call_and_said_once(
+    updates: Told, update: str
+) -> None:
     for found in updates[update]:
         assert found["before"] < 1e-4
         assert found["served"][0] > 0
         assert found["changed"]
         assert found["right"] == [True] * 5
         assert found["served"][1] == found["served"][0]  # eager's answers, all of them
+        [said] = found["said"]
+        assert "weights" in said
+        assert "run 'compilot tune' again" in said
+
+
+def test_row_36_another_weight_edited_in_place_is_seen_when_its_turn_comes_and_said_once(updates: Told) -> None:
+    for found in updates["edit_another_in_place"]:
+        assert found["changed"]
+        old = found["right"].index(True)
+        assert 0 < old <= found["limit"]
+        assert all(found["right"][old:])  # never an old answer again
+        assert found["served"][1] == found["served"][0] + old
         [said] = found["said"]
         assert "weights" in said
         assert "run 'compilot tune' again" in said
