@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from compilot._torch import operators
 from compilot.artifacts.bundle import WEIGHTS
 from compilot.artifacts.unpack import check_again
 from compilot.engines.baked import OtherWeights
@@ -81,6 +80,8 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
 
 def _cause(error: Infeasible, model: nn.Module | None) -> str:
     """Why, without the full stop; an operator that is missing is named with what to do."""
+    from compilot._torch import operators  # here: a start that works needs none of it
+
     name = operators.missing_in(str(error))
     if name is None:
         return str(error).rstrip(".")
