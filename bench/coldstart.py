@@ -29,6 +29,7 @@ MODELS = HERE / "coldstart_models.py"
 ENGINES = ("aoti", "onnxruntime", "openvino")
 COMPILED = ("compile-cold", "compile-kept-cache", "mega-cache", "mega-cache-header")
 NO_HOME = {"PATH": "/nonexistent", "HOME": "/proc/self"}  # no compiler, and a home where nothing can be written
+LAYOUTS = {("aoti", "resnet18")}  # channels-last, which `tune` tries for convolutions, and which is faster here
 UNSET = ("PYTHONDONTWRITEBYTECODE", "COMPILOT_CACHE", "XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -185,9 +186,12 @@ def pack(model: str, out: Path, engine: str, made: Any) -> dict[str, Any]:
     from compilot.packing import pack as pack_runs
     from compilot.progress import Observer
 
+    from compilot.records import MemoryFormat
+
     options = {"freezing": True} if engine == "aoti" else {}
+    layout = MemoryFormat.CHANNELS_LAST if (engine, model) in LAYOUTS else MemoryFormat.PRESERVE
     with tempfile.TemporaryDirectory() as folder:
-        run = make_run(Path(folder) / "run", engine, f"{MODELS.absolute()}:{model}", made, options)
+        run = make_run(Path(folder) / "run", engine, f"{MODELS.absolute()}:{model}", made, options, layout)
         packed = pack_runs([run], out / f"{model}-{engine}.cpbundle", Options(), Observer())
     return {"size_bytes": packed.size_bytes}
 

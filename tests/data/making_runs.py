@@ -21,6 +21,7 @@ from compilot.records import (
     Candidate,
     Evidence,
     Fingerprint,
+    MemoryFormat,
     OptionValue,
     Plan,
     PlanEntry,
@@ -38,12 +39,14 @@ def make_run(
     target: str,
     made: tuple[nn.Module, tuple[Any, ...], dict[str, Any]],
     options: dict[str, OptionValue] | None = None,
+    memory_format: MemoryFormat = MemoryFormat.PRESERVE,
 ) -> Path:
     """The run directory of one engine for a target and what its factory makes; engine None: the plan keeps eager."""
     model, args, kwargs = made
     fingerprint = Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model))
     call = Call(args, kwargs)
-    entries = () if engine is None else (make_entry(folder, engine, model, call, options or {}),)
+    settings = Settings(engine=engine or "eager", options=options or {}, memory_format=memory_format)
+    entries = () if engine is None else (make_entry(folder, settings, model, call),)
     plan = Plan(
         schema=PLAN_SCHEMA,
         compilot=compilot.__version__,
@@ -58,14 +61,14 @@ def make_run(
     return folder
 
 
-def make_entry(folder: Path, engine: str, model: nn.Module, call: Call, options: dict[str, OptionValue]) -> PlanEntry:
+def make_entry(folder: Path, settings: Settings, model: nn.Module, call: Call) -> PlanEntry:
     """Build one engine's files into the run directory."""
-    candidate = Candidate(settings=Settings(engine=engine, options=options), label=engine, rationale="made by hand")
+    candidate = Candidate(settings=settings, label=settings.engine, rationale="made by hand")
     guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=False)
     work = folder / "work" / candidate.id
     work.mkdir(parents=True)
     with torch.no_grad():
-        files = registry.build_half(engine).build(BuildRequest(model, call, guard, candidate, work))
+        files = registry.build_half(settings.engine).build(BuildRequest(model, call, guard, candidate, work))
     return PlanEntry(
         guard=guard,
         candidate=candidate,
