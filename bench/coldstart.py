@@ -185,7 +185,6 @@ def pack(model: str, out: Path, engine: str, made: Any) -> dict[str, Any]:
     from compilot.packing import Options
     from compilot.packing import pack as pack_runs
     from compilot.progress import Observer
-
     from compilot.records import MemoryFormat
 
     options = {"freezing": True} if engine == "aoti" else {}
