@@ -113,6 +113,11 @@ class Interrupted(CompilotError):
         self.run_dir = run_dir
 
 
+def cannot_write(path: object, why: str | None) -> RunDirError:
+    """A file of a run directory that the disk does not take; why: in the system's words."""
+    return RunDirError(f"cannot write {path}: {why}; choose another --out.")
+
+
 def first_cause(error: BaseException) -> str:
     """The innermost error on one line: what compilers wrap around it says less."""
     while (inner := getattr(error, "inner_exception", None) or error.__cause__) is not None:

@@ -13,7 +13,7 @@ import msgspec
 
 from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
-from compilot.errors import InputError, RunDirError
+from compilot.errors import InputError, cannot_write
 from compilot.workload.place import parse_target
 
 REPORTS = Path("compilot-doctor")
@@ -38,7 +38,7 @@ def save(report: DoctorReport, folder: Path, tlparse: Path | None = None) -> Pat
         write_bytes(path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
         write_page(report, folder / PAGE_FILE, tlparse)
     except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+        raise cannot_write(path, problem.strerror) from problem
     return path
 
 

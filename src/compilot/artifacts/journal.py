@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from compilot.artifacts.atomic import sync_folder
-from compilot.errors import EnvironmentProblem, RunDirError
+from compilot.errors import EnvironmentProblem, RunDirError, cannot_write
 from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
 
 _decoder = msgspec.json.Decoder(JournalLine)
@@ -170,4 +170,4 @@ def _check_header(path: Path, lines: list[JournalLine]) -> None:
 def _problem(path: Path, problem: OSError) -> RunDirError | EnvironmentProblem:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT):
         return EnvironmentProblem(f"the disk that holds {path.parent} is full; free some space, then resume the run.")
-    return RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.")
+    return cannot_write(path, problem.strerror)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from compilot.artifacts import atomic
-from compilot.errors import PlanError, RunDirError
+from compilot.errors import PlanError, cannot_write
 from compilot.records import PLAN_SCHEMA, Plan, encode
 
 MAX_BYTES = 16 * 2**20  # a plan is a few kilobytes; artifacts lie beside it
@@ -37,7 +37,7 @@ def save_plan(plan: Plan, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
     except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+        raise cannot_write(path, problem.strerror) from problem
 
 
 def load_plan(path: Path) -> Plan:

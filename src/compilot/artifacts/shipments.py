@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from compilot.artifacts import atomic
-from compilot.errors import RunDirError
+from compilot.errors import RunDirError, cannot_write
 from compilot.records import Shipment, encode
 
 FILE_NAME = "shipment.json"
@@ -23,7 +23,7 @@ def keep_shipment(shipment: Shipment, folder: Path) -> None:
     try:
         atomic.write_bytes(path, encode(shipment) + b"\n")
     except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+        raise cannot_write(path, problem.strerror) from problem
 
 
 def read_shipment(folder: Path) -> Shipment:

@@ -7,10 +7,10 @@ breaks, recompiles and stage times; the doctor finds those (`examine`).
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
+from compilot._cores import usable_cores
 from compilot._tree import call_leaves, is_tensor
 from compilot.diagnose.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
@@ -40,7 +40,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         dynamic=bool(workload.dynamic),
         cuda=any(t.is_cuda for t in tensors),
         parameter_bytes=sum(p.numel() * p.element_size() for p in workload.model.parameters()),
-        cores=len(os.sched_getaffinity(0)),
+        cores=usable_cores(),
         threads=torch.get_num_threads(),
         denormals=meets_denormals(workload),
     )

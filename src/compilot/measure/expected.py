@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from compilot._tree import Call
-from compilot.errors import RunDirError, first_cause
+from compilot.errors import cannot_write, first_cause
 from compilot.measure.observing import Seen
 from compilot.measure.outputs import flatten_call, plain
 
@@ -100,7 +100,7 @@ def _write(fields: dict[str, Any], path: Path) -> None:
             torch.save(fields, file)
     except (OSError, RuntimeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else first_cause(problem)
-        raise RunDirError(f"cannot write {path}: {why}; choose another --out.") from problem
+        raise cannot_write(path, why) from problem
 
 
 def plain_outputs(seen: Seen) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ import msgspec
 
 from compilot.artifacts import atomic
 from compilot.artifacts.planfile import load_plan
-from compilot.errors import RunDirError
+from compilot.errors import cannot_write
 from compilot.records import Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
 
@@ -44,7 +44,7 @@ def write_csv(run_dir: Path) -> Path:
     try:
         atomic.write_bytes(path, text.getvalue().encode())
     except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --out.") from problem
+        raise cannot_write(path, problem.strerror) from problem
     return path
 
 

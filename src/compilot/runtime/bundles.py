@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -147,21 +147,14 @@ def _checked_beside_imports(bundle: Bundle) -> Path:
     for another process that unpacks.
     """
     stop = threading.Event()
-    with ThreadPoolExecutor(1, thread_name_prefix="compilot-check") as pool, _set_at_the_end(stop):
+    with ThreadPoolExecutor(1, thread_name_prefix="compilot-check") as pool, ExitStack() as at_the_end:
+        at_the_end.callback(stop.set)
         checking = pool.submit(unpacked, bundle, stop)
         with suppress(Exception):
             from compilot.runtime import attaching, proving  # noqa: F401
 
             getattr(registry.load_half(bundle.manifest.engine), "import_engine", lambda: None)()
         return checking.result()
-
-
-@contextmanager
-def _set_at_the_end(stop: threading.Event) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        stop.set()
 
 
 def _read(path: Path, folder: Path, bundle: Bundle) -> Opened:
