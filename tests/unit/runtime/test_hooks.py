@@ -19,7 +19,7 @@ from compilot.runtime.dispatch import HOOKED
 from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.notices import advice
 
-X = torch.randn(2, 3)
+X = torch.rand(2, 3)
 pytestmark = pytest.mark.usefixtures("no_grad")
 
 
@@ -39,7 +39,11 @@ def engine_name(request):
 
 @pytest.fixture
 def model() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 3))).eval()
+    """All weights are positive, as X is: the ReLU lets everything through, so every hook below changes the answer."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 3))).eval()
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, 0.5, 1.0)
+    return model
 
 
 @pytest.fixture
