@@ -1,14 +1,79 @@
-"""Shared by all tests: one compile cache for the whole run, so that equal tiny models are compiled once."""
+"""Shared by all tests: one compile cache for the whole run, and random numbers that are the same in every run.
+
+Covered: torch, Python and numpy are seeded from COMPILOT_TEST_SEED (0 unless set) and the name of what draws: a test
+module while it is imported, a test with its own fixtures, a fixture of wider scope. So no test depends on what ran
+before it, and two of them never draw the same numbers. Hypothesis has the same seed. Not covered: child processes,
+which seed themselves; other clocks and programs of the machine.
+"""
 
 from __future__ import annotations
 
 import os
+import random
+import zlib
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 
 # read once when Inductor's configuration is imported: skips the probe builds of every vector extension
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
+SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
+
+# how long an example takes depends on what else the machine does
+hypothesis.settings.register_profile("compilot", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("compilot")
+
+
+def seed_for(name: str) -> None:
+    """All generators begin anew, differently for every name."""
+    import numpy as np
+    import torch
+
+    seed = zlib.crc32(f"{SEED} {name}".encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = SEED
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> None:
+    if isinstance(collector, pytest.Module):
+        seed_for(collector.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seed_for(item.nodeid)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """A shared fixture draws the same whichever test asks first, and takes nothing from what that test draws."""
+    if fixturedef.scope == "function":
+        return (yield)
+    import numpy as np
+    import torch
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    seed_for(f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param_index', 0)}")
+    try:
+        return (yield)
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+        torch.set_rng_state(before[2])
 
 
 @pytest.fixture(scope="session")

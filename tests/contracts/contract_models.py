@@ -71,6 +71,10 @@ def bert_call(batch: int, length: int, seed: int = 0) -> tuple[tuple[Any, ...], 
     return (ids,), {"attention_mask": mask}
 
 
+def integers(*shape: int) -> torch.Tensor:
+    return torch.randint(-4, 5, shape).float()
+
+
 class Returns(nn.Module):
     """A small computation, returned in one of many ways."""
 

@@ -362,7 +362,9 @@ class EngineContract(OfferContract):
 
     def test_large_inputs_are_only_read_and_results_stay(self, tmp_path: Path) -> None:
         self._needs_quick()
-        model, calls = models.Returns("tuple").eval(), [torch.randn(4, 20_000).t() for _ in range(3)]
+        model, calls = models.Returns("tuple").eval(), [models.integers(4, 20_000).t() for _ in range(3)]
+        for parameter in model.parameters():
+            parameter.copy_(models.integers(*parameter.shape))  # sums of whole numbers are exact in any order
         before = [x.clone() for x in calls]
         made = self.make(model, Call((calls[0],), {}), tmp_path)
         kept = [made.call(x) for x in calls]
@@ -446,6 +448,6 @@ def run_alone(load: str, request: Any, folder: Path) -> torch.Tensor:
         answer=str(folder / "answer.pt"),
         load=load,
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return torch.load(folder / "answer.pt")

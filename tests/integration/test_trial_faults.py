@@ -67,7 +67,10 @@ def test_a_compile_that_hangs_is_ended_with_everything_it_started(
 ):
     pid_file = tmp_path / "pid"
     monkeypatch.setenv("FAULTY_PID_FILE", str(pid_file))
-    trial = runner.trial(candidate("hangs"), {}, 8.0)
+    for limit_s in (8.0, 32.0, 128.0):  # a busy machine may not come to the hanging part within the first
+        trial = runner.trial(candidate("hangs"), {}, limit_s)
+        if pid_file.exists():
+            break
     assert trial.state is State.TIMED_OUT
     assert "building took longer than" in trial.reason
     grandchild = int(pid_file.read_text())

@@ -105,7 +105,7 @@ def test_pieces_are_worked_on_at_once_and_the_first_failure_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "usable_cores", lambda: 2)
-    together = threading.Barrier(2, timeout=20)  # breaks, and fails the test, if one waits for the other's end
+    together = threading.Barrier(2, timeout=300)  # breaks, and fails the test, if one waits for the other's end
     side_by_side(lambda file, part: together.wait() and None, pieces_of(tmp_path, 2))
 
     def fails(file: ArtifactFile, part: Part) -> None:

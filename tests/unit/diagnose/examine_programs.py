@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import random
 import sys
 import warnings
@@ -19,7 +20,7 @@ import torch
 from compilot.diagnose.examine import Examination
 from compilot.workload import load_target
 
-SEED = 0
+SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
 
 
 def seen(target: str) -> dict[str, object]:

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, watch
+from compilot._tree import Call
 from compilot.diagnose import machine_peaks as peaks_module
 from compilot.diagnose import submodules
-from compilot.diagnose.bound import judge, look, work_of
+from compilot.diagnose.bound import _quickest, judge, look, work_of
 from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.diagnose.roofline import Work, roof_s, roofline
@@ -57,7 +58,7 @@ def test_time_between_operators_is_overhead_but_watching_is_not() -> None:
     watch(lambda: model(x))
     cost = dispatch_cost()
     assert cost.plain_s < cost.watched_s + cost.between_s
-    ops, _ = watch(lambda: model(x))
+    ops = _quickest(lambda call: model(*call.args), Call((x,), {})).ops  # another program may hold up any one call
     bound = judge(ops, 20e-6, cost, PEAKS)
     assert bound.limited_by == "overhead"
     slow = [ops[0], ops[1]._replace(before_s=1.0), *ops[2:]]
@@ -231,7 +232,7 @@ def test_the_roof_agrees_with_a_plain_measurement() -> None:
     source = torch.ones(2**28)
     target = torch.zeros_like(source)
     ours = plain = (0.0, 0.0)
-    for _ in range(6):  # a quiet machine needs one
+    for _ in range(30):  # a quiet machine needs one
         peaks = measure_peaks()
         ours = (max(ours[0], peaks.flops_per_s), max(ours[1], peaks.bandwidth_bytes_per_s))
         product_s, copy_s = best_of(lambda: a @ b, 2), best_of(lambda: target.copy_(source), 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,12 +17,33 @@ from compilot.errors import InputError
 from compilot.workload import Workload
 
 
-class Sleepy(Dataset):  # type: ignore[type-arg]
+class Clock:
+    """Time that passes only where a loader says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        self.now += 1e-3  # a step takes some time
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(loading, "time", clock)
+    return clock
+
+
+class Slow(Dataset):  # type: ignore[type-arg]
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
     def __len__(self) -> int:
         return 12
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.005)
+        self.clock.now += 0.005
         return torch.zeros(4)
 
 
@@ -31,8 +51,8 @@ def _workload(loader: object) -> Workload:
     return Workload(nn.Linear(4, 4), (torch.zeros(2, 4),), loader=loader)
 
 
-def test_a_slow_loader_is_named_with_its_share() -> None:
-    workload = _workload(DataLoader(Sleepy(), batch_size=2))
+def test_a_slow_loader_is_named_with_its_share(clock: Clock) -> None:
+    workload = _workload(DataLoader(Slow(clock), batch_size=2))
     found = measure_loading(workload, workload.call)
     assert found is not None
     assert found.steps == 5  # the first of six batches is not counted
@@ -62,24 +82,8 @@ def test_one_batch_is_nothing_to_time_and_no_loader_is_no_finding() -> None:
     assert measure_loading(plain, plain.call) is None
 
 
-class Clock:
-    """Time that passes only where a loader says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        self.now += 1e-3  # a step takes some time
-        return self.now
-
-
 @pytest.mark.parametrize(("first_s", "batch_s", "steps"), [(60.0, 0.01, loading.STEPS), (60.0, 30.0, 1)])
-def test_a_slow_first_batch_hides_nothing(
-    first_s: float, batch_s: float, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr(loading, "time", clock)
-
+def test_a_slow_first_batch_hides_nothing(first_s: float, batch_s: float, steps: int, clock: Clock) -> None:
     def batches() -> Iterator[int]:
         for number in range(100):
             clock.now += batch_s if number else first_s

@@ -51,7 +51,7 @@ def test_nothing_is_replayed_while_the_recording_is_made() -> None:
     watched = Watched()
     maker = threading.Thread(target=watched.record, args=((), {}))
     maker.start()
-    assert watched.inside.wait(60)
+    watched.inside.wait()
     watched.replay()
     maker.join()
     assert not watched.mixed

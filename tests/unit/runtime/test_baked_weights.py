@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pytest
 import torch
+from file_engine import plan_for
 from test_frozen_weights import AT_ONCE, Net, X, buffer_in_place, in_place, load_state_dict, through_data
-from test_keep_model import plan_for
 from torch import nn
 
 from compilot.engines import baked, registry
@@ -181,14 +181,19 @@ def test_weights_are_hashed_once_whoever_compares_them(bake, model, monkeypatch)
 # ---- attributes ------------------------------------------------------------------------------------------------------
 
 
+SMALL = torch.rand(2, 3)  # the layer below makes numbers from 0.1 to 0.8 of it
+
+
 class Scaled(nn.Module):
-    """Computes with what it holds as plain attributes."""
+    """Computes with what it holds as plain attributes; between the limits for SMALL, so that every edit changes it."""
 
     offset = 0.0
 
     def __init__(self, std: float = 2.0) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 3)
+        for parameter in self.linear.parameters():
+            nn.init.uniform_(parameter, 0.1, 0.2)
         self.std = torch.full((3,), std)
         self.tables = {"rows": [torch.ones(3)], "name": "ones"}
         self.factor = 1.5
@@ -247,15 +252,15 @@ EDITS = [
 @pytest.mark.parametrize("edit", EDITS)
 def test_attributes_that_were_baked_in_are_watched_too(bake, edit):
     model = Scaled().eval()
-    fast, expected = bake(model, "files"), copy.deepcopy(model)(X)
+    fast, expected = bake(model, "files"), copy.deepcopy(model)(SMALL)
     for _ in range(3):
-        assert torch.equal(fast(X), expected)
+        assert torch.equal(fast(SMALL), expected)
     assert fast.stats().fast == 3
     edit(model)
     with pytest.warns(CompilotWarning, match=r"weights changed.*compilot tune"):
-        _ = [fast(X) for _ in range(INSPECT_EVERY)]
-    assert not torch.equal(model(X), expected)
-    assert torch.equal(fast(X), model(X))
+        _ = [fast(SMALL) for _ in range(INSPECT_EVERY)]
+    assert not torch.equal(model(SMALL), expected)
+    assert torch.equal(fast(SMALL), model(SMALL))
 
 
 @pytest.mark.usefixtures("no_grad")

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from test_keep_model import FileEngine, plan_for
+from file_engine import FileEngine, plan_for
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 

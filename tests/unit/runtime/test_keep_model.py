@@ -6,56 +6,20 @@ import copy
 import gc
 import pickle
 import weakref
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import torch
+from file_engine import FileEngine, plan_for
 from torch import nn
 
-from compilot._tree import Call
 from compilot.engines import registry
-from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.errors import InputError, NoFallback, StalePlan
-from compilot.identity.machine import machine_fingerprint
-from compilot.identity.model import model_fingerprint
-from compilot.records import (
-    PLAN_SCHEMA,
-    Candidate,
-    DynamicDim,
-    Evidence,
-    Fingerprint,
-    Plan,
-    PlanEntry,
-    Settings,
-    Shapes,
-    WorkloadRef,
-)
+from compilot.records import Candidate, Settings
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.clone import skeleton
 from compilot.runtime.fast import attach
-from compilot.runtime.guards import make_guard
 
 X = torch.randn(2, 3)
-
-
-class FileEngine:
-    """Holds everything it needs, as engines that come as files do."""
-
-    VERSION = "1"
-
-    def __init__(self) -> None:
-        self.broken: Exception | None = None
-
-    def load(self, request: LoadRequest) -> Loaded:
-        own = copy.deepcopy(request.model)
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.broken is not None:
-                raise self.broken
-            return own(*args, **kwargs)
-
-        return Loaded(call=call, frozen_weights=True, needs_model=False)
 
 
 @pytest.fixture
@@ -64,21 +28,6 @@ def files():
     registry.register("files", None, engine)
     yield engine
     registry.unregister("files")
-
-
-def plan_for(model: nn.Module, engine: str, x: torch.Tensor = X, dynamic: Sequence[DynamicDim] = ()) -> Plan:
-    shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
-    guard = make_guard(model, Call((x,), {}), dynamic=dynamic, shapes=shapes, grad=False)
-    candidate = Candidate(settings=Settings(engine=engine, shapes=shapes), label=engine, rationale="test")
-    return Plan(
-        schema=PLAN_SCHEMA,
-        compilot="0",
-        created="2026-01-01T00:00:00Z",
-        workload=WorkloadRef(label="Linear"),
-        fingerprint=Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model)),
-        because="it is small",
-        entries=(PlanEntry(guard=guard, candidate=candidate, evidence=Evidence(), sentence="fast"),),
-    )
 
 
 def net() -> nn.Module:
@@ -90,7 +39,7 @@ def test_the_weights_are_freed_when_the_user_lets_go_of_the_model():
     model = net()
     expected = model(X)
     weights = [weakref.ref(t) for t in (*model.parameters(), *model.buffers())]
-    fast = apply_plan(model, plan_for(model, "files"), keep_model=False)
+    fast = apply_plan(model, plan_for(model, "files", X), keep_model=False)
     fast(X)
     del model
     gc.collect()
@@ -103,7 +52,7 @@ def test_the_weights_are_freed_when_the_user_lets_go_of_the_model():
 def test_with_the_model_kept_they_stay():
     model = net()
     weight = weakref.ref(model[0].weight)
-    fast = apply_plan(model, plan_for(model, "files"))
+    fast = apply_plan(model, plan_for(model, "files", X))
     del model
     gc.collect()
     assert weight() is not None
@@ -113,7 +62,7 @@ def test_with_the_model_kept_they_stay():
 @pytest.mark.usefixtures("no_grad")
 def test_what_the_plan_does_not_take_says_why_and_what_to_do(files):
     model = net()
-    fast = apply_plan(model, plan_for(model, "files"), keep_model=False)
+    fast = apply_plan(model, plan_for(model, "files", X), keep_model=False)
     with pytest.raises(NoFallback, match=r"shape of args\[0\]: 5x3.*dropped.*declared dynamic.*keep_model=True"):
         fast(torch.ones(5, 3))
     with pytest.raises(NoFallback, match="train mode"):
@@ -129,7 +78,7 @@ def test_what_the_plan_does_not_take_says_why_and_what_to_do(files):
 @pytest.mark.usefixtures("no_grad", "files")
 def test_names_and_shapes_are_left_but_there_is_nothing_to_copy_or_refresh():
     model = net()
-    fast = apply_plan(model, plan_for(model, "files"), keep_model=False)
+    fast = apply_plan(model, plan_for(model, "files", X), keep_model=False)
     assert {name: tuple(t.shape) for name, t in fast.state_dict().items()} == {
         name: tuple(t.shape) for name, t in model.state_dict().items()
     }
@@ -144,7 +93,7 @@ def test_names_and_shapes_are_left_but_there_is_nothing_to_copy_or_refresh():
 @pytest.mark.usefixtures("engine")
 def test_an_engine_that_runs_the_model_itself_refuses():
     model = net()
-    for plan in (plan_for(model, "fake"), plan_for(model, "inductor")):
+    for plan in (plan_for(model, "fake", X), plan_for(model, "inductor", X)):
         with pytest.raises(InputError, match=r"engine runs the model itself.*--engines onnxruntime,openvino,aoti"):
             apply_plan(model, plan, keep_model=False)
 
@@ -154,7 +103,7 @@ def test_a_plan_that_keeps_eager_is_stale_or_in_place_refuses():
     import msgspec
 
     model = net()
-    plan = plan_for(model, "files")
+    plan = plan_for(model, "files", X)
     with pytest.raises(InputError, match="keeps the model eager"):
         apply_plan(model, msgspec.structs.replace(plan, entries=()), keep_model=False)
     with pytest.raises(InputError, match="keeps the model eager"):

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from test_keep_model import FileEngine, plan_for
+from file_engine import FileEngine, plan_for
 from torch import nn
 from torch.autograd import forward_ad
 

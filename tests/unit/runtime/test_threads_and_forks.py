@@ -149,7 +149,7 @@ def test_row_24_a_fork_while_another_thread_prepares_does_not_leave_the_child_lo
 
     def slow() -> None:
         entered.set()
-        leave.wait(10)
+        leave.wait()
 
     engine.slow_prepare = slow
     fast = make_fast(nn.ReLU().eval(), X)
@@ -160,12 +160,14 @@ def test_row_24_a_fork_while_another_thread_prepares_does_not_leave_the_child_lo
 
     thread = threading.Thread(target=first_call)
     thread.start()
-    entered.wait(10)
+    entered.wait()
 
     def work() -> None:
         engine.slow_prepare = lambda: None
         assert torch.equal(fast(X), X.relu())
 
-    assert in_child(work) == 0
-    leave.set()
-    thread.join()
+    try:
+        assert in_child(work) == 0
+    finally:
+        leave.set()
+        thread.join()

@@ -111,7 +111,11 @@ def test_prune_says_what_stays_and_why(make_bundle: MakeBundle, home: Path) -> N
 @pytest.mark.parametrize(
     ("days_ago", "shown"), [(0.1 / 24, "6.0 minutes ago"), (0.125, "3.0 hours ago"), (12, "12.0 days ago")]
 )
-def test_the_last_use_is_told_in_the_nearest_unit(make_bundle: MakeBundle, days_ago: float, shown: str) -> None:
+def test_the_last_use_is_told_in_the_nearest_unit(
+    make_bundle: MakeBundle, days_ago: float, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)  # it stands still, however long the listing takes
     unpack_elsewhere(make_bundle("net"), days_ago=days_ago)
     assert f"used {shown}  Net" in run.invoke(app, ["cache", "ls"]).stdout
 
