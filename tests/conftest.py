@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ hypothesis.settings.register_profile("compilot", deadline=None, suppress_health_
 hypothesis.settings.load_profile("compilot")
 
 
-def seed_for(name: str) -> None:
-    """All generators begin anew, differently for every name."""
+def begin_anew(name: str) -> None:
+    """All generators, differently for every name."""
     import numpy as np
     import torch
 
@@ -48,12 +48,12 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_make_collect_report(collector: pytest.Collector) -> None:
     if isinstance(collector, pytest.Module):
-        seed_for(collector.nodeid)
+        begin_anew(collector.nodeid)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    seed_for(item.nodeid)
+    begin_anew(item.nodeid)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,13 +67,19 @@ def pytest_fixture_setup(
     import torch
 
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    seed_for(f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param_index', 0)}")
+    begin_anew(f"{request.node.nodeid} {fixturedef.argname} {getattr(request, 'param_index', 0)}")
     try:
         return (yield)
     finally:
         random.setstate(before[0])
         np.random.set_state(before[1])
         torch.set_rng_state(before[2])
+
+
+@pytest.fixture
+def seed_for() -> Callable[[str], None]:
+    """What is done before anything of this name draws; for a test that needs the same numbers twice."""
+    return begin_anew
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,7 @@ def test_a_batch_lasts_long_enough(samples: list[float]) -> None:
     calls = stats.calls_per_batch(samples)
     assert calls >= 1
     assert calls * max(samples) >= min(0.020, stats.BATCH_TARGET_S) * 0.999
-    assert calls == 1 or (calls - 1) * min(samples) < 0.020
+    assert calls == 1 or (calls - 1) * min(samples) <= 0.020  # equal where the product is rounded up
 
 
 @pytest.mark.parametrize("samples", [[], [0.0], [math.nan, -1.0]])

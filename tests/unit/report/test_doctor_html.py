@@ -225,7 +225,7 @@ def _open(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
         *options,
         page.as_uri(),
     ]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 def test_a_real_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:

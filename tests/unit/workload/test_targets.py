@@ -53,7 +53,6 @@ def stops(): raise KeyboardInterrupt
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = set(sys.modules)
     (tmp_path / "helper_beside.py").write_text("SIZE = 3\n")
 
     def write_file(name: str, text: str) -> Path:
@@ -63,8 +62,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         return path
 
     yield write_file
-    for name in set(sys.modules) - known:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()):  # only what was written here: torch must not be imported twice
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 @pytest.fixture
