@@ -1,18 +1,17 @@
 """OpenVINO, tuning plane: convert the exported model and offer the performance hints.
 
-In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precision) and `structure.json`, or
-Infeasible. The frontend is called directly: `openvino.convert_model` does the same but reports each use to its
-makers. Shapes are set to the guard's own, numbers or ranges, because the converted model accepts any size and is
-slower for it. Options (all read by load.py): `hint` "latency" | "throughput"; `threads` (0: torch's count at load);
-`pin_cpus`. Arithmetic is pinned to float32, or to the precision that was asked for (load.py). Not covered: other
-devices than the CPU. Its integers have 32 bits inside: the structure says which values of 64-bit inputs are safe
-(integers.py).
+In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precision), `structure.json` and mostly
+`model.blob` (what the plugin makes of the graph: saving.py), or Infeasible. The frontend is called directly:
+`openvino.convert_model` does the same but reports each use to its makers. Shapes are set to the guard's own, numbers or
+ranges, because the converted model accepts any size and is slower for it. Options (all read by load.py): `hint`
+"latency" | "throughput"; `threads` (0: torch's count at load); `pin_cpus`. Arithmetic is pinned to float32, or to the
+precision that was asked for (load.py). Not covered: other devices than the CPU. Its integers have 32 bits inside: the
+structure says which values of 64-bit inputs are safe (integers.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,7 +23,8 @@ from compilot.engines.exporting import Exported, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.openvino.integers import limits
-from compilot.engines.openvino.load import MODEL_NAME, WEIGHTS_NAME, input_name
+from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
+from compilot.engines.openvino.saving import save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.structure import Structure
@@ -107,9 +107,10 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
             converted = _convert(exported, request.guard)
         except Exception as error:
             raise Infeasible(f"no OpenVINO form of the model: {cause(error, exported.program)}") from error
-        _save(converted, request.workspace / MODEL_NAME)
+        save(converted, request.workspace, request.candidate.settings)
     structures.write(structure, request.workspace)
-    return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, structures.FILE_NAME))
+    names = (MODEL_NAME, WEIGHTS_NAME, BLOB_NAME, structures.FILE_NAME)
+    return artifact_files(request.workspace, [name for name in names if (request.workspace / name).exists()])
 
 
 def _limited(exported: Exported) -> Structure:
@@ -144,9 +145,3 @@ def _partial_shape(shape: tuple[int | DimRange, ...]) -> Any:
     from openvino import Dimension, PartialShape
 
     return PartialShape([Dimension(n.min, n.max) if isinstance(n, DimRange) else Dimension(n) for n in shape])
-
-
-def _save(model: Any, path: Path) -> None:
-    import openvino
-
-    openvino.save_model(model, path, compress_to_fp16=False)  # its default would halve the precision of the weights
