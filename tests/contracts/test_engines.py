@@ -88,6 +88,7 @@ class OnnxRuntime:
 
 class OpenVino:
     name, build, load = "openvino", openvino_build, openvino_load
+    spare = (openvino_load.BLOB_NAME, openvino_load.MODEL_NAME)  # either is enough, with the weights
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
