@@ -63,8 +63,8 @@ class Program(NamedTuple):
 
 
 def import_engine() -> None:
-    """Import what `load` will need."""
-    import_openvino()
+    """Import what `load` will need, the CPU's plugin too: a question to it loads its library."""
+    import_openvino().Core().get_property("CPU", "FULL_DEVICE_NAME")
 
 
 def load(request: LoadRequest) -> Loaded:
