@@ -40,7 +40,7 @@ def test_all_missing_packages_are_named() -> None:
 def test_loading_without_the_package_is_infeasible(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     half = registry.load_half(name)
-    start = half._session if name == "onnxruntime" else half._compiled  # type: ignore[attr-defined]
+    start = half._session if name == "onnxruntime" else half._program  # type: ignore[attr-defined]
     with pytest.raises(Infeasible, match="not installed; pip install"):
         start(tmp_path / "model", Settings(engine=name))
 
