@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import torch
-import torch._dynamo
 from torch import nn
 
 
@@ -36,10 +35,10 @@ def dying():
 
 
 def backend(name: str):
-    """Register a backend unless this process has it already."""
+    """Register a backend unless this process has it already, or has no dynamo: eager's worker saves the import."""
 
     def decorate(fn):
-        if name not in torch._dynamo.list_backends(exclude_tags=None):
+        if "torch._dynamo" in sys.modules and name not in torch._dynamo.list_backends(exclude_tags=None):
             torch._dynamo.register_backend(fn, name=name)
         return fn
 

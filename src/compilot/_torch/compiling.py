@@ -70,6 +70,11 @@ def _with_hooks(model: nn.Module, compiled: Callable[[Callable[..., Any]], Any])
     return shell  # type: ignore[no-any-return]
 
 
+def import_dynamo() -> None:
+    """Up to two seconds, which are nobody's compile time. Checked on torch 2.13.0."""
+    import torch._dynamo  # noqa: F401
+
+
 def mode_options(mode: str) -> dict[str, Any]:
     """The Inductor options that a mode stands for. Checked on torch 2.13.0."""
     from torch._inductor import list_mode_options

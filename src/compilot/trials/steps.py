@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
@@ -20,10 +20,8 @@ import torch
 
 from compilot import diagnose
 from compilot._collector import no_collector
-from compilot._torch import toolchain, trace
+from compilot._torch import compiling, toolchain, trace
 from compilot._tree import Call, map_call
-from compilot.diagnose import timing
-from compilot.diagnose.examine import Examination
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.files import folder_record
@@ -74,7 +72,11 @@ from compilot.workload import Workload
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
 
+if TYPE_CHECKING:
+    from compilot.diagnose.examine import Examination
+
 WORKERS_END_LIMIT_S = 20.0
+THROUGH_DYNAMO = ("inductor", registry.DYNAMO)  # engines that run by torch.compile in the user's process
 
 
 class SameProgram(BaseException):
@@ -109,6 +111,8 @@ class Steps:
         self.candidate = request.candidate
         self.workspace = Path(request.workspace)
         apply_settings(request.candidate.process)
+        if request.candidate.settings.engine.startswith(THROUGH_DYNAMO):
+            compiling.import_dynamo()
         self.workload = unship(request.shipment)
         self.model_fingerprint = request.shipment.model or model_fingerprint(self.workload.model)
         return Opened(
@@ -127,6 +131,8 @@ class Steps:
 
     def examine(self, request: Examine) -> Examined:
         """One step of the doctor; the report at the end."""
+        from compilot.diagnose.examine import Examination  # here: eager's worker does without dynamo
+
         if self.examination is None:
             self.examination = Examination(self.workload, request.shapes)
         if request.step is not ExamineStep.REPORT:
@@ -137,6 +143,9 @@ class Steps:
 
     def examinetimes(self, request: ExamineTimes) -> Examined:
         """The doctor's half that is about time; needs a process that has compiled nothing yet."""
+        from compilot.diagnose import timing
+
+        compiling.import_dynamo()  # before its clock
         report = timing.add_times(request.report, self.workload, self.workload.call, self.workspace, plan=request.plan)
         return Examined(id=request.id, report=report)
 
@@ -148,6 +157,8 @@ class Steps:
 
     def build(self, request: Build) -> Built | Failed:
         """Make the callable and answer the first call, counting what it costs."""
+        if not (self.candidate.is_eager or request.reuse):
+            compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
         cold_cache = not any((self.workspace / "inductor").glob("*"))
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
         codes: list[str] = []
@@ -187,7 +198,7 @@ class Steps:
     def _note_key(self, guard: Any) -> None:
         """What this build depends on, for those who ask later why a start was cold."""
         settings = self.candidate.settings
-        if not settings.engine.startswith(("inductor", registry.DYNAMO)):
+        if not settings.engine.startswith(THROUGH_DYNAMO):
             return
         folder = self.workspace / "inductor"
         found = key_components(settings=settings, guard=guard, model=self.model_fingerprint, cache_dir=folder)

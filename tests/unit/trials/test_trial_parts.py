@@ -1,6 +1,7 @@
 """The small pure parts of trials: what counts as a compiler run, how a busy machine is described, room for workers."""
 
 import io
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,3 +102,10 @@ def test_a_worker_whose_log_is_on_a_full_disk_still_tells_what_went_wrong(monkey
         reply = _answer(SimpleNamespace(timebatch=fails), TimeBatch(id=1))
     assert isinstance(reply, Failed)
     assert "No space left on device" in reply.reason
+
+
+def test_eagers_worker_does_without_dynamo():
+    """Most processes of a run are eager's; the import costs as much as torch's own."""
+    code = "import sys, compilot.trials.steps; print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "True False\n"
