@@ -20,6 +20,8 @@ import pytest
 
 # read once when Inductor's configuration is imported: skips the probe builds of every vector extension
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other leave the cores to the tests beside them
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
 

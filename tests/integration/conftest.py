@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,26 +21,41 @@ Packer = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Packer:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the whole run of pytest: with xdist all its processes see the same one."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made-once"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def once(path: Path, make: Callable[[], object]) -> Path:
+    """The path, made by whoever asks for it first; the others wait."""
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            make()
+        fcntl.flock(lock, fcntl.LOCK_UN)
+    return path
+
+
+@pytest.fixture(scope="session")
+def tuned(made_once: Path) -> Packer:
     """A function from an engine to a run directory of it, made once; whoever changes it takes a copy."""
-    home = tmp_path_factory.mktemp("runs")
 
     def run(engine: str | None, factory: str = "one") -> Path:
-        folder = home / f"{engine}-{factory}"
-        return folder if folder.exists() else tiny_run(folder, engine, factory)
+        folder = made_once / f"{engine}-{factory}"
+        return once(folder, lambda: tiny_run(folder, engine, factory))
 
     return run
 
 
 @pytest.fixture(scope="session")
-def packed(tuned: Packer, tmp_path_factory: pytest.TempPathFactory) -> Packer:
+def packed(tuned: Packer, made_once: Path) -> Packer:
     """A function from an engine to a bundle of it, packed once."""
-    home = tmp_path_factory.mktemp("bundles")
 
     def bundle(engine: str | None, factory: str = "one", **options: Any) -> Path:
-        path = home / f"{'-'.join([engine or 'eager', factory, *options])}.cpbundle"
-        if not path.exists():
-            pack([tuned(engine, factory)], path, Options(**options), Observer())
-        return path
+        path = made_once / f"{'-'.join([engine or 'eager', factory, *options])}.cpbundle"
+        return once(path, lambda: pack([tuned(engine, factory)], path, Options(**options), Observer()))
 
     return bundle

@@ -24,6 +24,7 @@ test -s "$1" && mkdir -p "$3" && echo "made of $1" > "$3/index.html"
 """
 
 
+@pytest.mark.measures
 @pytest.mark.compiles
 def test_a_whole_examination_with_everything_in_it(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)

@@ -62,6 +62,7 @@ def test_a_worker_that_just_leaves_is_a_crash_too(runner: LocalRunner):
     assert "exit code 7" in trial.reason
 
 
+@pytest.mark.measures
 def test_a_compile_that_hangs_is_ended_with_everything_it_started(
     runner: LocalRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -77,6 +78,7 @@ def test_a_compile_that_hangs_is_ended_with_everything_it_started(
     assert not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.measures
 def test_a_compile_that_eats_the_memory_is_ended_before_the_machine_is(runner: LocalRunner):
     trial = runner.trial(candidate("hogs"), {}, 120.0)
     assert trial.state is State.INFEASIBLE

@@ -19,6 +19,7 @@ from compilot.artifacts.planfile import load_plan
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TINY = f"{EXAMPLES / 'tiny.py'}:mlp"
 COMPILOT = [sys.executable, "-c", "from compilot.cli.main import run; run()"]
+SHORTEST = "1s"  # however short the budget, one candidate is tried and confirmed, with the fewest rounds
 GONE_WITHIN_S = 5.0  # what an interrupted run promises: everything ended by then
 
 pytestmark = pytest.mark.compiles
@@ -31,7 +32,7 @@ def compilot(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
-    done = compilot("tune", TINY, "--budget", "30s", "--json", "--out", "run", cwd=tmp_path)
+    done = compilot("tune", TINY, "--budget", SHORTEST, "--json", "--out", "run", cwd=tmp_path)
     document = json.loads(done.stdout)
     rows = document["rows"]
     assert (rows[0]["candidate"], rows[0]["state"]) == ("eager", "ok")
@@ -51,10 +52,19 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     assert len(measured["sentences"]) == len(measured["rows"]) - 1
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
-def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path, sent: signal.Signals) -> None:
+@pytest.mark.measures
+@pytest.mark.parametrize(
+    ("sent", "budget", "go_on"),
+    [
+        pytest.param(signal.SIGINT, "5m", ["--engines", "eager"], id="SIGINT"),  # with the doctor, resumed to eager
+        pytest.param(signal.SIGTERM, "50s", [], id="SIGTERM"),  # without, resumed to a confirmed candidate
+    ],
+)
+def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(
+    tmp_path: Path, sent: signal.Signals, budget: str, go_on: list[str]
+) -> None:
     journal = tmp_path / "run" / "journal.jsonl"
-    command = [*COMPILOT, "tune", TINY, "--budget", "5m", "--out", "run"]
+    command = [*COMPILOT, "tune", TINY, "--budget", budget, "--out", "run"]
     started = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts)
     with started as process:
         wait_for(lambda: journal.exists() and b'"trial"' in journal.read_bytes(), process)
@@ -71,7 +81,8 @@ def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(tmp_path: Path,
     assert gone_after_s < GONE_WITHIN_S
     assert not (tmp_path / "run" / "plan.json").exists()
 
-    document = json.loads(compilot("tune", TINY, "--budget", "5s", "--resume", "run", "--json", cwd=tmp_path).stdout)
+    command = ["tune", TINY, "--budget", SHORTEST, "--resume", "run", "--json", *go_on]
+    document = json.loads(compilot(*command, cwd=tmp_path).stdout)
     assert [row["candidate"] for row in document["rows"]].count("eager") == 1
     assert (tmp_path / "run" / "plan.json").exists()
 
@@ -112,7 +123,7 @@ def test_env_finds_compiler_engines_and_noise(tmp_path: Path) -> None:
 
 
 def test_the_python_example_runs(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "python_api.py"), "--budget", "30s", "--out", str(tmp_path / "run")]
+    command = [sys.executable, str(EXAMPLES / "python_api.py"), "--budget", SHORTEST, "--out", str(tmp_path / "run")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "same answers as eager" in done.stdout

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import compilot
-from compilot import pipeline
+from compilot import pipeline, stages
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
 from compilot.cli import whycold
@@ -46,6 +46,7 @@ from compilot.workload.dispatch import ship_target
 DATA = Path(__file__).parent.parent / "data"
 DECIDING = DATA / "deciding.py"
 FAULTY = DATA / "faulty.py"
+SHORTEST_S = 1.0  # however short the budget, one candidate is tried and confirmed, with the fewest rounds
 
 
 class Notes(Observer):
@@ -67,9 +68,16 @@ def trial_of(outcome: pipeline.Outcome, engine: str) -> Trial:
     return next(t for t in outcome.trials if t.candidate.settings.engine == engine)
 
 
+@pytest.fixture
+def one_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One set of fresh processes instead of three, for tests in which the decision is of no matter."""
+    monkeypatch.setattr(stages, "CONFIRM_PROCESSES", 1)
+
+
+@pytest.mark.measures
 @pytest.mark.compiles
 def test_a_model_too_small_to_compile_keeps_eager_with_a_reason(tmp_path: Path):
-    outcome, notes = run(f"{DECIDING}:two_ops", tmp_path, 25.0, "inductor")
+    outcome, notes = run(f"{DECIDING}:two_ops", tmp_path, SHORTEST_S, "inductor")
     assert outcome.verdict.decision is Decision.KEEP_EAGER
     assert outcome.plan.entries == ()
     assert "inductor" in outcome.plan.because
@@ -93,9 +101,10 @@ def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Outco
     folder = tmp_path_factory.mktemp("without")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CXX", str(folder / "no-such-g++"))
-        return run(f"{FAULTY}:model", folder, 45.0, "inductor", "dynamo:faulty_slow")[0]
+        return run(f"{FAULTY}:model", folder, 25.0, "inductor", "dynamo:faulty_slow")[0]
 
 
+@pytest.mark.measures
 def test_without_a_compiler_the_rest_goes_on(without_compiler: pipeline.Outcome):
     compiled = [t for t in without_compiler.trials if t.candidate.settings.engine == "inductor"]
     assert compiled
@@ -104,6 +113,7 @@ def test_without_a_compiler_the_rest_goes_on(without_compiler: pipeline.Outcome)
     assert trial_of(without_compiler, "dynamo:faulty_slow").state is State.OK
 
 
+@pytest.mark.measures
 def test_a_candidate_that_is_slower_keeps_eager_with_the_figures(without_compiler: pipeline.Outcome):
     assert without_compiler.verdict.decision is Decision.KEEP_EAGER
     assert without_compiler.plan.entries == ()
@@ -111,6 +121,7 @@ def test_a_candidate_that_is_slower_keeps_eager_with_the_figures(without_compile
     assert "slower" in without_compiler.verdict.because
 
 
+@pytest.mark.measures
 def test_every_figure_can_be_computed_again_from_the_journal(without_compiler: pipeline.Outcome):
     lines = journal.read(without_compiler.run_dir / "journal.jsonl")
     race = next(line.race for line in lines if isinstance(line, RaceLine) and line.race.purpose == "confirm")
@@ -130,13 +141,15 @@ def test_a_wrong_candidate_never_races(tmp_path: Path):
     assert not [line for line in journal.read(outcome.run_dir / "journal.jsonl") if isinstance(line, RaceLine)]
 
 
+@pytest.mark.measures  # a step of its trial has 20 s
 @pytest.mark.compiles
+@pytest.mark.usefixtures("one_confirmation")
 def test_a_declared_dimension_stays_fast_over_twenty_sizes_without_a_recompile_storm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "own"))
     length = DynamicDim(input="x", dim=1, min=2, max=256)
-    outcome, _ = run(f"{DECIDING}:chain", tmp_path, 25.0, "inductor", dynamic=(length,))
+    outcome, _ = run(f"{DECIDING}:chain", tmp_path, SHORTEST_S, "inductor", dynamic=(length,))
     ok = [t for t in outcome.trials if t.state is State.OK and not t.candidate.is_eager]
     assert ok
     assert {"smallest", "largest"} <= {worst.case for worst in ok[0].check.worst}  # type: ignore[union-attr]
@@ -213,7 +226,7 @@ def test_a_candidate_that_dies_in_a_race_is_struck_out_and_the_run_ends_well(
         return original(self, *arguments, **named)
 
     monkeypatch.setattr(LocalRunner, "_run", deadly)
-    outcome, _ = run(f"{FAULTY}:model", tmp_path, 25.0, "dynamo:faulty_dies_later")
+    outcome, _ = run(f"{FAULTY}:model", tmp_path, SHORTEST_S, "dynamo:faulty_dies_later")
     dead = trial_of(outcome, "dynamo:faulty_dies_later")
     assert dead.state is State.CRASHED
     assert "in a race: died of SIGABRT" in dead.reason
@@ -221,11 +234,12 @@ def test_a_candidate_that_dies_in_a_race_is_struck_out_and_the_run_ends_well(
     assert outcome.verdict.because == "no candidate could be used: 1 crashed"
 
 
+@pytest.mark.usefixtures("one_confirmation")
 def test_an_engine_of_forty_lines_is_tried_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(DATA.parent.parent / "examples"))
     importlib.import_module("script_engine")
     try:
-        outcome, _ = run(f"{FAULTY}:model", tmp_path, 20.0, "script")
+        outcome, _ = run(f"{FAULTY}:model", tmp_path, SHORTEST_S, "script")
     finally:
         registry.unregister("script")
     script = trial_of(outcome, "script")
@@ -245,6 +259,7 @@ def hogs() -> Iterator[None]:
         process.wait()
 
 
+@pytest.mark.measures
 @pytest.mark.usefixtures("hogs")
 def test_a_busy_machine_is_noticed_and_gives_no_false_win(tmp_path: Path):
     runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
@@ -260,6 +275,7 @@ def test_a_busy_machine_is_noticed_and_gives_no_false_win(tmp_path: Path):
     assert race.load in judged.doubts
 
 
+@pytest.mark.measures
 def test_a_large_model_gets_two_workers_at_once_and_no_second_eager(tmp_path: Path):
     slow = Candidate(settings=Settings(engine="dynamo:faulty_slow"), label="slow", rationale="to race")
     runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path, limits=Limits(warm_s=3.0), observer=Observer())

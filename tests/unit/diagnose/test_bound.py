@@ -225,6 +225,7 @@ def test_a_copy_without_its_core_for_itself_is_a_busy_moment(
     assert measure_peaks().busy is busy
 
 
+@pytest.mark.measures
 def test_the_roof_agrees_with_a_plain_measurement() -> None:
     """A big product and a copy of 1 GiB beside ours; noise only lowers, so both sides keep their best."""
     size = 2048
