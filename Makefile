@@ -22,6 +22,7 @@ demo: $(STAMP)
 # by one, those whose outcome depends on the machine's time or memory. Both parts run, whatever the first one says.
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not measures'; first=$$?; \
+	[ $$first -ne 2 ] || exit 2; \
 	$(BIN)/python -m pytest -m measures && exit $$first
 
 check: $(STAMP)

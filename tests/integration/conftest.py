@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from bundle_help import tiny_run
@@ -34,7 +36,12 @@ def once(path: Path, make: Callable[[], object]) -> Path:
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            make()
+            try:
+                with torch.random.fork_rng(devices=[]):  # whoever asks first draws as the others do
+                    make()
+            except BaseException:
+                shutil.rmtree(path, ignore_errors=True)  # half-made: the next one tries again
+                raise
         fcntl.flock(lock, fcntl.LOCK_UN)
     return path
 

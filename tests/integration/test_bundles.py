@@ -42,14 +42,15 @@ EXTRA = {"extra": {"bias": torch.ones(32)}}
 Packer = Callable[..., Path]
 INTERRUPTED_WAIT = """
 import signal, sys
-import compilot.runtime.attaching, compilot.runtime.proving, onnxruntime
 from compilot.artifacts import unpack
+from compilot.runtime import bundles
 
-def told_lock(*args, real=unpack.file_lock, **kwargs):
+def told_wait(*args, real=bundles.wait, **kwargs):
     print("waiting", flush=True)
     return real(*args, **kwargs)
 
-unpack.LOCK_WAIT_S, unpack.file_lock = 3600.0, told_lock
+unpack.LOCK_WAIT_S, bundles.wait = 3600.0, told_wait
+import compilot
 signal.signal(signal.SIGINT, signal.default_int_handler)
 compilot.load(sys.argv[1])
 """

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,6 +33,8 @@ from compilot.runtime.fitting import refuse_stale
 
 if TYPE_CHECKING:
     from compilot.runtime.fast import Fast
+
+HEED_SIGNALS_S = 0.1  # a signal that comes just before an endless wait begins would be heeded at its end
 
 
 class Options(NamedTuple):
@@ -154,6 +156,8 @@ def _checked_beside_imports(bundle: Bundle) -> Path:
             from compilot.runtime import attaching, proving  # noqa: F401
 
             getattr(registry.load_half(bundle.manifest.engine), "import_engine", lambda: None)()
+        while not checking.done():
+            wait((checking,), timeout=HEED_SIGNALS_S)
         return checking.result()
 
 

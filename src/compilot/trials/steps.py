@@ -22,6 +22,7 @@ from compilot import diagnose
 from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot._tree import Call, map_call
+from compilot.budget import THROUGH_DYNAMO
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.files import folder_record
@@ -76,7 +77,6 @@ if TYPE_CHECKING:
     from compilot.diagnose.examine import Examination
 
 WORKERS_END_LIMIT_S = 20.0
-THROUGH_DYNAMO = ("inductor", registry.DYNAMO)  # engines that run by torch.compile in the user's process
 
 
 class SameProgram(BaseException):
@@ -151,13 +151,14 @@ class Steps:
 
     def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:
         """Build the shared precompiled header by compiling something trivial."""
+        compiling.import_dynamo()  # before the clock
         begin = time.perf_counter()
         problem = toolchain.try_compiler()
         return ToolchainReady(id=request.id, wall_s=time.perf_counter() - begin, problem=problem)
 
     def build(self, request: Build) -> Built | Failed:
         """Make the callable and answer the first call, counting what it costs."""
-        if not (self.candidate.is_eager or request.reuse):
+        if not (self.candidate.settings.engine == "eager" or request.reuse):
             compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
         cold_cache = not any((self.workspace / "inductor").glob("*"))
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()

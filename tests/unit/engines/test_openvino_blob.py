@@ -78,11 +78,22 @@ def test_the_blob_has_no_second_copy_of_the_weights(request_of):
     assert blob.stat().st_size < weights.stat().st_size / 20
 
 
-def test_where_the_cpu_or_the_version_is_another_the_graph_is_compiled(request_of, compiled):
+def other_cpu(content: bytes) -> bytes:
+    at = content.index(b";isa=") + len(b";isa=")
+    return content[:at] + b"?" + content[at + 1 :]
+
+
+def other_version(content: bytes) -> bytes:
+    at = content.index(b";ov=") + len(b";ov=")
+    return content[:at] + b"1" + content[at + 1 :]
+
+
+@pytest.mark.parametrize(
+    "changed", [other_cpu, other_version, lambda content: b"", lambda content: content[: len(content) // 2]]
+)
+def test_where_the_blob_is_refused_the_graph_is_compiled(request_of, compiled, changed):
     blob = request_of.artifacts / BLOB_NAME
-    content = blob.read_bytes()
-    assert b";isa=" in content[:200]
-    blob.write_bytes(content.replace(b";isa=", b";isa=Other ", 1))
+    blob.write_bytes(changed(blob.read_bytes()))
     answer = load(request_of).call(X)
     assert compiled == [request_of.artifacts / MODEL_NAME]
     torch.testing.assert_close(answer, request_of.model(X), rtol=1e-4, atol=1e-5)
@@ -91,6 +102,14 @@ def test_where_the_cpu_or_the_version_is_another_the_graph_is_compiled(request_o
 def test_a_blob_with_weights_of_its_own_is_not_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "SMALL_BYTES", 0)
     monkeypatch.setattr(saving, "WEIGHTLESS", {})  # as with versions that always write them
+    request = made(tmp_path)
+    assert not (tmp_path / BLOB_NAME).exists()
+    torch.testing.assert_close(load(request).call(X), request.model(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_build_in_the_same_folder_forgets_the_blob_of_the_last_one(tmp_path, monkeypatch):
+    made(tmp_path)
+    monkeypatch.setattr(saving, "NAMES_ITS_CPU", b"no blob says this")  # as with versions whose blobs do not
     request = made(tmp_path)
     assert not (tmp_path / BLOB_NAME).exists()
     torch.testing.assert_close(load(request).call(X), request.model(X), rtol=1e-4, atol=1e-5)

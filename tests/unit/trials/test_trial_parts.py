@@ -20,6 +20,7 @@ from compilot.trials.replies import raise_user_error
 from compilot.trials.worker import _answer
 
 GIB = 2**30
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +105,25 @@ def test_a_worker_whose_log_is_on_a_full_disk_still_tells_what_went_wrong(monkey
     assert "No space left on device" in reply.reason
 
 
-def test_eagers_worker_does_without_dynamo():
+EAGERS_STEPS = """
+import sys, torch
+from compilot.records import Candidate, MemoryFormat, Settings
+from compilot.trials.protocol import PROTOCOL, Build, Inspect, Open
+from compilot.trials.steps import Steps
+from compilot.workload.dispatch import ship_target
+
+target, folder = sys.argv[1:]
+steps, settings = Steps(), Settings(memory_format=MemoryFormat.CHANNELS_LAST)
+candidate = Candidate(settings=settings, label="eager channels-last", rationale="a test")
+steps.open(Open(id=1, protocol=PROTOCOL, shipment=ship_target(target), candidate=candidate, workspace=folder))
+steps.inspect(Inspect(id=2, references=folder))
+built = steps.build(Build(id=3))
+print(type(built).__name__, "torch._dynamo" in sys.modules)
+"""
+
+
+def test_eagers_worker_does_without_dynamo(tmp_path):
     """Most processes of a run are eager's; the import costs as much as torch's own."""
-    code = "import sys, compilot.trials.steps; print('torch' in sys.modules, 'torch._dynamo' in sys.modules)"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown == "True False\n"
+    command = [sys.executable, "-c", EAGERS_STEPS, str(EXAMPLES / "tiny.py:mlp"), str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert shown.stdout == "Built False\n", shown.stderr

@@ -24,7 +24,7 @@ from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
-from compilot.engines.openvino.saving import save
+from compilot.engines.openvino.saving import save, simplify
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.structure import Structure
@@ -105,12 +105,13 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     with torch.no_grad(), quiet():
         try:
             converted = _convert(exported, request.guard)
+            simplify(converted)
         except Exception as error:
             raise Infeasible(f"no OpenVINO form of the model: {cause(error, exported.program)}") from error
         save(converted, request.workspace, request.candidate.settings)
     structures.write(structure, request.workspace)
-    names = (MODEL_NAME, WEIGHTS_NAME, BLOB_NAME, structures.FILE_NAME)
-    return artifact_files(request.workspace, [name for name in names if (request.workspace / name).exists()])
+    blob = [BLOB_NAME] if (request.workspace / BLOB_NAME).exists() else []
+    return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, *blob, structures.FILE_NAME))
 
 
 def _limited(exported: Exported) -> Structure:

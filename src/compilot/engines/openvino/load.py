@@ -1,8 +1,8 @@
 """OpenVINO, run plane: a compiled model over the files, called through requests that keep their memory.
 
 In: a LoadRequest with the folder that build.py filled. Out: a callable. Imports openvino and torch, no frontend.
-Where the build left what the plugin had made of the graph, that is taken and a start takes half as long; a CPU with
-other instructions than the build's, or another version, refuses it, and the graph is compiled as before.
+Where the build left what the plugin had made of the graph, that is taken: loading takes half to two thirds of the time.
+A CPU with other instructions than the build's, or another version, refuses it, and the graph is compiled.
 Small inputs are copied into memory that the request keeps, large ones share torch's; results are copied out, so they
 own their memory. That is quicker than sharing everything (requests.py): on a tiny BERT 67 microseconds against 108
 and the Python API's 164. Requests are kept in a pool, one per call under way, so several threads may call at once.
@@ -56,10 +56,10 @@ def input_name(index: int) -> str:
 
 
 class Program(NamedTuple):
-    """A compiled model, and the memory that it may go on reading."""
+    """A compiled model, and the memory that it may go on reading: its fields go from the last to the first."""
 
+    memory: Any
     compiled: Any
-    memory: Any = None
 
 
 def import_engine() -> None:
@@ -82,7 +82,8 @@ def _program(path: Path, settings: Settings) -> Program:
     chosen = properties(settings)
     try:
         core = openvino.Core()
-        program = _imported(openvino, core, path.parent, chosen) or Program(core.compile_model(path, "CPU", chosen))
+        program = _imported(openvino, core, path.parent, chosen)
+        program = program or Program(None, core.compile_model(path, "CPU", chosen))
     except Exception as error:
         raise Infeasible(f"OpenVINO cannot run this graph: {first_cause(error)}") from error
     _refuse_other_precision(program.compiled, settings)
@@ -90,15 +91,18 @@ def _program(path: Path, settings: Settings) -> Program:
 
 
 def _imported(openvino: Any, core: Any, folder: Path, chosen: dict[str, Any]) -> Program | None:
-    """What was compiled at the build; None where there is nothing, or where this CPU or version refuses it."""
+    """What was compiled at the build; None where there is nothing, or where this CPU or version refuses it.
+
+    Whatever is wrong with it, the graph is there: if that is wrong too, its error is told.
+    """
     blob = folder / BLOB_NAME
     if not blob.is_file():
         return None
-    memory = np.memmap(blob, np.uint8, mode="c")  # private: the runtime wants memory that can be written
     weights = {**WEIGHTLESS, "WEIGHTS_PATH": str(folder / WEIGHTS_NAME)}
     try:
-        return Program(core.import_model(openvino.Tensor(memory, shared_memory=True), "CPU", chosen | weights), memory)
-    except (RuntimeError, TypeError):  # TypeError: versions that cannot import from memory
+        memory = np.memmap(blob, np.uint8, mode="c")  # private: the runtime wants memory that can be written
+        return Program(memory, core.import_model(openvino.Tensor(memory, shared_memory=True), "CPU", chosen | weights))
+    except Exception:
         return None
 
 
@@ -138,7 +142,6 @@ def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], di
     inputs = [Slot(ports[input_name(i)], _checked(structure.inputs[i])) for i in kept]
     outputs = [Slot(i, _checked(structure.outputs[i])) for i in known]
     namespace: dict[str, Any] = {
-        "_program": program,
         "_pool": [],
         "_request": lambda: Request(compiled.create_infer_request(), inputs, outputs),
         "_within": within,
@@ -146,6 +149,7 @@ def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], di
         "_infer": InferRequest.infer,  # the Python layer above it copies or walks the inputs
         "_adopt": torch.from_numpy,
         "_none": {},
+        "_program": program,  # the last: what the others use goes after them
     }
     lines = [f"_within(_i{i}, {t.limit}, {t.path!r})" for i, t in enumerate(structure.inputs) if t.limit is not None]
     lines += ["try: _r = _pool.pop()", "except IndexError: _r = _request()", *_fit(structure, kept, known)]
