@@ -90,9 +90,12 @@ def folders(cache: Path, temporary: Path) -> dict[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(cache.absolute()), "TMPDIR": str(temporary.absolute())}
 
 
-def child(what: str, model: str, out: Path, engine: str, settings: dict[str, str]) -> dict[str, Any]:
+def child(
+    what: str, model: str, out: Path, engine: str, settings: dict[str, str], script: str = __file__
+) -> dict[str, Any]:
+    """What the script answers in a process of its own."""
     env = {name: value for name, value in os.environ.items() if name not in UNSET} | settings
-    command = [sys.executable, __file__, "--child", what, model, str(out.absolute()), engine]
+    command = [sys.executable, script, "--child", what, model, str(out.absolute()), engine]
     run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise SystemExit(f"{what} {model} {engine} failed:\n{run.stderr[-3000:]}")

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -55,21 +53,14 @@ def show(model: str, rows: list[dict[str, Any]], race: dict[str, Any]) -> None:
 
 
 def child(options: argparse.Namespace, what: str, model: str, extra: str) -> dict[str, Any]:
-    env = {name: value for name, value in os.environ.items() if name not in coldstart.UNSET}
-    if what != "pack":
-        env |= {**coldstart.NO_HOME, "TMPDIR": str((options.out / "unpacked").absolute())}
-    command = [sys.executable, __file__, "--child", what, model, extra, str(options.out.absolute())]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise SystemExit(f"{what} {model} {extra} failed:\n{run.stderr[-3000:]}")
-    answer: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return answer
+    unpacked = {**coldstart.NO_HOME, "TMPDIR": str((options.out / "unpacked").absolute())}
+    return coldstart.child(what, model, options.out, extra, {} if what == "pack" else unpacked, __file__)
 
 
 # ------------------------------------------------------------------------------------------------ in the fresh process
 
 
-def in_child(what: str, model: str, extra: str, out: Path) -> dict[str, Any]:
+def in_child(what: str, model: str, out: Path, extra: str) -> dict[str, Any]:
     import torch
 
     torch.set_grad_enabled(False)
@@ -131,6 +122,7 @@ def parse() -> argparse.Namespace:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        print(json.dumps(in_child(*sys.argv[2:5], Path(sys.argv[5]))))
+        what, model, out, extra = sys.argv[2:6]
+        print(json.dumps(in_child(what, model, Path(out), extra)))
     else:
         main()

@@ -78,6 +78,11 @@ def test_the_blob_has_no_second_copy_of_the_weights(request_of):
     assert blob.stat().st_size < weights.stat().st_size / 20
 
 
+def test_no_file_names_the_folder_it_was_made_in(built):
+    where = str(built.artifacts).encode()
+    assert not [path.name for path in built.artifacts.iterdir() if where in path.read_bytes()]
+
+
 def other_cpu(content: bytes) -> bytes:
     at = content.index(b";isa=") + len(b";isa=")
     return content[:at] + b"?" + content[at + 1 :]
