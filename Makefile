@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test check setup fmt clean
+.PHONY: demo test quick check setup fmt clean
 
 setup: $(STAMP)
 
@@ -24,6 +24,10 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not measures'; first=$$?; \
 	[ $$first -ne 2 ] || exit 2; \
 	$(BIN)/python -m pytest -m measures && exit $$first
+
+# For daily work: unit tests that compile nothing, start no row of processes and do not measure. Under two minutes.
+quick: $(STAMP)
+	@$(BIN)/python -m pytest tests/unit -q -n 2 --dist loadscope -m 'not slow and not compiles and not measures'
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

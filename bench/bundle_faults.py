@@ -1,11 +1,13 @@
 """Does a damaged bundle ever get through? Flipped bits, truncations, and kill -9, in full counts over a real bundle.
 
-    python bench/bundle_faults.py BUNDLE [--flips 1000] [--cuts 200] [--kills 50] [--run DIR] [--pack-kills 20]
-                                  [--seed 0] [--json FILE]
+    python bench/bundle_faults.py BUNDLE [--flips 1000] [--warm-flips 400] [--cuts 200] [--kills 50] [--run DIR]
+                                  [--pack-kills 20] [--seed 0] [--json FILE]
 
 BUNDLE is one that `compilot.load` takes (bench/coldstart.py packs some). Flips and cuts: each damaged copy is
-started as a server would; it must be refused, or answer its golden call rightly (a bit that nobody reads). A crash
-would end the worker that does this and is counted. The native code of an AOTInductor bundle gets a canary first, which
+started as a server would, from an empty cache; it must be refused. Half of the flips are in the last 600 bytes, where
+the zip's directory ends. Warm flips: the same with the whole bundle unpacked already; only a bit in a packed file that
+such a start does not read may go unnoticed, and the answer must be right. A crash would end the worker that does this
+and is counted. The native code of an AOTInductor bundle gets a canary first, which
 leaves a file behind when it is loaded: a copy that was refused after it sang is counted as FOREIGN CODE RAN.
 Kills: a process that writes and unpacks the bundle without end is killed at a random moment; afterwards the bundle at
 its place must be whole or absent, and a start from the same cache must work. With --run, a run directory, a real
@@ -26,15 +28,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from compilot.artifacts.bundle import MANIFEST
+from compilot.artifacts.bundle import DIGEST, MANIFEST
+from compilot.artifacts.frame import member_span
 from compilot.packing.writing import publish, seal
 from compilot.records import Manifest
 
+TAIL = 600  # bytes: the end of the zip's directory, its end record and the digest of both
 CANARY = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +88,7 @@ def crash_proof(options: argparse.Namespace) -> dict[str, Any]:
     """The damage run in a process of its own: if it dies, that is the result."""
     command = [sys.executable, __file__, str(options.bundle), "--worker"]
     command += ["--flips", str(options.flips), "--cuts", str(options.cuts), "--seed", str(options.seed)]
+    command += ["--warm-flips", str(options.warm_flips)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     if run.returncode != 0:
         return {"crashed": run.returncode, "last words": run.stderr[-2000:]}
@@ -124,20 +130,50 @@ def damaged(bundle: Path, folder: Path, options: argparse.Namespace) -> None:
     counts: collections.Counter[str] = collections.Counter()
     copy.write_bytes(whole)
     counts[f"undamaged: {outcome(copy)}"] += 1  # or every refusal would prove nothing
-    for number in range(options.flips + options.cuts):
-        at = draw.randrange(len(whole))
-        bit = bytes([whole[at] ^ (1 << draw.randrange(8))])
-        is_flip = number < options.flips
-        copy.write_bytes(whole[:at] + bit + whole[at + 1 :] if is_flip else whole[:at])
-        counts[f"{'flip' if is_flip else 'cut'}: {outcome(copy)}"] += 1
+    for number in range(options.flips):
+        write_flipped(copy, whole, place(draw, len(whole), at_the_end=number % 2 == 1), draw)
+        counts[f"flip: {outcome(copy)}"] += 1
+    for _ in range(options.cuts):
+        copy.write_bytes(whole[: draw.randrange(len(whole))])
+        counts[f"cut: {outcome(copy)}"] += 1
+    warm_flips(bundle, copy, counts, options.warm_flips, draw)
     print(json.dumps(dict(counts)))
 
 
-def outcome(copy: Path) -> str:
+def warm_flips(bundle: Path, copy: Path, counts: collections.Counter[str], number: int, draw: random.Random) -> None:
+    """Flips with the whole bundle in the cache; apart by whether the byte is one that such a start reads."""
+    whole = bundle.read_bytes()
+    copy.write_bytes(whole)
+    outcome(copy)  # fills the cache
+    for count in range(number):
+        at = place(draw, len(whole), at_the_end=count % 2 == 1)
+        write_flipped(copy, whole, at, draw)
+        where = "in a packed file that it does not read" if is_packed_copy(bundle, at) else "in what it reads"
+        counts[f"warm flip {where}: {outcome(copy, keep_cache=True)}"] += 1
+
+
+def place(draw: random.Random, size: int, *, at_the_end: bool) -> int:
+    return size - 1 - draw.randrange(min(TAIL, size)) if at_the_end else draw.randrange(size)
+
+
+def write_flipped(copy: Path, whole: bytes, at: int, draw: random.Random) -> None:
+    copy.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :])
+
+
+def is_packed_copy(bundle: Path, at: int) -> bool:
+    """Whether a byte is data of a file that the first start unpacks; the manifest and its digest are always read."""
+    with zipfile.ZipFile(bundle) as archive, bundle.open("rb") as file:
+        members = [info for info in archive.infolist() if info.filename not in (MANIFEST, DIGEST)]
+        spans = [member_span(file.fileno(), info) for info in members]
+    return any(span.start <= at < span.start + span.size for span in spans)
+
+
+def outcome(copy: Path, *, keep_cache: bool = False) -> str:
     """What a start gave, and whether native code of the bundle was loaded on the way."""
     canary = Path(os.environ["CANARY"])
     canary.unlink(missing_ok=True)
-    shutil.rmtree(os.environ["COMPILOT_CACHE"], ignore_errors=True)
+    if not keep_cache:
+        shutil.rmtree(os.environ["COMPILOT_CACHE"], ignore_errors=True)
     told = _start(copy)
     sang = canary.exists()
     if told.startswith("refused"):
@@ -210,6 +246,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--flips", type=int, default=1000)
+    parser.add_argument("--warm-flips", type=int, default=400)
     parser.add_argument("--cuts", type=int, default=200)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--run", type=Path, help="a run directory, to kill a real pack of it")

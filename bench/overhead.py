@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ import engines_overhead
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
-from compilot.records import Candidate, DynamicDim, Settings, Shapes
+from compilot.records import Candidate, DynamicDim, IndexColumns, IndexRange, Settings, Shapes
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
 from engines_overhead import nanoseconds
@@ -64,9 +65,42 @@ class StandIn:
 def measure(model: nn.Module, inputs: int, engine: str, rounds: int, dynamic: bool = False) -> dict[str, Any]:
     """Added cost of one configuration."""
     xs = tuple(torch.randn(4, 8) for _ in range(inputs))
+    title = f"{type(model).__name__}, {inputs} input{'s' if inputs > 1 else ''}"
+    return measured(model, xs, title, engine, rounds, dynamic=dynamic)
+
+
+def measure_indices(ids: int, look: bool, rounds: int) -> dict[str, Any]:
+    """The same for one input of ids, with and without the look at their values."""
+    given = {"args[0]": IndexRange(low=0, high=30521)} if look else {}
+    title = f"{ids} id{'s' if ids > 1 else ''}{', looked at' if look else ''}"
+    xs = (torch.randint(0, 30522, (1, ids)),)
+    return measured(OneOp().eval(), xs, title, "stand-in", rounds, indices=given)
+
+
+def measure_columns(rows: int, columns: int, look: bool, rounds: int) -> dict[str, Any]:
+    """The same for ids of several tables in one input."""
+    own = tuple(IndexColumns(first=k, last=k, low=0, high=100 + k) for k in range(1, columns))
+    given = {"args[0]": IndexRange(low=0, high=100, dim=1, columns=own)} if look else {}
+    xs = (torch.randint(0, 100, (rows, columns)),)
+    title = f"{rows}x{columns} ids{', looked at' if look else ''}"
+    return measured(OneOp().eval(), xs, title, "stand-in", rounds, indices=given)
+
+
+def measured(
+    model: nn.Module,
+    xs: tuple[torch.Tensor, ...],
+    title: str,
+    engine: str,
+    rounds: int,
+    *,
+    dynamic: bool = False,
+    indices: Mapping[str, IndexRange] | None = None,
+) -> dict[str, Any]:
+    """Medians of eager, the engine's own callable and ours."""
+    inputs = len(xs)
     dims = [DynamicDim(input=f"xs.{i}", dim=0, min=1, max=64) for i in range(inputs)] if dynamic else []
     shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
-    guard = make_guard(model, Call(xs, {}), dynamic=dims, shapes=shapes, grad=False)
+    guard = make_guard(model, Call(xs, {}), dynamic=dims, shapes=shapes, grad=False, indices=indices)
     candidate = Candidate(settings=Settings(engine=engine, shapes=shapes), label=engine, rationale="bench")
     with torch.no_grad():
         fast = attach(model, candidate, guard, None)
@@ -77,7 +111,6 @@ def measure(model: nn.Module, inputs: int, engine: str, rounds: int, dynamic: bo
     assert fast.stats().fast_share == 1.0, fast.stats()
     added = [f - e for f, e in zip(samples["fast"], samples["engine"], strict=True)]
     row = {name: statistics.median(values) for name, values in samples.items()}
-    title = f"{type(model).__name__}, {inputs} input{'s' if inputs > 1 else ''}"
     return {"case": title, "engine_name": engine, "dynamic": dynamic, **row, "added_ns": statistics.median(added)}
 
 
@@ -98,6 +131,8 @@ def main() -> None:
         for engine in ("stand-in", *(["stand-in, frozen"] if isinstance(model, TenLayers) else []))
     ]
     rows += [measure(TenLayers().eval(), n, "stand-in", options.rounds, dynamic=True) for n in (1, 2, 4)]
+    rows += [measure_indices(n, look, options.rounds) for n in (1, 128, 4096) for look in (False, True)]
+    rows += [measure_columns(n, 26, look, options.rounds) for n in (32, 4096) for look in (False, True)]
     if options.real:
         rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
     engines = engines_overhead.rows(options.rounds) if options.engines else []

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compilot.artifacts import homes, planfile
+from compilot.artifacts import homes, planfile, planfolder
 from compilot.budget import parse_duration
 from compilot.errors import InputError, RunDirError
 from compilot.progress import Observer
@@ -86,8 +86,12 @@ def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, A
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan in a file; PlanError names the field that is wrong."""
-    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent)
+    """The plan in a file; PlanError names the field that is wrong.
+
+    A plan that others can change may be looked at so; `compile` and `apply_process` refuse it.
+    """
+    doubt = planfolder.why_not_trusted(Path(path))  # before it is read: later it may be another file
+    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt)
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:

@@ -26,7 +26,8 @@ from compilot.records import Candidate, Plan, Settings, Shipment
 from compilot.reportfile import save
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
-from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed, Open, Opened
+from compilot.trials.opening import ask_to_open
+from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed
 from compilot.trials.replies import raise_user_error
 from compilot.workload.shapetrace import CallSizes, ShapeSpec, read_trace
 
@@ -155,8 +156,8 @@ def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:
 def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell, end_s: float = math.inf) -> None:
     tell("opening the model")
     fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
-    limit_s = _limit_s(Limits().open_s, end_s)
-    _must(child.ask(Open, Opened, limit_s=limit_s, doing="opening the model", **fields))
+    limits = Limits(open_s=_limit_s(Limits().open_s, end_s))
+    _must(ask_to_open(child, limits, doing="opening the model", **fields))
 
 
 def _limit_s(own_s: float, end_s: float) -> float:

@@ -6,6 +6,8 @@ CompilotError                 every error below; str() is one sentence with the 
 │   ├── InputError            inputs, dynamic dimensions or options that make no sense
 │   ├── UnpicklableError      live objects that cannot be shipped to a child process
 │   ├── PlanError             a plan file that cannot be read: names the field
+│   │   ├── UntrustedPlan     a plan, or files beside it, that somebody else could have changed
+│   │   └── ArtifactError     a file beside a plan that is not the one that was measured: names the file
 │   ├── RunDirError           a run directory that cannot be written or resumed
 │   ├── BundleError           a bundle that is damaged or no bundle: names the file
 │   │   └── UntrustedBundle   a bundle that nobody vouches for
@@ -18,11 +20,14 @@ CompilotError                 every error below; str() is one sentence with the 
 ├── StalePlan                 the plan was made for another model, machine or version: names each difference
 │   └── StaleBundle           the same of a bundle
 ├── NoFallback                the fast path cannot take this call and the eager model was dropped
+│   └── IndexOutOfRange       the same for an index that does not exist; an IndexError, too
 ├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
 └── Interrupted               Ctrl-C or SIGTERM: exit code 130
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class CompilotError(Exception):
@@ -47,6 +52,14 @@ class UnpicklableError(UserError):
 
 class PlanError(UserError):
     """A plan file that cannot be read."""
+
+
+class UntrustedPlan(PlanError):
+    """A plan, or files beside it, that somebody else than this user and root could have changed."""
+
+
+class ArtifactError(PlanError):
+    """A file beside a plan that is not the one that was measured."""
 
 
 class BundleError(UserError):
@@ -101,6 +114,10 @@ class NoFallback(CompilotError):
     """The fast path cannot take this call and there is no eager model to answer it."""
 
 
+class IndexOutOfRange(NoFallback, IndexError):
+    """An input holds an index that does not exist; eager would raise IndexError, but there is no eager model."""
+
+
 class ForkedAfterUse(CompilotError):
     """The process was forked after a parallel call."""
 
@@ -122,11 +139,27 @@ def first_cause(error: BaseException) -> str:
     """The innermost error on one line: what compilers wrap around it says less."""
     while (inner := getattr(error, "inner_exception", None) or error.__cause__) is not None:
         error = inner
+    if (command := getattr(error, "cmd", None)) is not None:  # subprocess.CalledProcessError
+        return _failed_command(command, error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next((line for line in lines if not line.startswith(_ADVICE)), "")
     text = text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 3] + "..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _failed_command(command: Any, error: BaseException) -> str:
+    """What a program said when it failed, how it ended, and its command as far as there is room for it."""
+    code = getattr(error, "returncode", None)
+    ended = "did not end in time" if code is None else f"ended with exit code {code}"
+    ended = f"was ended by signal {-code}" if code is not None and code < 0 else ended
+    parts = (getattr(error, "stderr", None), getattr(error, "stdout", None))
+    output = "\n".join(part.decode(errors="replace") if isinstance(part, bytes) else part for part in parts if part)
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
+    words = command if isinstance(command, str) else " ".join(map(str, command))
+    return f"{said[:_LONGEST_SAID]}; the command {ended}: {words}"[:_LONGEST_CAUSE]
+
+
+_LONGEST_SAID = 200
 _ADVICE = ("Set TORCH", "You can suppress")  # torch's hints to its own developers
 _LONGEST_CAUSE = 400

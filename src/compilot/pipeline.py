@@ -18,6 +18,7 @@ import msgspec
 
 from compilot import checkup, report
 from compilot._version import __version__
+from compilot.artifacts import atomic
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
@@ -28,6 +29,7 @@ from compilot.candidates.search import plain_compile
 from compilot.diagnose.hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
+from compilot.earlier_races import Measured, measured
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
@@ -48,6 +50,7 @@ from compilot.records import (
     WorkloadRef,
 )
 from compilot.reportfile import save
+from compilot.resuming import refuse_foreign_run, usable
 from compilot.stages import (
     Options,
     Run,
@@ -67,6 +70,7 @@ from compilot.verdict.plan import make_plan
 __all__ = ["Options", "Outcome", "run", "tune"]
 
 JOURNAL = "journal.jsonl"
+LAST_FILE = "trials.csv"  # that a run writes
 PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
 DOCTOR_SHARE = 0.2  # of the budget: its findings order the candidates and open the report, they decide nothing
 DOCTOR_LEAST_S = 15.0  # a small model takes 10 to 15 s beside eager's start
@@ -120,14 +124,18 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
     run_dir = run_dir.absolute()
     make_run_dir(run_dir)
     spare = default_memory_limit()
-    limits = Limits(memory_bytes=options.max_memory_bytes or spare, machine_bytes=spare)
+    limits = Limits(memory_bytes=options.max_memory_bytes or spare, machine_bytes=spare).within(options.budget_s)
     runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer, tolerance=options.tolerance)
     budget = Budget(options.budget_s)
     refuse_a_second_run(run_dir, resume)
+    if resume:
+        refuse_foreign_run(run_dir, JOURNAL)
     journal = Journal.open(run_dir / JOURNAL) if resume else None
     try:
         header, diagnosis, journal, earlier = begin(runner, run_dir, options, observer, journal)
-        state = Run(runner, journal, budget, options, observer, earlier)
+        rebuilt = resume and len(earlier) < len(finished_trials(run_dir, header))  # damaged files: other ones will race
+        known = Measured() if rebuilt else measured(journals.read(run_dir / JOURNAL), finished=is_finished(run_dir))
+        state = Run(runner, journal, budget, options, observer, earlier, known)
         baseline(state)
         verdict, plan = tune(state, header, diagnosis)
         trials = tuple(state.trials.values())
@@ -145,6 +153,11 @@ def run(shipment: Shipment, run_dir: Path, options: Options, observer: Observer,
             journal.close()
 
 
+def is_finished(run_dir: Path) -> bool:
+    """Whether a run came to its end there: its last file is in place."""
+    return (run_dir / LAST_FILE).exists()
+
+
 def begin(
     runner: LocalRunner, run_dir: Path, options: Options, observer: Observer, resumed: Journal | None
 ) -> tuple[RunHeader, Diagnosis, Journal, dict[str, Trial]]:
@@ -158,7 +171,7 @@ def begin(
     toolchain = runner.toolchain  # None in a short run: it is tried when a candidate needs it
     inspected = runner.inspect_eager()
     header = make_header(opened.ref, inspected.fingerprint, options)
-    earlier = finished_trials(run_dir, header) if resumed else {}
+    earlier = usable(finished_trials(run_dir, header), run_dir, observer) if resumed else {}
     journal = resumed or Journal.create(run_dir / JOURNAL, header)
     observer.started(header, run_dir)
     if toolchain is not None and toolchain.problem is None:
@@ -290,6 +303,7 @@ def make_run_dir(run_dir: Path) -> None:
         raise RunDirError(f"cannot make {run_dir}: {problem.strerror}; choose another --out.") from problem
     if not os.access(run_dir, os.W_OK | os.X_OK):
         raise RunDirError(f"{run_dir} cannot be written to; choose another --out.")
+    atomic.sweep(run_dir)  # what a killed run left half-written
 
 
 def now() -> str:

@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-PLAN_SCHEMA = 1  # raised when an old reader could misread a new plan
-JOURNAL_SCHEMA = 1
-BUNDLE_SCHEMA = 2  # 2: large files have digests of their pieces
+PLAN_SCHEMA = 2  # raised when an old reader could misread a new plan; 2: the model's code counts by what it does
+JOURNAL_SCHEMA = 2  # as the plan's
+BUNDLE_SCHEMA = 3  # 2: large files have digests of their pieces; 3: as the plan's
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
+MAX_NAMED = 64  # attributes, and pieces of code, that a fingerprint names: about 3 KB of a plan
 
 OptionValue = bool | int | float | str
 
@@ -78,12 +79,15 @@ class ModelFingerprint(Record, frozen=True, kw_only=True):
     """Identity of a model. Never its module name or path: the same file loaded under another name is the same model."""
 
     class_name: str
-    source_sha256: str  # source text of every module class in the tree
-    structure_sha256: str  # submodule names and classes, training flags, plain attributes
+    code_sha256: str  # byte code of every module class in the tree and of what it reaches; library code by version
+    structure_sha256: str  # submodule names and classes, training flags, attributes
     parameters_sha256: str  # names, shapes and dtypes of parameters and buffers
     parameter_count: int
     parameter_bytes: int
     weights_sha256: str | None = None  # values; only where an artifact froze them
+    code: dict[str, str] = {}  # short digests of the user's classes and functions, to name what changed; some at most
+    libraries: dict[str, str] = {}  # package -> version of library code that is part of code_sha256, besides torch
+    attributes: dict[str, str] = {}  # values or short digests of attributes of the user's modules; some at most
 
 
 class Shipment(Record, frozen=True, kw_only=True):
@@ -96,9 +100,9 @@ class Shipment(Record, frozen=True, kw_only=True):
     payload: str | None = None  # absolute path of the pickled structure
     weights: str | None = None  # absolute path of the storages' bytes
     engine_modules: tuple[str, ...] = ()  # of engines that the parent registered
-    model: ModelFingerprint | None = None  # of live objects, made where their source is at hand
     seed: int | None = None  # instead of the target's own, while ref is None
     extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
+    default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):
@@ -128,6 +132,45 @@ class Finding(Record, frozen=True, kw_only=True):
     served: bool = False  # true of plain torch.compile only: compilot's plans see to it by themselves
 
 
+class SizeOf(Record, frozen=True, kw_only=True):
+    """A number that follows a size of the same call: times the size of a dimension of an input, plus."""
+
+    path: str
+    dim: int
+    times: int
+    plus: int
+
+
+class IndexColumns(Record, frozen=True, kw_only=True, array_like=True):
+    """Positions along a dimension of an input that have a range of their own. An array in JSON: there may be many."""
+
+    first: int
+    last: int  # inclusive
+    low: int | SizeOf
+    high: int | SizeOf  # inclusive
+    exempt: tuple[int, ...] = ()
+
+
+class IndexRange(Record, frozen=True, kw_only=True):
+    """Values of an integer input with which every index that the model makes of it is in range for eager."""
+
+    low: int | SizeOf
+    high: int | SizeOf  # inclusive
+    exempt: tuple[int, ...] = ()  # values outside of it that are legal all the same (labels that a loss ignores)
+    dim: int = 0  # along which the columns are counted
+    columns: tuple[IndexColumns, ...] = ()  # in order; the range above is that of all others
+
+
+class IndexFacts(Record, frozen=True, kw_only=True):
+    """How the model's indices depend on its inputs. By path; an input that no index depends on is not in it."""
+
+    ranges: dict[str, IndexRange] = {}  # at the example's sizes
+    at_all_sizes: dict[str, IndexRange] = {}  # at every declared size
+    sized: bool = False  # the ranges depend on sizes: those of undeclared sizes are not known
+    unproven: str = ""  # an index that may be out of range whatever the inputs are; "": there is none
+    unproven_sizes: str = ""  # the same at a declared size that is not the example's
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
@@ -137,6 +180,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     has_conv: bool = False
     unjudgeable: str | None = None  # why no candidate can be judged correct, and what to do; None: they can
     training: bool = False
+    stochastic: bool = False  # it draws random numbers; judged with torch seeded before each call
     floating_inputs: bool = True
     dynamic: bool = False
     cuda: bool = False
@@ -149,6 +193,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     compiler_problem: str | None = None  # why no C++ compiler can be used; None: it works
     cpu_isa: tuple[str, ...] = ()  # as in the fingerprint: tells which precisions the CPU computes in
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
+    indices: IndexFacts = IndexFacts()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -278,6 +323,15 @@ class Check(Record, frozen=True, kw_only=True):
     relative_error: float | None = None  # worst relative RMSE of any output; only where there is a tolerance
     worst: tuple[OutputCheck, ...] = ()  # the worst output of each case
     notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
+    caveats: tuple[str, ...] = ()  # what its user must know: checks that it leaves out, outputs that share no memory
+
+
+class Raising(Record, frozen=True, kw_only=True):
+    """A case on which eager raises."""
+
+    case: str
+    error: str  # "ValueError"
+    message: str = ""  # its first line
 
 
 class Reference(Record, frozen=True, kw_only=True):
@@ -289,6 +343,7 @@ class Reference(Record, frozen=True, kw_only=True):
     seeded: bool = False  # stochastic, but seeding torch before each call makes eager repeat itself
     stateful: str = ""  # the attributes through which one call changes the next, "" where there are none
     overwritten: tuple[str, ...] = ()  # outputs whose memory eager itself shares between calls
+    raising: tuple[Raising, ...] = ()  # cases that are not kept because eager raises; those of unequal sizes apart
     notes: tuple[str, ...] = ()
 
 
@@ -307,7 +362,7 @@ class ArtifactFile(Record, frozen=True, kw_only=True):
     name: str  # relative to the candidate's workspace
     sha256: str
     size_bytes: int
-    pieces: tuple[str, ...] = ()  # in a bundle: SHA-256 of each PIECE_BYTES of a larger file, so that threads share it
+    pieces: tuple[str, ...] = ()  # SHA-256 of each PIECE_BYTES of a larger file, so that threads share it
 
 
 class Trial(Record, frozen=True, kw_only=True):
@@ -427,6 +482,7 @@ class TensorGuard(Record, frozen=True, kw_only=True):
     shape: tuple[int | DimRange, ...]
     stride: tuple[int, ...] | None  # None: contiguous at whatever shape (used when a dimension is dynamic)
     requires_grad: bool = False
+    index: IndexRange | None = None  # its values that keep every index in range; None: any
 
 
 class ValueGuard(Record, frozen=True, kw_only=True):
@@ -457,6 +513,7 @@ class Guard(Record, frozen=True, kw_only=True):
     grad_enabled: bool = False
     autocast: bool = False
     training: bool = False
+    default_dtype: str = "torch.float32"  # torch's default for new tensors; "": any, as where there is no eager model
 
 
 class Evidence(Record, frozen=True, kw_only=True):
@@ -486,6 +543,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     artifacts_dir: str = ""  # relative to the plan's folder
     frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
     weights_sha256: str | None = None  # digest of weights that the build baked into files: only they are served
+    caveats: tuple[str, ...] = ()  # as in the check
 
 
 class Plan(Record, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from compilot.artifacts.journal import Journal
 from compilot.budget import CONFIRM_PROCESSES, Budget, Costs, confirm_fixed_s, confirmation_s, round_s
 from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
+from compilot.earlier_races import Measured
 from compilot.engines.eager.build import EAGER
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
@@ -79,6 +80,7 @@ class Run(NamedTuple):
     options: Options
     observer: Observer
     trials: dict[str, Trial]  # every finished trial, eager first
+    measured: Measured = Measured()  # races of an interrupted part of this run
 
 
 def make_search(run: Run, diagnosis: Diagnosis) -> Search:
@@ -197,14 +199,22 @@ def strike_out(run: Run, lost: ArmLost) -> None:
 def one_race(run: Run) -> list[Trial]:
     """One race among the finalists that are left."""
     finalists = pick_finalists(run)
+    room = max(1, run.runner.workers_at_once - 1)
+    if earlier := run.measured.race_of([t.candidate.id for t in finalists[:room]]):
+        run.observer.note("the race among the finalists is in the journal already")
+        return after_race(run, earlier)
     if len(finalists) < 2 or run.budget.remaining_s < confirm_reserve_s(run) + race_s(run):
         return with_yardstick(run, finalists[:1])
-    room = max(1, run.runner.workers_at_once - 1)
     candidates = [t.candidate for t in finalists][:room]
     looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
     race = run.runner.race(candidates, looks=looks, stop=race_is_settled, purpose="race", for_s=race_share_s(run))
     run.journal.append(RaceLine(race=race, at_s=run.budget.elapsed_s))
     run.observer.raced(race)
+    return after_race(run, race)
+
+
+def after_race(run: Run, race: Race) -> list[Trial]:
+    """Whom to confirm, as the race came out."""
     ranked = ranked_in_race(race)
     return with_yardstick(run, with_rival(run, best_in_race(run, race, ranked), race, ranked))
 
@@ -263,6 +273,9 @@ def confirm(run: Run, finalists: list[Trial]) -> tuple[Race | None, dict[str, Me
 
 def one_confirmation(run: Run, finalists: list[Trial]) -> tuple[Race, dict[str, Measurement]]:
     """The finalists in fresh processes, set after set."""
+    if earlier := run.measured.confirmation_of([t.candidate.id for t in finalists]):
+        run.observer.note("the confirmation is in the journal already")
+        return earlier
     run.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
     pairs = run.budget.affordable_looks(LOOKS, costs(run), finalists, CONFIRM_PAIRS)[-1]
     race, warm = run.runner.confirm(

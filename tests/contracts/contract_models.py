@@ -75,8 +75,13 @@ def integers(*shape: int) -> torch.Tensor:
     return torch.randint(-4, 5, shape).float()
 
 
+def large() -> torch.Tensor:
+    """Whole numbers, more of them than a small copy, not contiguous."""
+    return integers(4, 20_000).t()
+
+
 class Returns(nn.Module):
-    """A small computation, returned in one of many ways."""
+    """A small computation, returned in one of many ways; "every": in all of them at once, by name."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -85,7 +90,7 @@ class Returns(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         y = self.linear(x)
-        return {
+        ways = {
             "tensor": lambda: y,
             "tuple": lambda: (y, None, y.sum()),
             "list": lambda: [y],
@@ -96,7 +101,8 @@ class Returns(nn.Module):
             "view of the input": lambda: (y, x.t()),
             "a weight": lambda: (y, self.linear.weight),
             "empty": lambda: (y, y[:0]),
-        }[self.how]()
+        }
+        return ways[self.how]() if self.how in ways else {how: way() for how, way in ways.items()}
 
 
 RETURNS = (
@@ -111,6 +117,36 @@ RETURNS = (
     "a weight",
     "empty",
 )
+
+
+class Values(nn.Module):
+    """Operators with an answer for infinities, NaN and denormal numbers, each returned on its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {
+            "twice": x * 2,
+            "half": x / 2,
+            "linear": self.linear(x),
+            "sum": x.sum(-1),
+            "mean": x.mean(-1),
+            "most": x.amax(-1),
+            "relu": x.relu(),
+            "clamped": x.clamp(-1, 1),
+            "exp": x.exp(),
+            "root": x.sqrt(),
+            "inverse": 1 / x,
+            "tanh": x.tanh(),
+            "softmax": x.softmax(-1),
+            "nothing": x - x,
+            "below": x < 1,
+            "where": torch.where(x == x, x, 5.0),
+            "nan": x.isnan(),
+            "infinite": x.isinf(),
+        }
 
 
 class Nonzero(nn.Module):

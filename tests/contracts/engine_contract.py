@@ -1,6 +1,6 @@
 """What every engine that makes files must do, whoever wrote it. Subclass EngineContract and name the engine's halves.
 
-`quick = False` leaves out the tests that build a model of their own: the shared ones cover that in two builds.
+`quick = False`: an engine that compiles for long returns in every way from one build, not from one build each.
 """
 
 from __future__ import annotations
@@ -12,21 +12,25 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import contract_models as models
 import pytest
 import torch
-from hostile import HostileCalls, HostileSizes
+from failing import FailingCalls, FailingShapes
+from hostile import HostileCalls, HostileSizes, from_nothing_to_nine
+from made import Made, left_behind, same
+from neighbours import Neighbours, changed, settings_now
 from torch import nn
+from values import StrangeNumbers
 
 from compilot._tree import Call, output_leaves
 from compilot.engines import registry
 from compilot.engines.protocol import BuildRequest, Infeasible, LoadRequest, NotTaken
 from compilot.errors import NoFallback
-from compilot.records import ArtifactFile, Candidate, Diagnosis, DynamicDim, Guard, Settings, Shapes
+from compilot.records import Candidate, Diagnosis, DynamicDim, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 
@@ -35,32 +39,13 @@ BERT_DIMS = tuple(
     for name in ("input_ids", "attention_mask")
     for dim, top in ((0, 6), (1, 40))
 )
+APART_DIMS = tuple(
+    DynamicDim(input=name, dim=dim, min=least, max=9)
+    for name in ("x", "other", "mask")
+    for dim, least in ((0, 0), (1, 1))
+)
 SIZES = [(1, 1), (1, 2), (1, 40), (2, 1), (2, 3), (3, 5), (6, 40), (6, 1), (4, 4), (5, 9)]
 SIZES += [(1, n) for n in (3, 7, 16, 33, 39)] + [(n, 8) for n in (1, 2, 3, 5, 6)]
-
-
-class Made(NamedTuple):
-    """One built and loaded model."""
-
-    model: nn.Module
-    guard: Guard
-    settings: Settings
-    workspace: Path
-    files: Sequence[ArtifactFile]
-    call: Any
-
-
-def same(answer: Any, expected: Any) -> None:
-    """Same structure, same types, same plain values, same numbers; every float tensor within float32 rounding."""
-    have, want = output_leaves(answer), output_leaves(expected)
-    assert type(answer) is type(expected)
-    assert [leaf.path for leaf in have] == [leaf.path for leaf in want]
-    for one, other in zip(have, want, strict=True):
-        if isinstance(other.value, torch.Tensor):
-            assert one.value.shape == other.value.shape, one.path
-            torch.testing.assert_close(one.value, other.value, rtol=1e-5, atol=1e-5, equal_nan=True)
-        else:
-            assert repr(one.value) == repr(other.value), one.path
 
 
 class OfferContract(HostileCalls, HostileSizes):
@@ -75,16 +60,21 @@ class OfferContract(HostileCalls, HostileSizes):
     # ---- making ------------------------------------------------------------------------------------------------------
 
     @classmethod
-    def make(cls, model: nn.Module, call: Call, folder: Path, dynamic: Sequence[DynamicDim] = ()) -> Made:
+    def make(
+        cls, model: nn.Module, call: Call, folder: Path, dynamic: Sequence[DynamicDim] = (), *, concurrent: bool = True
+    ) -> Made:
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         guard = make_guard(model, call, dynamic=dynamic, shapes=shapes, grad=False)
         settings = cls.settings(shapes)
         candidate = Candidate(settings=settings, label=cls.name, rationale="")
-        files = cls.build.build(BuildRequest(model, call, guard, candidate, folder))
+        before = settings_now()
+        with left_behind(model) as traces:
+            files = cls.build.build(BuildRequest(model, call, guard, candidate, folder))
         loaded = cls.load.load(LoadRequest(model, guard, settings, folder))
+        traces += [f"{name}: {pair}" for name, pair in changed(before).items()]
         assert loaded.frozen_weights
-        assert loaded.concurrent
-        return Made(model, guard, settings, folder, files, loaded.call)
+        assert loaded.concurrent is concurrent
+        return Made(model, guard, settings, folder, files, loaded.call, traces)
 
     @classmethod
     def settings(cls, shapes: Shapes) -> Settings:
@@ -128,6 +118,16 @@ class OfferContract(HostileCalls, HostileSizes):
     @pytest.fixture(scope="class")
     @classmethod
     def ranged(cls, bert: Made) -> Iterator[Fast]:
+        yield from cls.behind_the_guard(bert)
+
+    @pytest.fixture
+    @classmethod
+    def fresh(cls, sink: Made) -> Iterator[Fast]:
+        yield from cls.behind_the_guard(sink)
+
+    @pytest.fixture
+    @classmethod
+    def fresh_ranged(cls, bert: Made) -> Iterator[Fast]:
         yield from cls.behind_the_guard(bert)
 
     @classmethod
@@ -181,11 +181,52 @@ class OfferContract(HostileCalls, HostileSizes):
                 same(answer, want)
 
 
-class EngineContract(OfferContract):
+Ways = Callable[[str], tuple[Any, Any]]  # the way to return -> the engine's answer and eager's
+
+
+class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, OfferContract):
     """Tests of one engine."""
 
     quick = True
     knows_custom_operators = False
+    calls_back = False  # custom operators get one call at a time
+
+    # ---- making ------------------------------------------------------------------------------------------------------
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def every(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
+        """All ways to return at once, for large inputs that are not contiguous."""
+        model = models.Returns("every").eval()
+        for parameter in model.parameters():
+            parameter.data.copy_(models.integers(*parameter.shape))  # sums of whole numbers are exact in any order
+        return cls.make(model, Call((models.large(),), {}), tmp_path_factory.mktemp(f"{cls.name}-every"))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def apart(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
+        folder = tmp_path_factory.mktemp(f"{cls.name}-apart")
+        return cls.make(models.Apart().eval(), Call(models.apart_call(2, 5, 5), {}), folder, APART_DIMS)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def values(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
+        folder = tmp_path_factory.mktemp(f"{cls.name}-values")
+        return cls.make(models.Values().eval(), Call((torch.randn(3, 4),), {}), folder)
+
+    @pytest.fixture
+    def ways(self, request: pytest.FixtureRequest, tmp_path: Path) -> Ways:
+        """A model per way, or all ways of one model."""
+
+        def alone(how: str) -> tuple[Any, Any]:
+            model, x = models.Returns(how).eval(), torch.randn(3, 4)
+            return self.make(model, Call((x,), {}), tmp_path).call(x), model(x)
+
+        def among_others(how: str) -> tuple[Any, Any]:
+            every, x = request.getfixturevalue("every"), models.large()
+            return every.call(x)[how], every.model(x)[how]
+
+        return alone if self.quick else among_others
 
     # ---- numbers and structure ---------------------------------------------------------------------------------------
 
@@ -309,10 +350,13 @@ class EngineContract(OfferContract):
         dims = [DynamicDim(input="x", dim=0, min=1, max=8)]
         assert "cannot vary" in self.why_not(models.FixedBatch(), torch.randn(3, 4), tmp_path, dims)
 
-    def test_an_unknown_operator_is_infeasible_with_its_line(self, tmp_path: Path) -> None:
+    def test_a_custom_operator_is_called_or_infeasible_with_its_line(self, tmp_path: Path) -> None:
+        model, x = models.Mystery().eval(), torch.randn(3, 4)
         if self.knows_custom_operators:
-            pytest.skip("this engine calls custom operators")
-        why = self.why_not(models.Mystery(), torch.randn(3, 4), tmp_path)
+            made = self.make(model, Call((x,), {}), tmp_path, concurrent=not self.calls_back)
+            same(made.call(x + 1), x * 2 + 3)
+            return
+        why = self.why_not(model, x, tmp_path)
         assert "mystery" in why
         assert models.line_of("MYSTERY") in why
 
@@ -346,76 +390,50 @@ class EngineContract(OfferContract):
         assert found.ok
         assert found.version
 
-    # ---- tests that build a model of their own -----------------------------------------------------------------------
+    # ---- other models ------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("how", models.RETURNS)
-    def test_every_way_to_return(self, how: str, tmp_path: Path) -> None:
-        self._needs_quick()
-        model, x = models.Returns(how).eval(), torch.randn(3, 4)
-        made = self.make(model, Call((x,), {}), tmp_path)
-        same(made.call(x), model(x))
+    def test_every_way_to_return(self, how: str, ways: Ways) -> None:
+        same(*ways(how))
 
-    def test_building_says_nothing_and_leaves_the_model_alone(self, tmp_path: Path, capfd: Any) -> None:
-        self._needs_quick()
-        model = models.Returns("tensor").eval()
-        before = {name: (id(value), repr(value)) for name, value in vars(model.linear).items()}
-        weights = {name: value.clone() for name, value in model.state_dict().items()}
-        self.make(model, Call((torch.randn(3, 4),), {}), tmp_path)
-        assert {name: (id(value), repr(value)) for name, value in vars(model.linear).items()} == before
-        assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
-        assert capfd.readouterr().out == ""
+    def test_building_says_nothing_and_leaves_the_model_and_torchs_settings_alone(self, sink: Made, bert: Made) -> None:
+        assert (sink.traces, bert.traces) == ([], [])
 
-    def test_large_inputs_are_only_read_and_results_stay(self, tmp_path: Path) -> None:
-        self._needs_quick()
-        model, calls = models.Returns("tuple").eval(), [models.integers(4, 20_000).t() for _ in range(3)]
-        for parameter in model.parameters():
-            parameter.copy_(models.integers(*parameter.shape))  # sums of whole numbers are exact in any order
+    def test_large_inputs_are_only_read_and_results_stay(self, every: Made) -> None:
+        calls = [models.large() for _ in range(3)]
         before = [x.clone() for x in calls]
-        made = self.make(model, Call((calls[0],), {}), tmp_path)
-        kept = [made.call(x) for x in calls]
+        kept = [every.call(x) for x in calls]
         for answer, x, copy in zip(kept, calls, before, strict=True):
             assert torch.equal(x, copy)
-            same(answer, model(x))
+            same(answer, every.model(x))
 
     def test_sizes_that_follow_from_values(self, tmp_path: Path) -> None:
-        """Either infeasible or right; never wrong."""
-        self._needs_quick()
-        model = models.Nonzero().eval()
-        try:
-            made = self.make(model, Call((torch.tensor([[1.0, 0, 2], [0, 0, 3]]),), {}), tmp_path)
-        except Infeasible:
-            return
-        kept = []
+        model, x = models.Nonzero().eval(), torch.tensor([[1.0, 0, 2], [0, 0, 3]])
+        made, kept = self.make(model, Call((x,), {}), tmp_path), []
         for seed in range(5):
             x = torch.randn(2, 3, generator=torch.Generator().manual_seed(seed)).relu()
             kept.append((made.call(x), model(x)))
         for answer, expected in kept:
             same(answer, expected)
 
-    def test_sizes_that_only_look_alike_are_independent(self, tmp_path: Path) -> None:
+    def test_sizes_that_only_look_alike_are_independent(self, apart: Made) -> None:
         """All three are 5 long and declared alike; eager insists on two of them."""
-        self._needs_quick()
-        dims = [DynamicDim(input=name, dim=1, min=1, max=9) for name in ("x", "other", "mask")]
-        model = models.Apart().eval()
-        made = self.make(model, Call(models.apart_call(2, 5, 5), {}), tmp_path, dims)
         for length, other in ((5, 5), (5, 3), (2, 9), (1, 4), (9, 1)):
             args = models.apart_call(2, length, other)
-            same(made.call(*args), model(*args))
+            same(apart.call(*args), apart.model(*args))
         x, other, mask = models.apart_call(2, 5, 5)
         with pytest.raises(NotTaken, match=r"dimension 1 of args\[2\] differs from that of args\[0\]"):
-            made.call(x, other, mask[:, :4])
+            apart.call(x, other, mask[:, :4])
 
-    def test_a_size_from_nothing_to_the_largest(self, tmp_path: Path) -> None:
-        self._needs_quick()
-        model = models.Returns("tuple").eval()
-        made = self.make(model, Call((torch.randn(1, 4),), {}), tmp_path, [DynamicDim(input="x", dim=0, min=0, max=9)])
-        for size in (1, 2, 9, 3):
-            x = torch.randn(size, 4)
-            same(made.call(x), model(x))
+    @pytest.mark.parametrize("batch", [1, 0, 2, 9, 3])
+    def test_a_size_from_nothing_to_the_largest(self, apart: Made, batch: int) -> None:
+        for length, other in ((5, 5), (1, 1), (9, 2)):
+            args = models.apart_call(batch, length, other)
+            same(apart.call(*args), apart.model(*args))
 
-    def _needs_quick(self) -> None:
-        if not self.quick:
-            pytest.skip("this engine compiles for too long; the shared models cover it")
+    def test_nothing_and_one_are_served_behind_the_guard(self, apart: Made) -> None:
+        for fast in self.behind_the_guard(apart):
+            from_nothing_to_nine(fast, apart.model)
 
 
 _ALONE = """

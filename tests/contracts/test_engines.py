@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import contract_models as models
 import fake_engine
+import msgspec
 import pytest
 import torch
-from engine_contract import EngineContract, Made, OfferContract, same
-from hostile import HostileCalls
+from engine_contract import EngineContract, OfferContract
+from failing import FailingCalls, exchanged, watched
+from hostile import HostileCalls, from_nothing_to_nine
+from made import Made, same
+from neighbours import Neighbours
+from torch import nn
+from values import NANS, StrangeNumbers
 
+from compilot._torch.compiling import graphs_built
 from compilot._tree import Call
 from compilot.engines.aoti import build as aoti_build
 from compilot.engines.aoti import load as aoti_load
@@ -19,7 +30,7 @@ from compilot.engines.onnxruntime import load as onnxruntime_load
 from compilot.engines.openvino import build as openvino_build
 from compilot.engines.openvino import load as openvino_load
 from compilot.engines.protocol import NotTaken
-from compilot.records import Candidate, Diagnosis, MemoryFormat, Settings, Shapes
+from compilot.records import Candidate, Diagnosis, DynamicDim, Guard, MemoryFormat, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 
@@ -36,19 +47,68 @@ class OverTheModel(HostileCalls):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def guarded(cls, tmp_path_factory: pytest.TempPathFactory) -> Fast:
+    def guarded(cls, artifacts: Path) -> Fast:
+        return cls.attached(artifacts)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def artifacts(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return tmp_path_factory.mktemp("model")
+
+    @classmethod
+    def attached(cls, artifacts: Path) -> Fast:
         torch.manual_seed(0)
-        model, call = models.Sink().eval(), Call(*models.sink_call(0))
-        guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=False)
-        candidate = Candidate(settings=cls.settings, label="", rationale="")
-        return attach(model, candidate, guard, tmp_path_factory.mktemp("model"))
+        return cls.attached_to(models.Sink().eval(), Call(*models.sink_call(0)), artifacts)
+
+    @classmethod
+    def attached_to(cls, model: nn.Module, call: Call, artifacts: Path, dynamic: Sequence[DynamicDim] = ()) -> Fast:
+        shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
+        guard = make_guard(model, call, dynamic=dynamic, shapes=shapes, grad=False)
+        settings = msgspec.structs.replace(cls.settings, shapes=shapes)
+        return attach(model, Candidate(settings=settings, label="", rationale=""), guard, artifacts)
+
+
+class OverDynamo(FailingCalls, Neighbours, StrangeNumbers, OverTheModel):
+    """Those that compile at the first call and again when dynamo's own guards fail."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def values(cls, artifacts: Path) -> Made:
+        model = models.Values().eval()
+        fast = cls.attached_to(model, Call((torch.randn(3, 4),), {}), artifacts)
+        return Made(model, Guard(positional=1, keywords=(), tensors=()), cls.settings, artifacts, (), fast)
+
+    def load_again(self, made: Made) -> Fast:
+        return self.attached_to(made.model, Call((torch.randn(3, 4),), {}), made.workspace)
+
+    def test_nothing_and_one_are_served_behind_the_guard(self, artifacts: Path) -> None:
+        model = models.Apart().eval()
+        dims = [DynamicDim(input=name, dim=0, min=0, max=9) for name in ("x", "other", "mask")]
+        from_nothing_to_nine(self.attached_to(model, Call(models.apart_call(2, 5, 3), {}), artifacts, dims), model)
+
+    @pytest.fixture
+    @classmethod
+    def fresh(cls, artifacts: Path) -> Fast:
+        return cls.attached(artifacts)
+
+    @contextlib.contextmanager
+    def failing(self, fast: Fast) -> Iterator[list[int]]:
+        """Another number of threads: our guard takes the call, dynamo's does not, and compiling again is forbidden."""
+        threads, built = torch.get_num_threads(), graphs_built()
+        torch.set_num_threads(threads + 1)
+        try:
+            with torch.compiler.set_stance("fail_on_recompile"), watched(fast) as tries:
+                yield tries
+        finally:
+            torch.set_num_threads(threads)
+        assert graphs_built() == built
 
 
 class TestEager(OverTheModel):
     settings = Settings(memory_format=MemoryFormat.CHANNELS_LAST)
 
 
-class TestDynamo(OverTheModel):
+class TestDynamo(OverDynamo):
     """Inductor's own path with a backend that compiles nothing."""
 
     settings = Settings(engine="dynamo:eager")
@@ -56,7 +116,7 @@ class TestDynamo(OverTheModel):
 
 @pytest.mark.compiles
 @pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed")  # as they are in this model
-class TestInductor(OverTheModel):
+class TestInductor(OverDynamo):
     """Plain torch.compile, behind the same guards."""
 
     settings = Settings(engine="inductor")
@@ -66,6 +126,9 @@ class TestFake(EngineContract):
     name, build, load = "fake", fake_engine, fake_engine
     knows_custom_operators = True
 
+    def failing(self, fast: Fast) -> AbstractContextManager[list[int]]:
+        return exchanged(fast, "_run", lambda run: lambda *tensors: run())  # the graph's module misses its inputs
+
     def test_loads_in_a_fresh_process_without_compiler_or_exporter(self) -> None:
         pytest.skip("the fake keeps its graphs in this process")
 
@@ -73,6 +136,9 @@ class TestFake(EngineContract):
         pytest.skip("torch's own interpreter of graphs is not for several threads")
 
     def test_planned_and_hostile_calls_from_several_threads(self) -> None:
+        pytest.skip("torch's own interpreter of graphs is not for several threads")
+
+    def test_it_fails_under_several_threads(self) -> None:
         pytest.skip("torch's own interpreter of graphs is not for several threads")
 
 
@@ -85,6 +151,14 @@ class OnnxRuntime:
         pytest.importorskip("onnxruntime")
         pytest.importorskip("onnxscript")
 
+    def failing(self, fast: Fast) -> AbstractContextManager[list[int]]:
+        """Every run is told to end at once."""
+        import onnxruntime
+
+        ended = onnxruntime.RunOptions()
+        ended.terminate = True
+        return exchanged(fast, "_run", lambda run: lambda binding, _: run(binding, ended))
+
 
 class OpenVino:
     name, build, load = "openvino", openvino_build, openvino_load
@@ -95,9 +169,16 @@ class OpenVino:
     def _installed(cls) -> None:
         pytest.importorskip("openvino")
 
+    def failing(self, fast: Fast) -> AbstractContextManager[list[int]]:
+        """Every request gets an input that the model does not have."""
+        from openvino import Tensor
+
+        foreign: dict[int, Any] = {99: Tensor(torch.zeros(3, 4).numpy())}
+        return exchanged(fast, "_infer", lambda infer: lambda request, _, *flags: infer(request, foreign, *flags))
+
 
 class TestOnnxRuntime(OnnxRuntime, EngineContract):
-    pass
+    strange = dict.fromkeys(NANS, ("most",))
 
 
 class TestOnnxRuntimeThatSleeps(OnnxRuntime, OfferContract):
@@ -107,13 +188,21 @@ class TestOnnxRuntimeThatSleeps(OnnxRuntime, OfferContract):
 
 
 class TestOpenVino(OpenVino, EngineContract):
-    def test_integers_that_do_not_fit_into_its_32_bits_are_eagers(self, sink: Made, guarded: Fast) -> None:
+    strange = {
+        "infinity": ("softmax",),
+        "both infinities": ("softmax",),
+        "only minus infinity": ("most",),
+        **dict.fromkeys(NANS, ("relu", "clamped", "exp", "softmax", "most")),
+    }
+
+    def test_integers_that_do_not_fit_into_its_24_bits_are_eagers(self, sink: Made, guarded: Fast) -> None:
         args, kwargs = models.sink_call(1)
-        args[0]["ids"][1] = 2**40
-        with pytest.raises(NotTaken, match=r"args\[0\]\['ids'\] holds integers beyond"):
-            sink.call(*args, **kwargs)
-        assert guarded(*args, **kwargs)["pair"][2][1].tolist() == (args[0]["ids"] + 1).tolist()
-        args[0]["ids"][1] = 2**29
+        for large in (2**40, -(2**30), 2**24 + 1):
+            args[0]["ids"][1] = large
+            with pytest.raises(NotTaken, match=r"args\[0\]\['ids'\] holds integers beyond"):
+                sink.call(*args, **kwargs)
+            assert guarded(*args, **kwargs)["pair"][2][1].tolist() == (args[0]["ids"] + 1).tolist()
+        args[0]["ids"][1] = 2**23
         same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
 
 
@@ -130,6 +219,11 @@ class TestAoti(EngineContract):
     name, build, load = "aoti", aoti_build, aoti_load
     quick = False
     knows_custom_operators = True
+    calls_back = True
+
+    def failing(self, fast: Fast) -> AbstractContextManager[list[int]]:
+        """Tensors without memory: the library asks torch for their address."""
+        return exchanged(fast, "_run", lambda run: lambda tensors: run([tensor.to_sparse() for tensor in tensors]))
 
     @classmethod
     def settings(cls, shapes: Shapes) -> Settings:

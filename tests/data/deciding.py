@@ -1,5 +1,6 @@
 """Targets for which the right decision is known."""
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,6 +22,39 @@ class Dropping(nn.Module):
         return self.dropout(self.linear(x))
 
 
+class Unseedable(nn.Module):
+    """Random numbers that are not torch's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.from_numpy(np.random.default_rng().random(32)).float()
+
+
+class NoisyImages(nn.Module):
+    """Draws random numbers in eval mode too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.conv(x)
+        return y + 0.1 * torch.rand(y.shape)
+
+
+class Checked(nn.Module):
+    """Looks at its values, unless somebody compiles it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        if not torch.compiler.is_compiling() and not x.any():
+            raise ValueError("nothing but zeros")
+        y = self.linear(x)
+        return y, y, y.view(-1)
+
+
 class Chain(nn.Module):
     """Many small operations over a sequence of any length: fusing them pays."""
 
@@ -34,6 +68,15 @@ class Chain(nn.Module):
         return self.linear(x)
 
 
+class LongChain(nn.Module):
+    """Two hundred operators over a few numbers: eager spends its time between them, and whoever fuses them wins."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for step in range(50):
+            x = x + torch.tanh(x + 0.01 * step) * 0.02  # far from a fixed point: the answer depends on the input
+        return x
+
+
 def two_ops():
     return TwoOps().eval(), (torch.randn(4),)
 
@@ -42,6 +85,23 @@ def dropping():
     return Dropping().train(), (torch.randn(8, 32),)
 
 
+def unseedable():
+    return Unseedable().train(), (torch.randn(8, 32),)
+
+
+def noisy_images():
+    return NoisyImages().eval(), (torch.randn(2, 3, 12, 12),)
+
+
+def checked():
+    return Checked().eval(), (torch.randn(8, 32),)
+
+
 def chain():
     torch.manual_seed(0)
     return Chain().eval(), (torch.randn(2, 64, 64),)
+
+
+def long_chain():
+    torch.manual_seed(0)
+    return LongChain().eval(), (torch.randn(4, 16),)

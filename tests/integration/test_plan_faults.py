@@ -13,13 +13,16 @@ from pathlib import Path
 import pytest
 from bundle_help import DATA, Told, command_line, try_starts
 
+from compilot.records import PLAN_SCHEMA
+
 Packer = Callable[..., Path]
 MB = 2**20
 ENTRY = "`$.entries[0]"
 POSITIONAL, P50 = f"{ENTRY}.guard.positional`", f"{ENTRY}.evidence.p50_s`"
 SPOILED = {
     "malformed": ('"because"', "because", "malformed JSON"),
-    "unknown version": ('"schema": 1', '"schema": 9', "has plan schema 9, this compilot reads 1"),
+    "unknown version": (f'"schema": {PLAN_SCHEMA}', '"schema": 9', f"plan schema 9, this compilot reads {PLAN_SCHEMA}"),
+    "older version": (f'"schema": {PLAN_SCHEMA}', '"schema": 1', "has plan schema 1"),
     "huge": ("", "", "it has 100 MB, more than the 16 MB any plan needs"),
     "no number": ('"evidence": {', '"evidence": {"p50_s": NaN', f"nan is not a number that JSON allows, at {P50}"),
     "duplicate key": ('"positional": 1', '"positional": 1, "positional": 2', f"duplicate key, at {POSITIONAL}"),

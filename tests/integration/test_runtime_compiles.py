@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -220,7 +223,7 @@ def test_inference_mode_is_compiled_once_and_then_hot(compile_cache):
         with Compiles() as seen:
             torch.testing.assert_close(fast(X), model(X))
     assert seen.count == 0
-    assert fast.stats() == (3, 3, {}, 2)
+    assert fast.stats() == (3, 3, {}, 2, ())
 
 
 def test_row_24_eight_threads_at_the_first_call(compile_cache):
@@ -228,12 +231,12 @@ def test_row_24_eight_threads_at_the_first_call(compile_cache):
     fast = make(model, X, compile_cache, options={"freezing": True})
     with torch.no_grad():
         expected = [model(X + i) for i in range(8)]
-    answers: list[torch.Tensor | None] = [None] * 8
+    answers: list[list[torch.Tensor]] = [[] for _ in range(8)]
 
     def work(i: int) -> None:
         with torch.no_grad():
             for _ in range(20):
-                answers[i] = fast(X + i)
+                answers[i].append(fast(X + i))
 
     with Compiles() as seen:
         threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
@@ -241,8 +244,10 @@ def test_row_24_eight_threads_at_the_first_call(compile_cache):
             thread.start()
         for thread in threads:
             thread.join()
-    for answer, wanted in zip(answers, expected, strict=True):
-        torch.testing.assert_close(answer, wanted)
+    assert [len(given) for given in answers] == [20] * 8
+    for given, wanted in zip(answers, expected, strict=True):
+        for answer in given:
+            torch.testing.assert_close(answer, wanted)
     assert (seen.count, fast.stats().compiles, fast.stats().fast) == (1, 1, 160)
 
 
@@ -322,11 +327,40 @@ def test_without_artifacts_the_build_is_announced(caplog):
     assert [r.getMessage() for r in caplog.records] == ["building at the first call: no artifacts beside the plan"]
 
 
-@torch.no_grad()
-def test_artifacts_of_one_process_are_found_by_the_next(compile_cache):
-    fast = make(mlp(), X, compile_cache)
-    fast(X)
-    assert any((compile_cache / "inductor").rglob("*.so"))
+NEXT = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import torch
+from compilot.trials.audit import CompilerRuns
+from test_runtime_compiles import make, mlp
+compiler = CompilerRuns().install()
+with torch.no_grad():
+    model, x = mlp(), torch.arange(32.0).reshape(4, 8) / 32
+    fast = make(model, x, Path(sys.argv[2]))
+    error = float((fast(x) - model(x)).abs().max())
+from torch._dynamo.utils import counters
+print(json.dumps({"error": error, "fast": fast.stats().fast, "compiler": compiler.count, **counters["inductor"]}))
+"""
+
+
+def test_artifacts_of_one_process_are_found_by_the_next(tmp_path):
+    command = [sys.executable, "-c", NEXT, str(Path(__file__).parent), str(tmp_path)]
+    told = []
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        told.append(json.loads(done.stdout.splitlines()[-1]))
+        built = {path: path.stat().st_mtime_ns for path in (tmp_path / "inductor").rglob("*.so")}
+        assert built
+        assert told[-1]["fast"] == 1
+        assert told[-1]["error"] < 1e-5
+        told[-1]["built"] = built
+    assert told[0]["compiler"] > 0
+    assert told[1]["compiler"] == 0
+    assert told[1]["built"] == told[0]["built"]
+    assert "fxgraph_cache_hit" not in told[0]
+    assert told[1]["fxgraph_cache_hit"] == 1
 
 
 @torch.no_grad()

@@ -84,7 +84,7 @@ def test_rows_7_and_8_what_was_packed_elsewhere_is_stale_and_not_loaded(elsewher
 # ---- row 9 -----------------------------------------------------------------------------------------------------------
 
 OTHER_MODELS = {
-    "code": ("the source code of the model's classes changed", None),
+    "code": ("the code of the model's classes or of functions they call changed", None),
     "shapes": (
         "the model's parameters (names, shapes or dtypes) changed",
         "def model():\n    made = bundling.model()\n    made.outer = torch.nn.Linear(32, 8)\n    return made\n",

@@ -38,8 +38,10 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     assert (rows[0]["candidate"], rows[0]["state"]) == ("eager", "ok")
     assert len(rows) >= 2
     assert rows[0]["p50_ms"] > 0
-    assert document["verdict"]["decision"] in ("use", "keep-eager")
-    plan = load_plan(tmp_path / "run" / "plan.json")
+    plan = load_plan(tmp_path / "run" / "plan.json")  # who wins depends on the machine; test_wins.py knows the winner
+    chosen = [entry.candidate.id for entry in plan.entries]
+    assert document["verdict"]["decision"] == ("use" if chosen else "keep-eager")
+    assert document["verdict"]["chosen_id"] == (chosen or [rows[0]["id"]])[0]
     assert document["sentence"] == (plan.entries[0].sentence if plan.entries else plan.because)
     with (tmp_path / "run" / "trials.csv").open(newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == [row["id"] for row in rows]
@@ -48,6 +50,7 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     measured = json.loads(compilot("bench", TINY, *options, cwd=tmp_path).stdout)
     assert measured["rows"][0]["speedup_from"] == "baseline"
     raced = [row for row in measured["rows"][1:] if row["state"] == "ok"]
+    assert raced  # plain torch.compile at the least
     assert all(row["speedup_from"] == "bench" for row in raced)
     assert len(measured["sentences"]) == len(measured["rows"]) - 1
 

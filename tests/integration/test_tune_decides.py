@@ -2,6 +2,7 @@
 
 import importlib
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,8 +87,8 @@ def test_a_model_too_small_to_compile_keeps_eager_with_a_reason(tmp_path: Path):
     assert torch.equal(fast(torch.tensor([-3.0, 1.0])), torch.tensor([0.0, 2.0]))
 
 
-def test_dropout_in_train_mode_is_recognised_and_nothing_is_compiled(tmp_path: Path):
-    outcome, notes = run(f"{DECIDING}:dropping", tmp_path, 60.0)
+def test_a_model_that_no_seed_makes_repeat_itself_is_recognised_and_nothing_is_compiled(tmp_path: Path):
+    outcome, notes = run(f"{DECIDING}:unseedable", tmp_path, 60.0)
     assert outcome.verdict.decision is Decision.KEEP_EAGER
     assert "two eager runs on the same input differ" in outcome.verdict.because
     assert "model.eval()" in outcome.verdict.because
@@ -128,9 +129,13 @@ def test_every_figure_can_be_computed_again_from_the_journal(without_compiler: p
     assert len(race.processes) >= 3
     told = without_compiler.verdict.comparisons[0]
     assert compare(race, told.candidate_id, told.baseline_id) == told
+    column = race.arms.index(told.candidate_id)
+    ratios = [row[0] / row[column] for process in race.processes for row in process.rounds]
+    assert told.ratio == pytest.approx(statistics.median(ratios), rel=0.2)  # by other means than compare's
     trials = [line.trial for line in lines if isinstance(line, TrialLine)]
     assert trials == list(without_compiler.trials)
     ran = [t for t in trials if t.state is State.OK]
+    assert len(ran) >= 2  # eager and the slow one
     assert all(t.measurement is not None and t.measurement.call_s for t in ran)
 
 
@@ -204,7 +209,14 @@ def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_run
     assert twin.state is State.PRUNED, twin.reason
     assert twin.same_as == plain.candidate.id
     assert twin.measurement is not None
-    assert twin.measurement.compiler_runs == 0
+    assert twin.measurement.compiler_runs < plain.measurement.compiler_runs  # what is left asks for the CPU's vectors
+    assert compiled(tmp_path, plain)
+    assert not compiled(tmp_path, twin)
+
+
+def compiled(run_dir: Path, trial: Trial) -> list[Path]:
+    """The programs that the C++ compiler made for a candidate; torch's questions about the CPU are none."""
+    return list((run_dir / "work" / trial.candidate.id / "inductor").rglob("*.main.so"))
 
 
 def test_an_unknown_engine_and_a_broken_target_are_the_users_mistakes(tmp_path: Path):

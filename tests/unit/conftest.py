@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 EAGER = Candidate(settings=Settings(), label="eager", rationale="the baseline")
 PLAIN = Candidate(settings=Settings(engine="inductor"), label="inductor", rationale="the yardstick")
 FROZEN = Candidate(
@@ -116,7 +118,7 @@ class SmallRun:
             ),
             model=ModelFingerprint(
                 class_name="Net",
-                source_sha256="a" * 64,
+                code_sha256="a" * 64,
                 structure_sha256="b" * 64,
                 parameters_sha256="c" * 64,
                 parameter_count=10,

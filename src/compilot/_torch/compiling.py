@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from torch import nn
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_turn = threading.RLock()  # the environment is the process's: two that change it would undo each other
 
 
 def compile_module(
@@ -140,17 +142,30 @@ def _set(config: Any, values: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def cache_directory(folder: Path | None) -> Iterator[None]:
-    """Inductor's cache in this folder meanwhile; the environment is put back whatever happens. None: left as it is."""
-    before = os.environ.get(CACHE_VARIABLE)
-    if folder is not None:
-        os.environ[CACHE_VARIABLE] = os.fspath(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(CACHE_VARIABLE, None)
-        else:
-            os.environ[CACHE_VARIABLE] = before
+    """Inductor's cache in this folder meanwhile; the environment is put back whatever happens. None: left as it is.
+
+    Other threads wait, which costs little: dynamo compiles for one thread at a time itself.
+    """
+    with _turn:
+        before = os.environ.get(CACHE_VARIABLE)
+        if folder is not None:
+            os.environ[CACHE_VARIABLE] = os.fspath(folder)
+        try:
+            yield
+        finally:
+            if before is None:
+                os.environ.pop(CACHE_VARIABLE, None)
+            else:
+                os.environ[CACHE_VARIABLE] = before
+
+
+def _new_turn() -> None:
+    """In a forked child: whoever had its turn is not there."""
+    global _turn
+    _turn = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_turn)
 
 
 def trusts_vector_isa() -> bool:

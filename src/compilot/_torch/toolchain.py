@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import traceback
+
 from compilot.errors import first_cause
 
 
@@ -16,6 +19,8 @@ def try_compiler() -> str | None:
         with torch.no_grad():
             torch.compile(trivial)(torch.ones(64))
     except Exception as error:
+        with contextlib.suppress(OSError):
+            traceback.print_exc()  # into the log: the whole command and all that the compiler said
         return first_cause(error)
     return None
 

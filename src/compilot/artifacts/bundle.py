@@ -63,6 +63,7 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
             refuse(path, f"{MANIFEST} does not match its digest")
         manifest = _parsed(path, raw)
         check_listing(container, manifest)
+        container.check_frame()
         yield Bundle(container, manifest, digest, vouched.why, bool(vouched.changeable))
 
 

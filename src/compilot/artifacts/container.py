@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,9 +19,9 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn, Protocol
 
 from compilot.artifacts.digests import Span
+from compilot.artifacts.frame import is_damaged, member_span
 from compilot.errors import BundleError
 
-_LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 
 
@@ -39,6 +38,10 @@ class Container(Protocol):
 
     def span(self, name: str) -> AbstractContextManager[Span]:
         """Where a member's bytes lie; whoever uses them checks their digest."""
+        ...
+
+    def check_frame(self) -> None:
+        """BundleError if the bytes around the members are damaged."""
         ...
 
     def close(self) -> None: ...
@@ -130,10 +133,12 @@ class Archive:
     @contextmanager
     def span(self, name: str) -> Iterator[Span]:
         """Where a member lies: stored ones are in the archive as they are."""
-        info, archive = self._zip.getinfo(name), self._file.fileno()
-        header = os.pread(archive, _LOCAL_HEADER, info.header_offset)
-        name_size, extra_size = struct.unpack_from("<HH", header, _LOCAL_HEADER - 4)
-        yield Span(archive, info.header_offset + _LOCAL_HEADER + name_size + extra_size, info.file_size)
+        yield member_span(self._file.fileno(), self._zip.getinfo(name))
+
+    def check_frame(self) -> None:
+        """Every byte that belongs to no member, against its digest at the end of the file."""
+        if is_damaged(self._file, self._zip):
+            refuse(self.path, "its directory of files is damaged")
 
     def close(self) -> None:
         """Close the file."""
@@ -187,6 +192,9 @@ class Folder:
         """A whole file."""
         with self.open(name) as file:
             yield span_of(file)
+
+    def check_frame(self) -> None:
+        """There are no other bytes than those of the files."""
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -66,6 +66,13 @@ def piece_digests(path: Path) -> tuple[str, ...]:
         return tuple(digest_of(span) for span in spans)
 
 
+def file_record(path: Path, name: str) -> ArtifactFile:
+    """The record of one file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return ArtifactFile(name=name, sha256=digest, size_bytes=path.stat().st_size, pieces=piece_digests(path))
+
+
 def digest_of(span: Span) -> str:
     """Of bytes in a place that is this user's alone, in one piece: each block more would wait for other threads.
 

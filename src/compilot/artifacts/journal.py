@@ -1,7 +1,8 @@
 """The journal: what a run found out, one JSON line per record, written at once and for good.
 
 In: journal records. Out: an append-only file whose first line is the RunHeader; on disk when append() returns.
-A kill at any moment loses at most the line under way: such a torn last line is ignored by read() and cut off by open().
+A kill at any moment loses at most the line under way: such a torn last line is ignored by read() and cut off by open();
+before the first line is whole there is no journal.
 Covered: one writer at a time (locked), full disk (the file stays whole). Not covered: editing, merging.
 """
 
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from compilot.artifacts.atomic import sync_folder
+from compilot.artifacts.atomic import partial_name, sync_folder
 from compilot.errors import EnvironmentProblem, RunDirError, cannot_write
 from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
 
@@ -30,18 +31,23 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, header: RunHeader) -> Journal:
-        """Start a new journal; a run directory that already holds one is refused."""
+        """Start a new journal, there with its first line or not at all; a directory that holds one is refused."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+            partial = partial_name(path)
+            fd = os.open(partial, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         except OSError as problem:
-            if isinstance(problem, FileExistsError) and path.exists():
-                hint = f"pass --resume {path.parent} to go on with it, or another --out"
-                raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
             raise _problem(path, problem) from problem
         journal = cls(path, fd)
-        journal._lock()
-        journal.append(header)
+        try:
+            journal._lock()
+            journal.append(header)
+            _take_place(partial, path)
+        except BaseException:
+            journal.close()
+            raise
+        finally:
+            partial.unlink(missing_ok=True)
         sync_folder(path.parent)
         return journal
 
@@ -101,6 +107,17 @@ class Journal:
             ) from None
         except OSError:
             pass  # a file system without locks: one writer is then the user's care
+
+
+def _take_place(partial: Path, path: Path) -> None:
+    """Give the file its name unless another one has it."""
+    try:
+        os.link(partial, path)
+    except OSError:
+        if path.exists():
+            hint = f"pass --resume {path.parent} to go on with it, or another --out"
+            raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
+        partial.rename(path)  # a file system without hard links
 
 
 def _survives(line: JournalLine, data: bytes) -> bool:

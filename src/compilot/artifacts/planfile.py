@@ -4,24 +4,27 @@ In: a Plan, or a file of unknown origin. Out: a file that is either the old or t
 Plan of which every field was checked; otherwise a PlanError that names the field ("$.entries[0].guard.positional").
 Covered: malformed JSON, other schema versions, huge files, NaN and infinity, duplicate keys, wrong types, unknown
 fields, artifact paths that leave the plan's folder.
-Not covered: whether the plan fits this model and machine (identity).
+Not covered: whether the plan fits this model and machine (identity), who could have changed it (planfolder.py).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 import msgspec
 
 from compilot.artifacts import atomic
+from compilot.artifacts.container import open_plain
 from compilot.errors import PlanError, cannot_write
 from compilot.records import PLAN_SCHEMA, Plan, encode
 
 MAX_BYTES = 16 * 2**20  # a plan is a few kilobytes; artifacts lie beside it
+Vouch = Callable[[os.stat_result], None]
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -40,9 +43,12 @@ def save_plan(plan: Plan, path: Path) -> None:
         raise cannot_write(path, problem.strerror) from problem
 
 
-def load_plan(path: Path) -> Plan:
-    """The plan in a file; raises PlanError before anything of it is used."""
-    data = _read(path)
+def load_plan(path: Path, place: Path | None = None, vouch: Vouch | None = None) -> Plan:
+    """The plan in a file; raises PlanError before anything of it is used.
+
+    place: where the path leads without links. vouch: is asked about the open file before any of it is read, and raises.
+    """
+    data = _read(path, place or path, vouch)
     tree = _parse(path, data)
     _check_values(path, tree)
     _check_schema(path, tree)
@@ -66,12 +72,15 @@ def _fail(path: Path, why: str) -> NoReturn:
     raise PlanError(f"{path} is not a usable plan: {why}. Make it anew with 'compilot tune'.")
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, place: Path, vouch: Vouch | None) -> bytes:
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            _fail(path, f"it has {size / 2**20:.0f} MB, more than the {MAX_BYTES // 2**20} MB any plan needs")
-        with path.open("rb") as file:
+        with place.open("rb") if vouch is None else open_plain(place) as file:
+            found = os.fstat(file.fileno())
+            if vouch is not None:
+                vouch(found)
+            if found.st_size > MAX_BYTES:
+                mb = f"{found.st_size / 2**20:.0f} MB, more than the {MAX_BYTES // 2**20} MB any plan needs"
+                _fail(path, f"it has {mb}")
             return file.read(MAX_BYTES)
     except OSError as problem:
         raise PlanError(f"cannot read plan {path}: {problem.strerror}; check the path.") from problem

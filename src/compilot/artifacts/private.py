@@ -75,11 +75,14 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def others_can_change(path: Path, opened: os.stat_result | None = None, *, above: bool = True) -> str:
+def others_can_change(
+    path: Path, opened: os.stat_result | None = None, *, above: bool = True, shut_in: bool = False
+) -> str:
     """Why somebody else than this user and root could change what lies at this path; "": nobody can.
 
     Links in the path were followed before this, and none may be in it now. opened: what os.fstat says of what is read;
-    it must be what lies here. above=False: the folders above were looked at already.
+    it must be what lies here. above=False: the folders above were looked at already. shut_in: nobody else gets into
+    the folder it lies in, so its own mode lets nobody in.
     """
     try:
         if above:
@@ -87,7 +90,7 @@ def others_can_change(path: Path, opened: os.stat_result | None = None, *, above
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
             _refuse(path, Unfit.LINK, "it is a link")
-        _check_owner(path, found)
+        _check_owner(path, found, any_mode=shut_in and not _has_another_name(found))
         if opened is not None and not os.path.samestat(found, opened):
             _refuse(path, Unfit.EXCHANGED, "it was exchanged for another one while it was opened")
     except UnsafeDirectory as problem:
@@ -180,10 +183,20 @@ def _check(path: Path) -> None:
     _check_owner(path, found)
 
 
-def _check_owner(path: Path, found: os.stat_result) -> None:
+def lets_nobody_in(folder: os.stat_result) -> bool:
+    """Whether only its owner and root can open what lies in a folder."""
+    return stat.S_ISDIR(folder.st_mode) and not folder.st_mode & (stat.S_IXGRP | stat.S_IXOTH)
+
+
+def _has_another_name(found: os.stat_result) -> bool:
+    """A file that also lies elsewhere, where others may get at it; folders cannot."""
+    return not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1
+
+
+def _check_owner(path: Path, found: os.stat_result, *, any_mode: bool = False) -> None:
     if found.st_uid not in (ROOT, os.getuid()):
         _refuse(path, Unfit.OTHER_OWNER, _stranger(found))
-    if found.st_mode & _OTHERS_WRITE:
+    if found.st_mode & _OTHERS_WRITE and not any_mode:
         mode = stat.S_IMODE(found.st_mode)
         _refuse(path, Unfit.LOOSE_MODE, f"others may write to it (mode {mode:04o}); run chmod go-w on it")
 

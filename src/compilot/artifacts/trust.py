@@ -12,12 +12,14 @@ Not covered: whether the files are what the manifest says (digests, where the bu
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilot.artifacts.private import others_can_change, user_folder
+from compilot.artifacts.private import lets_nobody_in, others_can_change, user_folder
 from compilot.errors import EnvironmentProblem, KeyProblem, SignatureRefused
 
 if TYPE_CHECKING:
@@ -58,20 +60,36 @@ def decide_trust(
     return TrustDecision(True, "not signed; nobody but this user and root can change it")
 
 
-def who_can_change(path: Path, seen: Mapping[str, os.stat_result] | None = None) -> str:
+def who_can_change(path: Path, seen: Mapping[str, os.stat_result] | None = None, growing: str | None = None) -> str:
     """Why somebody else could change the bundle, with the entry it is about; "": nobody can.
 
     seen: each file and folder that was opened, by its name in the bundle ("": the bundle itself), those above first;
     the path has no links then, and must lead to these very files still. None: whatever lies there now.
+    growing: a folder in it in which the owner's own processes may be at work, so that entries come and go.
+    The modes of what lies in a folder that lets nobody else in do not count.
     """
+    shut: set[str] = set()  # folders that nobody else gets into
     try:
         path = path if seen else Path(os.path.realpath(path))
-        for name, opened in (seen or _look(path)).items():
-            if why := others_can_change(path / name, opened, above=not name):
+        for name, opened in (seen or look(path)).items():
+            shut_in = bool(name) and os.path.dirname(name) in shut
+            comes_and_goes = growing is not None and name.startswith(f"{growing}/")
+            if why := _why_changeable(path / name, opened, not name, shut_in, comes_and_goes):
                 return f"{path / name}: {why}"
+            if lets_nobody_in(opened) or (shut_in and stat.S_ISDIR(opened.st_mode)):
+                shut.add(name)
     except OSError as problem:
         return f"{problem.filename or path} cannot be looked at ({problem.strerror or problem})"
     return ""
+
+
+def _why_changeable(path: Path, opened: os.stat_result, above: bool, shut_in: bool, comes_and_goes: bool) -> str:
+    if not comes_and_goes:
+        return others_can_change(path, opened, above=above, shut_in=shut_in)
+    try:
+        return others_can_change(path, above=above, shut_in=shut_in)
+    except FileNotFoundError:
+        return ""
 
 
 def trusted_keys(paths: Sequence[Path] = ()) -> tuple[PublicKey, ...]:
@@ -102,11 +120,13 @@ def _decide_signed(
     return TrustDecision(True, f"signed with trusted key {key_id}", key_id, changeable)
 
 
-def _look(path: Path) -> dict[str, os.stat_result]:
+def look(path: Path) -> dict[str, os.stat_result]:
+    """What lies at a path: it itself as "", and all that is in it by name, those above first; no link is followed."""
     found = {"": path.lstat()}
     for root, folders, files in os.walk(path):
         for entry in (os.path.join(root, name) for name in (*folders, *files)):
-            found[os.path.relpath(entry, path)] = os.lstat(entry)
+            with contextlib.suppress(FileNotFoundError):  # it went meanwhile
+                found[os.path.relpath(entry, path)] = os.lstat(entry)
     return found
 
 

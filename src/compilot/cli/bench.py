@@ -55,11 +55,11 @@ def bench(
 ) -> None:
     """Measure eager, plain torch.compile and the given plans side by side."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.planfile import load_plan
+        from compilot.artifacts.planfolder import open_plan
         from compilot.cli.progress import PlainObserver
         from compilot.progress import Observer
 
-        plans = tuple((path, load_plan(path)) for path in plan or ())
+        plans = tuple((path, open_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
         watching = Observer() if quiet else PlainObserver()
         dims = dimensions([each for _, each in plans], dynamic or ())

@@ -145,9 +145,9 @@ def _write_html(report: DoctorReport, path: Path, pages: Path | None) -> None:
 
 
 def _plan(path: Path | None) -> Plan | None:
-    from compilot.artifacts.planfile import load_plan
+    from compilot.artifacts.planfolder import open_plan
 
-    return load_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
+    return open_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
 
 
 def _must_fit(plan: Plan | None, report: DoctorReport) -> None:

@@ -2,8 +2,8 @@
 
 In: two starts, each as a run directory, a plan file, a bundle or a key file. With one: its build against its last start
 on this machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do.
-Bundles are trusted by the same rules as for loading. Not covered: plans and bundles whose engines compile nothing at
-the start; they are answered so.
+Plans and bundles are trusted by the same rules as for loading. Not covered: plans and bundles whose engines compile
+nothing at the start; they are answered so.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ def read(path: Path) -> KeyComponents:
     """The components behind a run directory, a plan, a bundle or a key file; a plan alone leaves some open."""
     import msgspec
 
+    from compilot.artifacts.planfolder import refuse_foreign
     from compilot.identity.keys import KEY_FILE, plan_components
 
     built = _built(path)
     if built is None:
         return _decode(path / KEY_FILE if path.is_dir() else path)
     key = built.artifacts / KEY_FILE
+    refuse_foreign(path, (key,))
     if not key.exists():
         return plan_components(built.plan)
     found = _decode(key)  # a bundle's cache directory came along: it has not moved away from the build
@@ -89,14 +91,14 @@ class _Built(NamedTuple):
 def _built(path: Path) -> _Built | None:
     """What a run directory, a plan file or a bundle holds; None: it is a key file, or a folder with one."""
     from compilot.artifacts.bundle import is_bundle
-    from compilot.artifacts.planfile import load_plan
+    from compilot.artifacts.planfolder import open_plan
 
     if is_bundle(path):
         return _in_bundle(path)
     plan_path = path / PLAN if path.is_dir() else path
     if plan_path.name != PLAN or (path.is_dir() and not plan_path.exists()):
         return None
-    return _in_run(load_plan(plan_path), plan_path)
+    return _in_run(open_plan(plan_path), plan_path)
 
 
 def _in_run(plan: Plan, plan_path: Path) -> _Built:

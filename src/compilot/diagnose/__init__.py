@@ -16,6 +16,10 @@ from compilot.diagnose.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
     from compilot.workload import Workload
 
 TINY_CALL_S = 50e-6  # below this, guards and dispatch of a compiled call eat what fusion could gain
@@ -26,16 +30,24 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     """Look at the model and its inputs, time a few eager calls."""
     import torch
 
+    from compilot.diagnose import vanishing
+
     modules = list(workload.model.modules())
     tensors = [leaf.value for leaf in call_leaves(workload.call) if is_tensor(leaf.value)]
     eager_call_s = _eager_call_s(workload)
     return Diagnosis(
-        findings=model_findings(workload, eager_call_s),
+        findings=(
+            *model_findings(workload, eager_call_s),
+            *random_findings(reference),
+            *vanishing.findings(workload.model),
+            *not_fingerprinted(workload.model),
+        ),
         eager_call_s=eager_call_s,
         has_4d_input=any(t.dim() == 4 and t.is_floating_point() for t in tensors),
         has_conv=any(isinstance(m, torch.nn.Conv2d) for m in modules),
         unjudgeable=_unjudgeable(reference),
         training=workload.model.training,
+        stochastic=reference.stochastic,
         floating_inputs=any(t.is_floating_point() for t in tensors),
         dynamic=bool(workload.dynamic),
         cuda=any(t.is_cuda for t in tensors),
@@ -80,10 +92,40 @@ def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ..
     return tuple(found)
 
 
+def not_fingerprinted(model: nn.Module) -> Iterator[Finding]:
+    """What no plan can recognise again, in one finding."""
+    from compilot.identity.uncovered import uncovered
+    from compilot.identity.wording import told
+
+    if unread := uncovered(model):
+        yield Finding(
+            kind="not-fingerprinted",
+            where=unread[0].path,
+            explanation=f"a plan cannot tell whether these changed, since their state cannot be read: {told(unread)}",
+            advice="keep plain values, tensors or objects with readable attributes instead; "
+            "otherwise tune again whenever what is in them changes",
+            count=len(unread),
+        )
+
+
+def random_findings(reference: Reference) -> tuple[Finding, ...]:
+    """What a model that draws random numbers means for the candidates."""
+    if not reference.seeded:
+        return ()
+    return (
+        Finding(
+            kind="stochastic",
+            where="",
+            explanation="the model draws random numbers: two eager runs differ unless torch is seeded",
+            advice="candidates that draw other numbers than eager are refused; call model.eval() if none are wanted",
+        ),
+    )
+
+
 def _unjudgeable(reference: Reference) -> str | None:
     """Why eager cannot serve as the judge of others."""
-    if reference.stochastic:
-        why = "two eager runs on the same input differ, so no candidate can be judged correct"
+    if reference.stochastic and not reference.seeded:
+        why = "two eager runs on the same input differ, seeded or not, so no candidate can be judged correct"
         return f"{why}; call model.eval(), or remove the random part, then tune again"
     if reference.stateful:
         why = f"the model keeps state between calls that changes its answers ({reference.stateful})"

@@ -3,7 +3,7 @@
 In: the key components of a start that was warm (or of the build) and of the one that was cold. Out: `Cause` records,
 the most decisive first: an empty cache explains everything, then what is in every key, then what only may matter.
 `not_compared` says what one of the two did not write down, so that silence about it is not taken for "the same".
-Pure: no torch, no clock. Not covered: code outside of the model's classes, which no component holds; that is said.
+Pure: no torch, no clock. Not covered: what no fingerprint can read; that is said.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Cause(Record, frozen=True, kw_only=True):
 
 
 UNKNOWN = (
-    "nothing that was recorded differs; what remains is code outside of the model's classes (a helper function, a "
-    "global value) or a cache that another program emptied in between"
+    "nothing that was recorded differs; what remains is something in the model that cannot be read (an iterator, an "
+    "object of compiled code) or a cache that another program emptied in between"
 )
 _MACHINE = (
     ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts anew"),
@@ -55,7 +55,7 @@ _MACHINE = (
     ("gpu_driver", "GPU driver", Weight.LIKELY, "build with this driver"),
 )
 _MODEL = (
-    ("source_sha256", "the source code of the model's classes", "code"),
+    ("code_sha256", "the code of the model's classes or of functions they call", "code"),
     ("structure_sha256", "the model's structure (submodules or their settings)", "structure"),
     ("parameters_sha256", "the model's parameters (names, shapes or dtypes)", "parameters"),
 )

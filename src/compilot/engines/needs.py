@@ -38,7 +38,8 @@ def cuda_problem() -> str:
 
 def not_for_exports(diagnosis: Diagnosis) -> bool:
     """An exported model is one fixed function on the CPU: no training, no random numbers of torch's."""
-    return diagnosis.training or diagnosis.unjudgeable is not None or diagnosis.cuda
+    odd = diagnosis.training or diagnosis.stochastic or diagnosis.unjudgeable is not None
+    return odd or diagnosis.cuda
 
 
 def other_precision(settings: Settings, known: Sequence[Precision] = ()) -> str | None:

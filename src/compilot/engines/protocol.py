@@ -73,6 +73,14 @@ class Baked(enum.StrEnum):
     AT_PREPARE = "at-prepare"  # the first preparation reads them
 
 
+class Follows(enum.StrEnum):
+    """What of the model's code and attributes a callable follows by itself; the runtime watches the rest."""
+
+    NOTHING = "nothing"  # it runs a program that was made once
+    GUARDED = "guarded"  # torch.compile's own guards see everything but a method replaced in a class
+    EVERYTHING = "everything"  # it runs the model's own Python code each time
+
+
 class Loaded(NamedTuple):
     """A callable with the model's own signature and output structure.
 
@@ -87,8 +95,9 @@ class Loaded(NamedTuple):
     concurrent: bool = True  # several threads may be inside `call` at once
     needs_model: bool = True  # False: everything is in the files, and the model's weights may be freed
     builds: Callable[[], int] | None = None  # programs built so far; None: one per preparation
-    baked: Baked = Baked.AT_BUILD  # when; only means something where frozen_weights is set
+    baked: Baked = Baked.AT_BUILD  # when the model's weights and code were read
     weights_sha256: str | None = None  # of the weights in the files, where load compared it; None: the runtime does
+    follows: Follows = Follows.NOTHING  # of the model's code; only means something where frozen_weights is not set
 
     @property
     def in_files(self) -> bool:

@@ -1,12 +1,13 @@
 """Where in the user's code an export failed.
 
 In: an error, or an operator an engine does not know and the graph it stands in. Out: one sentence with the source
-line. Covered: lines that torch quotes in the error, tracebacks, stack traces that graph nodes carry. Not covered:
-errors that come from no line of Python at all; they get the sentence alone.
+line, or an operator's plain name. Covered: lines that torch quotes in the error, tracebacks, stack traces that graph
+nodes carry. Not covered: errors that come from no line of Python at all; they get the sentence alone.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 import traceback
 from collections.abc import Iterable
@@ -74,6 +75,29 @@ def line_of(node: Node) -> str:
     """ " at file:line" of the user's code that gave rise to an operator, "" where it is not known."""
     where = _quoted(node.meta.get("stack_trace") or "")
     return f" at {where}" if where else ""
+
+
+ALIASES = {  # torch's second names of one operator; an export keeps whichever the model used
+    "clip": "clamp",
+    "divide": "div",
+    "true_divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "negative": "neg",
+    "absolute": "abs",
+    "arctan2": "atan2",
+    "sgn": "sign",
+}
+
+
+def operator_name(node: Node) -> str:
+    """ "add" of aten.add.Tensor; of an operator with two names the usual one."""
+    if node.target is operator.getitem:
+        return "getitem"
+    parts = str(node.target).split(".")
+    name = parts[1] if len(parts) > 1 else parts[0]
+    plain = name.removesuffix("_")
+    return ALIASES[plain] + name[len(plain) :] if plain in ALIASES else name
 
 
 def _last(places: Iterable[tuple[str, str]]) -> str | None:

@@ -8,12 +8,13 @@ Not covered: what to do about it (runtime refuses or warns).
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from compilot.engines.registry import goes_by_torch
 from compilot.identity import isa
-from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint
+from compilot.records import MAX_NAMED, Fingerprint, MachineFingerprint, ModelFingerprint
 
 
 class Severity(enum.StrEnum):
@@ -35,11 +36,12 @@ class Difference(NamedTuple):
 
 _MODEL_FIELDS = {
     "class_name": "the model's class",
-    "source_sha256": "the source code of the model's classes",
+    "code_sha256": "the code of the model's classes or of functions they call",
     "structure_sha256": "the model's structure (submodules or their settings)",
     "parameters_sha256": "the model's parameters (names, shapes or dtypes)",
 }
 WEIGHTS = "model.weights_sha256"
+MAX_TOLD = 3  # of the things that changed: the first few lead to the cause, forty are a wall of text
 EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
 AT_RUN_TIME = frozenset({"eager", "onnxruntime", "openvino"})  # their libraries look at the CPU when they start
 _SPEED_FIELDS = {
@@ -83,16 +85,55 @@ def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]
     for field, words in _MODEL_FIELDS.items():
         a, b = getattr(old, field), getattr(new, field)
         if a != b:
-            yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{_extent(field, old, new)}")
+            yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{_detail(field, old, new)}")
     a, b = old.weights_sha256, new.weights_sha256
     if a is not None and b is not None and a != b:
         yield _unsafe(WEIGHTS, _short(a), _short(b), "the weight values frozen into the plan changed")
 
 
-def _extent(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
-    if field != "parameters_sha256" or old.parameter_count == new.parameter_count:
+def _detail(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
+    """What exactly changed, where it was written down."""
+    if field == "parameters_sha256" and old.parameter_count != new.parameter_count:
+        return f", from {old.parameter_count} to {new.parameter_count} values"
+    if field == "code_sha256":
+        found = [*_versions(old.libraries, new.libraries), *_units(old.code, new.code)]
+    elif field == "structure_sha256":
+        found = [*_attributes(old.attributes, new.attributes)]
+    else:
         return ""
-    return f", from {old.parameter_count} to {new.parameter_count} values"
+    more = f", and {len(found) - MAX_TOLD} more" if len(found) > MAX_TOLD else ""
+    return f": {', '.join(found[:MAX_TOLD])}{more}" if found else ""
+
+
+def _versions(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield f"{name} {old.get(name, 'none')} -> {new.get(name, 'none')}"
+
+
+def _units(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    """What changed, then what is new or gone; a list that was cut says nothing of what it does not have."""
+    found = [label for label in sorted(old.keys() & new.keys()) if old[label] != new[label]]
+    for words, there, elsewhere in ((" is new", new, old), (" is gone", old, new)):
+        if len(elsewhere) < MAX_NAMED:
+            found += [label + words for label in sorted(there.keys() - elsewhere.keys())]
+    yield from dict.fromkeys(re.sub(r"~\d+", "", label) for label in found)  # "scale~2": another of that name
+
+
+def _attributes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
+    for path in sorted(old.keys() & new.keys()):
+        if old[path] != new[path]:
+            yield f"attribute '{path}'" + _from_to(old[path], new[path])
+    for words, there, elsewhere in (("is new", new, old), ("is gone", old, new)):
+        if len(elsewhere) < MAX_NAMED:
+            yield from (f"attribute '{path}' {words}" for path in sorted(there.keys() - elsewhere.keys()))
+
+
+def _from_to(old: str, new: str) -> str:
+    """Plain values as they are; a digest says nothing to people."""
+    kinds = [value.rpartition(" ")[0] for value in (old, new)]
+    shown = [kind or value for kind, value in zip(kinds, (old, new), strict=True)]
+    return "" if shown[0] == shown[1] else f" from {shown[0]} to {shown[1]}"
 
 
 def _machine(old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Difference]:

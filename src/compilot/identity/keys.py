@@ -2,7 +2,7 @@
 
 In: the settings and the guard that a start uses, and its cache folder. Out: `KeyComponents`, a small file at tune time
 (`key.json` beside the artifacts) and at each start in a user's process (`starts/` in compilot's cache folder).
-Both planes use it. Values that may hold secrets are kept as digests. Not covered: code outside of the model's classes.
+Both planes use it. Values that may hold secrets are kept as digests. Not covered: what no fingerprint covers.
 """
 
 from __future__ import annotations

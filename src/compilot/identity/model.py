@@ -1,116 +1,103 @@
-"""What a model is: the source of its classes, its structure and its parameters. Never a module's name or a path.
+"""What a model is: its code, its structure and its parameters. Never a module's name, a file or how it is laid out.
 
-In: an nn.Module. Out: ModelFingerprint; the same file loaded under another name, or by another process, gives the same.
-Covered: the text of every class in the tree (see source.py); submodule names, plain attributes, hooks and training
-flags; names, shapes, dtypes and ties of parameters and buffers.
-Not covered: functions and globals that the classes call; attributes that are no plain values count by their type.
+In: an nn.Module. Out: ModelFingerprint, the same in every process, and short digests that name what changed.
+Covered: the byte code of every class in the tree and of what it can reach (reach.py); submodule names, attributes
+by what they are (values.py), hooks and training flags; names, shapes, dtypes and ties of parameters and buffers.
+Not covered: what nobody can read (uncovered.py); values of parameters, unless asked for.
 """
 
 from __future__ import annotations
 
-import enum
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from compilot.identity.source import class_text
-from compilot.records import ModelFingerprint
+from compilot.identity import origin
+from compilot.identity.tokens import SHORT, digest, joined, text
+from compilot.identity.values import Reader, own_attributes
+from compilot.records import MAX_NAMED, ModelFingerprint
 
-# of every nn.Module: parameters and buffers are counted apart, the others change with use, not with the model
-_INTERNALS = frozenset(vars(nn.Module())) - {"training"}
-_NOTES = frozenset({"name_or_path"})  # where Hugging Face models note the folder they came from
-_MAX_DEPTH = 8  # of nested plain values; deeper ones (configurations that refer to themselves) count by their type
+_SHOWN = (bool, int, float, type(None))  # attributes whose values may be read by whoever reads the plan
 
 
-def model_fingerprint(model: nn.Module, weights: bool = False) -> ModelFingerprint:
-    """The identity of a model; weights=True adds a digest of the values, for artifacts that froze them."""
+class Survey(NamedTuple):
+    """One look at a model."""
+
+    reader: Reader
+    structure: str
+    attributes: dict[str, str]  # of modules whose classes are the user's: path -> value or short digest
+
+
+def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | None = None) -> ModelFingerprint:
+    """The identity of a model; weights=True adds a digest of the values, for artifacts that froze them.
+
+    survey: what `read_model` has just found, where somebody needs more of it than the fingerprint.
+    """
     tensors: list[tuple[str, torch.Tensor]] = []
     tensors += sorted(model.named_parameters(remove_duplicate=False), key=_name)
     tensors += sorted(model.named_buffers(remove_duplicate=False), key=_name)
     counted = {id(tensor): tensor for _, tensor in tensors}.values()
+    survey = survey or read_model(model)
+    units = survey.reader.units
+    versions = {package: origin.version_of(package) for package in sorted(units.packages)}
+    versions = {package: version for package, version in versions.items() if version}
     return ModelFingerprint(
         class_name=type(model).__name__,
-        source_sha256=_digest(sorted(_sources(model))),
-        structure_sha256=_digest(_structure(model)),
-        parameters_sha256=_digest(_parameters(tensors)),
+        code_sha256=digest(_code(units.contents, versions)),
+        structure_sha256=survey.structure,
+        parameters_sha256=digest(_parameters(tensors)),
         parameter_count=sum(tensor.numel() for tensor in counted),
         parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in counted),
         weights_sha256=_weights(tensors) if weights else None,
+        code={label: _short(content) for label, content in [*units.contents.items()][:MAX_NAMED]},
+        libraries=versions,
+        attributes=survey.attributes,
     )
+
+
+def read_model(model: nn.Module) -> Survey:
+    """Read everything that a model holds and reaches, besides the values of its weights."""
+    reader = Reader(model)
+    lines: list[bytes] = []
+    named: dict[str, str] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        lines += [text(name), reader.units.ref(type(module))]
+        is_users = reader.units.is_users(type(module))
+        for key, value in own_attributes(module):
+            path = f"{name}.{key}".lstrip(".")
+            token = reader.part(vars(module), key, path, value)
+            lines += [text(key), token]
+            if is_users and len(named) < MAX_NAMED:
+                named[path] = _shown(value, token)
+    reader.units.settle()
+    return Survey(reader, digest(lines), named)
+
+
+def _code(contents: dict[str, bytes], versions: dict[str, str]) -> Iterator[bytes]:
+    for label in sorted(contents):
+        yield joined("unit", [text(label), contents[label]])
+    for package, version in versions.items():
+        yield joined("library", [text(package), text(version)])
+
+
+def _shown(value: Any, token: bytes) -> str:
+    return repr(value) if type(value) in _SHOWN else f"{type(value).__name__} {_short(token)}"
+
+
+def _short(token: bytes) -> str:
+    return hashlib.sha256(token).hexdigest()[:SHORT]
 
 
 def _name(pair: tuple[str, Any]) -> str:
     return pair[0]
 
 
-def _parameters(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[str]:
+def _parameters(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[bytes]:
     first: dict[int, str] = {}
-    return [f"{name} {tuple(t.shape)} {t.dtype} {first.setdefault(id(t), name)}" for name, t in tensors]
-
-
-def _digest(texts: Iterable[str]) -> str:
-    result = hashlib.sha256()
-    for text in texts:
-        data = text.encode("utf-8", "surrogatepass")
-        result.update(len(data).to_bytes(8, "little") + data)
-    return result.hexdigest()
-
-
-def _sources(model: nn.Module) -> set[str]:
-    classes = {kind for module in model.modules() for kind in type(module).__mro__}
-    classes -= {object, nn.Module}
-    return {class_text(kind) for kind in classes}
-
-
-def _structure(model: nn.Module) -> list[str]:
-    lines = []
-    for name, module in model.named_modules(remove_duplicate=False):
-        lines.append(f"{name}: {type(module).__name__}")
-        lines += [f"{name}.{key} = {_plain(value, _MAX_DEPTH)}" for key, value in _attributes(module)]
-    return lines
-
-
-def _attributes(module: nn.Module) -> list[tuple[str, Any]]:
-    own = [(key, value) for key, value in vars(module).items() if key not in _INTERNALS | _NOTES]
-    hooks = [(key, value) for key, value in vars(module).items() if key.endswith("_hooks") and key in _INTERNALS]
-    own += [(key, [*value.values()]) for key, value in hooks if value]
-    return sorted(own, key=_name)
-
-
-def _plain(value: Any, depth: int) -> str:
-    """A text that is equal in every process for equal plain values; addresses and paths never get into it."""
-    if value is None or isinstance(value, bool | int | float | complex | str | bytes):
-        return repr(value)
-    if isinstance(value, enum.Enum | torch.dtype | torch.device | torch.Size | torch.memory_format | range | slice):
-        return str(value)
-    if isinstance(value, torch.Tensor):
-        return f"tensor {tuple(value.shape)} {value.dtype}"
-    if depth == 0:
-        return type(value).__name__
-    return _composite(value, depth - 1)
-
-
-def _composite(value: Any, depth: int) -> str:
-    if isinstance(value, Mapping):
-        pairs = [f"{_plain(key, depth)}: {_plain(part, depth)}" for key, part in value.items()]
-        return f"{type(value).__name__}{{{', '.join(pairs)}}}"
-    if isinstance(value, set | frozenset):
-        return f"{type(value).__name__}{{{', '.join(sorted(_plain(part, depth) for part in value))}}}"
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__}[{', '.join(_plain(part, depth) for part in value)}]"
-    if isinstance(value, type) or callable(value):
-        return getattr(value, "__qualname__", type(value).__name__)
-    return _object(value, depth)
-
-
-def _object(value: Any, depth: int) -> str:
-    """An object by its type and plain attributes (a configuration, say)."""
-    attributes = getattr(value, "__dict__", {})
-    public = {key: part for key, part in attributes.items() if not key.startswith("_")}
-    return f"{type(value).__name__}({_composite(public, depth) if public else ''})"
+    return [text(f"{name} {tuple(t.shape)} {t.dtype} {first.setdefault(id(t), name)}") for name, t in tensors]
 
 
 def _weights(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

@@ -5,7 +5,10 @@ differences and whether there was anything to judge. Works through the tensors i
 The rule for floating outputs: NaN, +Inf and -Inf at the same places as eager; over the places finite in all three,
 RMSE to the reference at most 2x eager's own (3x for half precision) plus a floor; no single value far off (RMSE alone
 would hide one bad value among millions); the largest entry of each row the same as eager's, unless the reference says
-it was a close call. With a tolerance (a lower precision that the user allows) the RMSE may be that share of the
+it was a close call. The floor is a share of the output's own RMS; where that is far below the usual, of a hundredth of
+the usual RMS, because cancellation noise is no error - unless eager itself is exact to a few roundings there: then the
+small result is a result, and so is each small value beside large ones (half of all values off by a percent is refused).
+With a tolerance (a lower precision that the user allows) the RMSE may be that share of the
 reference's RMS, and single values and close calls are measured by it; never less than the strict limits.
 Integer and bool outputs must equal eager's; where the float64 reference disagrees with eager (an argmax on a tie,
 say) the reference's value is right too.
@@ -30,6 +33,11 @@ FLOORS = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 1e-3, torch.
 # The same without a more exact reference: then eager's own error is unknown and the floor must leave room for it.
 EAGER_FLOORS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 3e-3, torch.bfloat16: 2.4e-2}
 TYPICAL_SHARE = 0.01  # of the floor at ordinary inputs: cancellation noise where the output is (nearly) zero
+SHARP_EPS = 16.0  # roundings within which eager is exact: noise of cancellation would be larger
+SHARP_VALUES = 8  # with fewer values, eager may be exact by luck
+VALUE_OFF = 0.01  # of a value's own size: seen in approximations that give up on small results, never in rounding
+LOST_FROM = 2.0**13  # times the smallest normal number: below that intermediate results may be denormal
+MOST = 0.5  # of the values: fewer may be an approximation's tail that no user would miss
 SINGLE_EAGER, SINGLE_FLOORS = 10.0, 30.0  # a single value may be this many eager maxima and floors off
 SINGLE_TOLERANCES = 10.0  # the same with a tolerance: the worst of a billion roundings lies 6 standard deviations out
 CLOSE_CALL = 4.0  # eager maxima within which two entries of a row count as tied
@@ -54,6 +62,9 @@ class _Sums:
         self.candidate = self.eager = self.scale = 0.0  # sums of squares
         self.candidate_max = self.eager_max = self.excess_max = 0.0
         self.nan = self.eager_nan = self.pattern = self.total = 0
+        self.sized = self.lost = (
+            0  # values above denormals; those that only the candidate gets wrong, by their own size
+        )
         self.flips: list[Tensor] = []  # reference margins of rows whose largest entry differs
 
 
@@ -76,7 +87,7 @@ def compare(
         return _compare_exact(candidate, eager, reference, case, output)
     dtype = coarser(real_dtype(eager), coarsest)
     exact = reference is not None and eps(real_dtype(reference)) < eps(dtype)
-    sums = _add_up(candidate, eager, eager if reference is None else reference, relative_floor(dtype, exact))
+    sums = _add_up(candidate, eager, eager if reference is None else reference, relative_floor(dtype, exact), dtype)
     return _judge(sums, dtype, exact, case, output, typical, tolerance)
 
 
@@ -102,7 +113,7 @@ def relative_floor(dtype: torch.dtype, exact: bool) -> float:
 
 def rms(tensor: Tensor) -> float:
     """Root mean square over the finite values; 0 where there are none."""
-    sums = _add_up(tensor, tensor, tensor, 0.0)
+    sums = _add_up(tensor, tensor, tensor, 0.0, real_dtype(tensor))
     return math.sqrt(sums.scale / sums.count) if sums.count else 0.0
 
 
@@ -118,7 +129,7 @@ def _slices(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(part[start : start + step].double() for part in rows)
 
 
-def _add_up(candidate: Tensor, eager: Tensor, reference: Tensor, relative: float) -> _Sums:
+def _add_up(candidate: Tensor, eager: Tensor, reference: Tensor, relative: float, dtype: torch.dtype) -> _Sums:
     sums = _Sums()
     scores = eager.numel() > 0 and eager.dim() >= 2 and 2 <= eager.shape[-1] <= ROW_MAX and not eager.is_complex()
     for c, e, r in _slices((candidate, eager, reference)):
@@ -133,9 +144,18 @@ def _add_up(candidate: Tensor, eager: Tensor, reference: Tensor, relative: float
             sums.candidate_max = max(sums.candidate_max, float(c_off.max()))
             sums.eager_max = max(sums.eager_max, float(e_off.max()))
             sums.excess_max = max(sums.excess_max, float((c_off - relative * size).max()))
+            _add_lost(sums, c_off, e_off, size, dtype)
         if scores:
             _add_flips(sums, c, e, r)
     return sums
+
+
+def _add_lost(sums: _Sums, c_off: Tensor, e_off: Tensor, size: Tensor, dtype: torch.dtype) -> None:
+    """Count the values that eager has to a few roundings of their own size, and the candidate not even roughly."""
+    sharp, off = SHARP_EPS * eps(dtype), max(VALUE_OFF, 2 * SHARP_EPS * eps(dtype))
+    sized = size > LOST_FROM * torch.finfo(dtype).tiny
+    sums.sized += int(sized.sum())
+    sums.lost += int((sized & (e_off <= sharp * size) & (c_off > off * size)).sum())
 
 
 def _add_pattern(sums: _Sums, c: Tensor, e: Tensor) -> None:
@@ -163,7 +183,8 @@ def _judge(
 ) -> Closeness:
     n = max(1, sums.count)
     rmse, eager_rmse, scale = (math.sqrt(total / n) for total in (sums.candidate, sums.eager, sums.scale))
-    floor = relative_floor(dtype, exact) * max(scale, TYPICAL_SHARE * typical) + torch.finfo(dtype).tiny
+    own = scale if exact and _is_sharp(sums, eager_rmse, scale, dtype) else max(scale, TYPICAL_SHARE * typical)
+    floor = relative_floor(dtype, exact) * own + torch.finfo(dtype).tiny
     limit = (3.0 if eps(dtype) > HALF_EPS else 2.0) * eager_rmse + floor
     single = SINGLE_EAGER * sums.eager_max + SINGLE_FLOORS * floor
     noise = CLOSE_CALL * sums.eager_max + floor
@@ -174,6 +195,8 @@ def _judge(
         noise = max(noise, CLOSE_CALL * allowed)
     ratio = max(rmse / limit, sums.excess_max / single)
     why = _why_off(sums, rmse, limit, single, noise)
+    if not why and exact and tolerance is None:
+        why = _why_lost(sums)
     check = OutputCheck(
         case=case,
         output=output,
@@ -186,6 +209,19 @@ def _judge(
     )
     hollow = sums.total > 0 and sums.eager_nan == sums.total
     return Closeness(check, ratio, _pattern_text(sums), hollow, rmse / size if size else 0.0)
+
+
+def _is_sharp(sums: _Sums, eager_rmse: float, scale: float, dtype: torch.dtype) -> bool:
+    """Eager is exact to a few roundings: what is small here is no noise."""
+    return sums.count >= SHARP_VALUES and scale > 0 and eager_rmse <= SHARP_EPS * eps(dtype) * scale
+
+
+def _why_lost(sums: _Sums) -> str:
+    if sums.sized < SHARP_VALUES or sums.lost <= MOST * sums.sized:
+        return ""
+    return (
+        f"{sums.lost} of {sums.sized} values are off by more than {VALUE_OFF:.0%} of their own size, eager's are exact"
+    )
 
 
 def _why_off(sums: _Sums, rmse: float, limit: float, single: float, noise: float) -> str:

@@ -5,7 +5,9 @@ first failure (or what was checked), the worst output of each case, and notes.
 A candidate passes when on every kept case: it answers itself (NotServed where eager had to answer a call that the
 candidate is meant to take) and does not raise; the outputs have eager's structure, shapes, dtypes and
 devices; their numbers are close (closeness.py); inputs and buffers end as eager leaves them; no output shares memory
-with an input unless eager's does; results of one call are not overwritten by later ones.
+with an input or another output unless eager's does; results of one call are not overwritten by later ones.
+Where it may be used but a user must know something, that is a caveat: it answers where eager raises, or its outputs
+share no memory where eager's do.
 A candidate of lower precision is judged with a tolerance instead of the strict limits on its numbers; all else holds.
 Special cases (NaN or Inf put into the inputs) may differ in their pattern of NaN and Inf; that is a note.
 Not judged, and said so: models that are stochastic beyond seeding or keep state in attributes; cases where eager
@@ -18,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -26,7 +29,8 @@ from compilot.measure.closeness import Closeness, compare
 from compilot.measure.expected import CaseLike, Expected, Judgeable, digest, load_expected
 from compilot.measure.observing import Seen, Watch, observe
 from compilot.measure.outputs import difference, plain
-from compilot.measure.reference import coarsest_dtype, describe_error, make_reference
+from compilot.measure.raising import answers_instead
+from compilot.measure.reference import case_seed, coarsest_dtype, describe_error, make_reference
 from compilot.records import Check, OutputCheck, Reference
 
 __all__ = ["check", "make_reference"]
@@ -60,6 +64,7 @@ class _Judged(NamedTuple):
     counts: bool = True  # False: there was nothing that could be judged
     raised: bool = False
     relative: float = 0.0  # worst relative RMSE of its outputs
+    caveats: tuple[str, ...] = ()
 
 
 def check(
@@ -70,10 +75,11 @@ def check(
     reference: Reference,
     tolerance: float | None = None,
     missed: Missed = lambda call: None,
+    takes: Callable[[Call], bool] = lambda call: True,
 ) -> Check:
     """Run fn on every kept case and judge it against the reference in `folder`; tolerance: as in closeness.py.
 
-    NotServed: `missed` says that eager answered a case.
+    takes: whether a call is the candidate's by its guard. NotServed: `missed` says that eager answered a case.
     """
     if refusal := _refusal(reference):
         return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
@@ -82,7 +88,8 @@ def check(
         for index, name in enumerate(reference.cases):
             expected = load_expected(folder, index)
             case = by_name[name]
-            judged = _judge_case(fn, workload, case, expected, reference, watch, tolerance)
+            seed = case_seed(workload, index, reference.seeded)
+            judged = _judge_case(fn, workload, case, expected, seed, watch, tolerance)
             results.append(_unless_missed(judged, case, missed(case.call)))
             if results[-1].raised:  # the others would most likely raise too, after compiling as long
                 break
@@ -91,14 +98,26 @@ def check(
                 only = by_name[reference.cases[0]]
                 again = _see_again(fn, workload, only, watch)
                 _unless_missed(results[0], only, missed(only.call))
-    return _conclude(results, reference, again or _overwritten(watch, reference), tolerance)
+        found = _conclude(results, reference, again or _overwritten(watch, reference), tolerance)
+        if not found.passed or not reference.raising:
+            return found
+        told = answers_instead(  # last: a candidate that has passed until here has nothing to lose by it
+            fn,
+            workload.model,
+            reference.raising,
+            {name: case.call for name, case in by_name.items()},
+            grad=workload.grad,
+            eager_answers=lambda call: missed(call) is not None,
+            takes=takes,
+        )
+    return msgspec.structs.replace(found, caveats=(*found.caveats, *told))
 
 
 def _unless_missed(judged: _Judged, case: CaseLike, miss: Miss | None) -> _Judged:
-    """The case as judged, if the candidate answered; one of unequal sizes that it turned down is only noted."""
+    """The case as judged, if the candidate answered; unequal sizes or bold integers that it turned down are noted."""
     if miss is None:
         return judged
-    if case.mirror is not None and miss.refused:
+    if (case.mirror is not None or case.bold) and miss.refused:
         return _Judged(notes=(f"such calls go to eager: {case.name} ({miss.reason})",), counts=False)
     raise NotServed(f"eager had to answer in its place (case {case.name}): {miss.reason}")
 
@@ -120,7 +139,7 @@ def _judge_case(
     workload: Judgeable,
     case: CaseLike,
     expected: Expected,
-    reference: Reference,
+    seed: int | None,
     watch: Watch,
     tolerance: float | None,
 ) -> _Judged:
@@ -128,9 +147,7 @@ def _judge_case(
     if digest(case.call) != expected.inputs_sha256:
         return _Judged(failure=f"the inputs are not those of the reference {where}: equal seeds must give equal inputs")
     try:
-        seen = observe(
-            fn, workload.model, case.call, grad=workload.grad, seed=workload.seed if reference.seeded else None
-        )
+        seen = observe(fn, workload.model, case.call, grad=workload.grad, seed=seed)
     except Exception as error:
         return _Judged(failure=f"raises {describe_error(error)} {where}", raised=True)
     watch.see(seen.output.tensors)
@@ -138,8 +155,8 @@ def _judge_case(
         return _Judged(failure=f"{text} {where}")
     judged = _judge_numbers(seen, case, expected, coarsest_dtype(workload.model), tolerance)
     if judged.failure:
-        return judged._replace(failure=judged.failure + OTHER_RANDOM * reference.seeded)
-    return judged._replace(failure=_side_effects(seen, expected, where))
+        return judged._replace(failure=judged.failure + OTHER_RANDOM * (seed is not None))
+    return judged._replace(failure=_side_effects(seen, expected, where), caveats=_copies(seen, expected))
 
 
 def _judge_numbers(
@@ -202,7 +219,17 @@ def _side_effects(seen: Seen, expected: Expected, where: str) -> str:
     if text := _changes("buffer", expected.buffers, seen.buffers):
         return f"{text} {where}"
     extra = [pair for pair in seen.aliases if pair not in expected.aliases]
-    return f"{extra[0][0]} shares memory with input {extra[0][1]}, eager's does not {where}" if extra else ""
+    if extra:
+        return f"{extra[0][0]} shares memory with input {extra[0][1]}, eager's does not {where}"
+    joined = [pair for pair in seen.shared if pair not in expected.shared]
+    return f"{joined[0][1]} shares memory with {joined[0][0]}, eager's does not {where}" if joined else ""
+
+
+def _copies(seen: Seen, expected: Expected) -> tuple[str, ...]:
+    """Outputs that own their memory where eager's are views: right numbers, but a write does not go through."""
+    apart = [(one, f"input {other}") for one, other in expected.aliases if [one, other] not in seen.aliases]
+    apart += [(other, one) for one, other in expected.shared if [one, other] not in seen.shared]
+    return tuple(f"{path} has memory of its own; eager's shares it with {other}" for path, other in apart)
 
 
 def _changes(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -> str:
@@ -256,4 +283,5 @@ def _conclude(results: list[_Judged], reference: Reference, afterwards: str, tol
         relative_error=relative,
         worst=tuple(result.worst for result in results if result.worst is not None),
         notes=(*reference.notes, *(note for result in results for note in result.notes)),
+        caveats=tuple(dict.fromkeys(caveat for result in results for caveat in result.caveats)),
     )

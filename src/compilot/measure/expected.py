@@ -41,6 +41,8 @@ class CaseLike(Protocol):
     def special(self) -> bool: ...
     @property
     def mirror(self) -> Call | None: ...
+    @property
+    def bold(self) -> bool: ...
 
 
 class Expected(NamedTuple):
@@ -54,6 +56,7 @@ class Expected(NamedTuple):
     inputs_after: dict[str, str]
     mutated: dict[str, Tensor]
     aliases: list[list[str]]
+    shared: list[list[str]]
     buffers: dict[str, Tensor]
 
 
@@ -88,6 +91,7 @@ def save_expected(
         inputs_after=seen.inputs_after,
         mutated=seen.mutated,
         aliases=seen.aliases,
+        shared=seen.shared,
         buffers=seen.buffers,
     )
     _write(expected._asdict(), _case_file(folder, index))

@@ -1,8 +1,8 @@
 """Run one call on fresh copies and note everything it gave and left behind.
 
 In: a callable, the model whose buffers it may change, a call. Out: `Seen`: the output, which inputs were mutated and
-to what, which outputs share memory with inputs, which buffers changed. The caller's inputs and the model's buffers
-end as they were.
+to what, which outputs share memory with inputs or with each other, which buffers changed. The caller's inputs and the
+model's buffers end as they were.
 Covered: nested inputs, shared and expanded tensors, opaque objects (deep-copied). `Watch`: results that do not own
 their memory.
 Not covered: changes to parameters and plain attributes (see `changed_attributes`, which only tells that there were
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from compilot._tree import Call, call_leaves
 from compilot.measure.outputs import Flat, flatten, flatten_call, plain, same_values, storage_address
+from compilot.measure.sharing import sharing
 
 
 class Seen(NamedTuple):
@@ -29,6 +30,7 @@ class Seen(NamedTuple):
     inputs_after: dict[str, str]  # structure of the inputs after the call
     mutated: dict[str, Tensor]  # input path -> values after the call
     aliases: list[list[str]]  # [output path, input path] that share memory
+    shared: list[list[str]]  # [output path, output path] that share memory
     buffers: dict[str, Tensor]  # name -> values after the call, changed ones only
 
 
@@ -42,7 +44,12 @@ def observe(fn: Callable[..., Any], model: nn.Module, call: Call, *, grad: bool,
             output = fn(*live.args, **live.kwargs)
         flat, before, after = flatten(output, "output", grad=grad), flatten_call(call), flatten_call(live)
         return Seen(
-            flat, after.structure, _mutated(before, after), _aliases(flat, after), changed_buffers(model, saved)
+            output=flat,
+            inputs_after=after.structure,
+            mutated=_mutated(before, after),
+            aliases=_aliases(flat, after),
+            shared=sharing(flat.tensors),
+            buffers=changed_buffers(model, saved),
         )
     finally:
         restore_buffers(model, saved)

@@ -9,12 +9,15 @@ are no obstacle.
 The float64 reference is a deep copy of the model in double precision. It is given up, with a note, when the copy
 cannot run, when the model is too large for it, or when the model is stochastic (double precision draws other random
 numbers).
-Cases on which eager raises are dropped and noted, those of unequal sizes without a word.
+Cases on which eager raises have no right answer: they are not kept but listed, with what was raised (raising.py says
+what becomes of them); those of unequal sizes are left out without a word.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +27,7 @@ from torch import Tensor, nn
 
 from compilot._tree import Call
 from compilot.errors import InputError
+from compilot.measure.bounds import bounded
 from compilot.measure.closeness import coarser, compare, rms
 from compilot.measure.expected import CaseLike, Judgeable, plain_outputs, save_expected
 from compilot.measure.observing import (
@@ -37,7 +41,8 @@ from compilot.measure.observing import (
     to_double,
 )
 from compilot.measure.outputs import difference, plain
-from compilot.records import Reference
+from compilot.measure.raising import raised
+from compilot.records import Raising, Reference
 
 MEMORY_SHARE = (
     0.25  # of the free memory: the double copy of a float32 model needs twice the model, of a half one four times
@@ -68,6 +73,14 @@ def coarsest_dtype(model: nn.Module) -> torch.dtype:
     return found
 
 
+def case_seed(workload: Judgeable, number: int, seeded: bool) -> int | None:
+    """What torch is seeded with before a kept case; each has its own, since draws may have been baked in as constants.
+
+    None: the model draws no random numbers.
+    """
+    return workload.seed + number if seeded else None
+
+
 def describe_error(error: BaseException) -> str:
     """Type and first line of an exception."""
     first = next(iter(str(error).strip().splitlines()), "")
@@ -81,10 +94,12 @@ class _Maker:
         self.workload, self.folder = workload, folder
         self.notes: list[str] = []
         self.kept: list[str] = []
+        self.raising: list[Raising] = []
         self.exact_cases = 0
         self.double: nn.Module | None = None
         self.typical: dict[str, float] = {}
         self.watch = Watch()
+        self.slowest_s = 0.0  # of the cases so far
 
     def make(self, cases: Sequence[CaseLike]) -> Reference:
         repeat = self._repeat(cases)
@@ -103,6 +118,7 @@ class _Maker:
             seeded=repeat.seeded,
             stateful=repeat.stateful,
             overwritten=tuple(sorted(self.watch.overwritten())),
+            raising=tuple(self.raising),
             notes=tuple(self.notes),
         )
 
@@ -131,24 +147,31 @@ class _Maker:
             self.notes.append(f"no float64 reference: the model cannot be copied ({describe_error(error)})")
             return None
 
+    def _timed(self, case: CaseLike, repeat: _Repeat) -> tuple[Seen, float]:
+        start = time.perf_counter()
+        return self._run(case, repeat), time.perf_counter() - start
+
     def _run(self, case: CaseLike, repeat: _Repeat) -> Seen:
         return self._observe(case.call, repeat)
 
     def _observe(self, call: Call, repeat: _Repeat) -> Seen:
-        model, seed = self.workload.model, self.workload.seed if repeat.seeded else None
+        model, seed = self.workload.model, case_seed(self.workload, len(self.kept), repeat.seeded)
         return observe(model, model, call, grad=self.workload.grad, seed=seed)
 
     def _make_case(self, case: CaseLike, repeat: _Repeat) -> None:
         try:
-            if case.mirror is not None:
-                self._observe(case.mirror, repeat)
-            seen = self._run(case, repeat)
+            with bounded(self.slowest_s) if case.bold else nullcontext():
+                if case.mirror is not None:
+                    self._observe(case.mirror, repeat)
+                seen, seconds = self._timed(case, repeat)
+                exact = self._exact(case, seen)
         except Exception as error:
             if case.mirror is None:
                 self.notes.append(f"case '{case.name}' dropped: eager raises {describe_error(error)}")
+                self.raising.append(raised(case.name, error))
             return
+        self.slowest_s = max(self.slowest_s, seconds)
         self.watch.see(seen.output.tensors)
-        exact = self._exact(case, seen)
         if not self.typical and not case.special:
             self.typical = {path: rms(t) for path, t in _floating(exact | plain_outputs(seen)) if t.numel()}
         save_expected(self.folder, len(self.kept), case.call, seen, exact, self.typical)

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
 from compilot.packing.runs import Run
-from compilot.records import Candidate, Golden, Parameter, PlanEntry
+from compilot.records import Candidate, Golden, Guard, IndexFacts, Parameter, PlanEntry
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
+from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import (
     PROTOCOL,
     Build,
@@ -24,8 +25,6 @@ from compilot.trials.protocol import (
     Failed,
     GoldenMade,
     MakeGolden,
-    Open,
-    Opened,
     SaveWeights,
     WeightsSaved,
 )
@@ -49,12 +48,19 @@ def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: i
     names = {end: f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs")}
     (staged / "golden").mkdir(exist_ok=True)
     with _worker(run, entry.candidate, place) as child:
-        built = _ask(child, Build, Built, LIMITS.build_s, "loading the packed files", reuse=True)
+        how = {"reuse": True, "indices": _indices(entry.guard)}
+        built = _ask(child, Build, Built, LIMITS.build_s, "loading the packed files", **how)
         if built.guard != entry.guard or built.fallbacks:
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
         made = _ask(child, MakeGolden, GoldenMade, LIMITS.check_s, "the golden call", folder=str(staged), **names)
     return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256, built.frozen_weights)
+
+
+def _indices(guard: Guard) -> IndexFacts:
+    """The ranges that were found when the entry was tuned."""
+    ranges = {tensor.path: tensor.index for tensor in guard.tensors if tensor.index is not None}
+    return IndexFacts(ranges=ranges, at_all_sizes=ranges)
 
 
 def save_weights(run: Run, place: Path, path: Path) -> str:
@@ -67,9 +73,14 @@ def save_weights(run: Run, place: Path, path: Path) -> str:
 @contextmanager
 def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
     child = Child(candidate.id, log=run.folder / "logs" / "pack.log", env=worker_env(place))
-    fields = {"protocol": PROTOCOL, "shipment": run.shipment, "candidate": candidate, "workspace": str(place)}
+    fields: dict[str, Any] = {
+        "protocol": PROTOCOL,
+        "shipment": run.shipment,
+        "candidate": candidate,
+        "workspace": str(place),
+    }
     try:
-        _ask(child, Open, Opened, LIMITS.open_s, "opening", **fields)
+        _must(ask_to_open(child, LIMITS, **fields))
         yield child
     except Dead as dead:
         raise EnvironmentProblem(f"the packed files cannot be started: {dead.reason}.") from dead
@@ -78,7 +89,10 @@ def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
 
 
 def _ask(child: Child, kind: type[Any], expect: type[Any], limit_s: float, doing: str, **fields: Any) -> Any:
-    reply = child.ask(kind, expect, limit_s=limit_s, doing=doing, **fields)
+    return _must(child.ask(kind, expect, limit_s=limit_s, doing=doing, **fields))
+
+
+def _must(reply: Any) -> Any:
     if isinstance(reply, Failed):
         if reply.error:
             raise_user_error(reply)

@@ -129,6 +129,7 @@ def _copy_files(run: Run, entry: PlanEntry, place: Path) -> list[Path]:
 
 
 def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
+    entry_files(run, entry)  # its twin is measured beside it: refused before that if a file was changed
     twin = find_twin(run, entry, observer)
     observer.note(twin.because)
     return (entry if twin.entry is None else twin.entry), twin.because
@@ -180,7 +181,7 @@ def _sentences(plan: Plan, parts: Sequence[_Part]) -> tuple[str, ...]:
     """What the plan says for itself, and what packing has to add."""
     if not parts:
         return (f"eager is kept: {plan.because}",)
-    return tuple(text for part in parts for text in (part.entry.sentence, part.said) if text)
+    return tuple(text for part in parts for text in (part.entry.sentence, *part.entry.caveats, part.said) if text)
 
 
 def _fingerprint(plan: Plan, weights: str | None) -> Fingerprint:

@@ -1,9 +1,9 @@
 """What a finished run left behind, ready to be packed.
 
-In: a run directory. Out: its plan, how to rebuild its workload, and the folder of the plan's files, every digest
-compared with what was measured. A compile cache is the exception: each process that starts from it may add to it, so
-only losses are noticed here; what is packed of it is started and asked its golden call first. Not covered: runs whose
-target or live model is gone (the sentence says so).
+In: a run directory that nobody else can change. Out: its plan, how to rebuild its workload, and the folder of the
+plan's files, every digest compared with what was measured. Each process that starts from a compile cache may add to
+it: what was added has no digest, but what is packed of it is started and asked its golden call first. Not covered: runs
+whose target or live model is gone (the sentence says so).
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compilot.artifacts import journal
-from compilot.artifacts.planfile import load_plan
+from compilot.artifacts.planfolder import Claim, Needs, checked, open_plan, refuse_foreign
+from compilot.artifacts.shipments import FILE_NAME as SHIPMENT
 from compilot.artifacts.shipments import read_shipment
-from compilot.engines.files import file_record
-from compilot.errors import RunDirError
-from compilot.records import ArtifactFile, Plan, PlanEntry, RunHeader, Shipment
+from compilot.engines import registry
+from compilot.errors import ArtifactError, RunDirError
+from compilot.records import Plan, PlanEntry, RunHeader, Shipment
 
 
 class Run(NamedTuple):
@@ -33,8 +34,11 @@ def open_run(folder: Path) -> Run:
     folder = folder.absolute()
     if not (folder / "plan.json").is_file():
         raise RunDirError(f"there is no plan.json in {folder}; run 'compilot tune' with --out {folder} first.")
-    plan = load_plan(folder / "plan.json")
-    return Run(folder, plan, read_shipment(folder))
+    plan = open_plan(folder / "plan.json")
+    refuse_foreign(folder, (folder / SHIPMENT, folder / "journal.jsonl", *sorted((folder / "work").glob("*"))))
+    shipment = read_shipment(folder)
+    refuse_foreign(folder, (Path(place) for place in (shipment.payload, shipment.weights) if place))
+    return Run(folder, plan, shipment)
 
 
 def how_tuned(run: Run) -> dict[str, str]:
@@ -51,10 +55,11 @@ def how_tuned(run: Run) -> dict[str, str]:
 
 def entry_files(run: Run, entry: PlanEntry) -> tuple[Path, list[Path]]:
     """The folder of an entry's files and the files to pack, as they were measured."""
-    folder = run.folder / entry.artifacts_dir
+    folder, cache = run.folder / entry.artifacts_dir, registry.needs_compiler(entry.candidate.settings.engine)
+    named = tuple(file for file in entry.artifacts if cache or not file.name.endswith("/"))
+    _refuse_changed(Claim(folder, named, Needs(cache=cache)))
     found: list[Path] = []
-    for file in entry.artifacts:
-        _refuse_changed(folder, file)
+    for file in named:
         path = folder / file.name
         found += [p for p in sorted(path.rglob("*")) if is_cache_file(p)] if file.name.endswith("/") else [path]
     return folder, found
@@ -65,17 +70,11 @@ def is_cache_file(path: Path) -> bool:
     return path.is_file() and not path.name.endswith(".lock")
 
 
-def _refuse_changed(folder: Path, file: ArtifactFile) -> None:
-    path = folder / file.name
-    if not path.exists():
-        what = "is missing"
-    elif file.name.endswith("/"):
-        what = "has lost files since it was measured" if _size(path) < file.size_bytes else ""
-    else:
-        what = "" if file_record(path, file.name).sha256 == file.sha256 else "is not the file that was measured"
-    if what:
-        raise RunDirError(f"{path} {what}; run 'compilot tune' again, then pack.")
-
-
-def _size(cache: Path) -> int:
-    return sum(path.stat().st_size for path in cache.rglob("*") if is_cache_file(path))
+def _refuse_changed(claim: Claim) -> None:
+    missing = next((file.name for file in claim.files if not (claim.folder / file.name).exists()), None)
+    if missing is not None:  # also a cache that is gone, which a start would build anew
+        raise RunDirError(f"{claim.folder / missing} is missing; run 'compilot tune' again, then pack.")
+    try:
+        checked(claim)
+    except ArtifactError as problem:
+        raise RunDirError(str(problem)) from problem

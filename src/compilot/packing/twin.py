@@ -33,6 +33,7 @@ from compilot.records import (
     TrialLine,
     Verdict,
 )
+from compilot.resuming import why_changed
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.runner import ArmLost, LocalRunner, eager_must_work
 from compilot.verdict.breakeven import break_even
@@ -118,11 +119,12 @@ def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: LocalRunn
 
 
 def _known(run: Run, candidate: Candidate) -> Trial | None:
-    """The run may have tried it already; its files are there then."""
+    """The run may have tried it already; its files are there then, as they were measured."""
     lines = journals.read(run.folder / "journal.jsonl")
     found = [line.trial for line in lines if isinstance(line, TrialLine) and line.trial.candidate.id == candidate.id]
-    there = found and all((run.folder / "work" / candidate.id / file.name).exists() for file in found[-1].artifacts)
-    return found[-1] if there and found[-1].state is State.OK else None
+    if not found or found[-1].state is not State.OK or why_changed(found[-1], run.folder):
+        return None
+    return found[-1]
 
 
 def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:

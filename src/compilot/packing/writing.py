@@ -1,4 +1,4 @@
-"""The bundle as a file: a plain zip with stored members, manifest first, or a folder.
+"""The bundle as a file: a plain zip with stored members, manifest first, and a digest of its frame; or a folder.
 
 In: a folder with everything but the manifest, and the manifest without its files. Out: the bundle at its place, whole
 or not at all. Members have no dates, so the same content gives the same bytes. Not covered: what goes in (pack.py).
@@ -15,10 +15,10 @@ import msgspec
 
 from compilot.artifacts import atomic
 from compilot.artifacts.bundle import DIGEST, MANIFEST, SIGNATURE
-from compilot.artifacts.digests import piece_digests
-from compilot.engines.files import file_record
+from compilot.artifacts.digests import file_record
+from compilot.artifacts.frame import add_frame_digest
 from compilot.errors import RunDirError
-from compilot.records import ArtifactFile, Manifest, encode
+from compilot.records import Manifest, encode
 
 _OWN = (MANIFEST, DIGEST, SIGNATURE)
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that zip knows
@@ -28,7 +28,7 @@ _MODE = 0o644 << 16
 def seal(folder: Path, manifest: Manifest, key: Path | None) -> Manifest:
     """Write manifest, its digest and its signature into the folder; returns the manifest with its files."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-    files = tuple(_record(folder / name, name) for name in names if name not in _OWN)
+    files = tuple(file_record(folder / name, name) for name in names if name not in _OWN)
     whole = msgspec.structs.replace(manifest, files=files)
     raw = msgspec.json.format(encode(whole), indent=1) + b"\n"
     (folder / MANIFEST).write_bytes(raw)
@@ -40,10 +40,6 @@ def seal(folder: Path, manifest: Manifest, key: Path | None) -> Manifest:
     return whole
 
 
-def _record(path: Path, name: str) -> ArtifactFile:
-    return msgspec.structs.replace(file_record(path, name), pieces=piece_digests(path))
-
-
 def publish(folder: Path, out: Path, *, as_folder: bool) -> None:
     """Put the sealed folder at its place as one file, or as a folder."""
     try:
@@ -51,9 +47,11 @@ def publish(folder: Path, out: Path, *, as_folder: bool) -> None:
         if as_folder:
             _publish_folder(folder, out)
         else:
-            with atomic.writing(out) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name in _ordered(folder):
-                    _add(archive, folder, name)
+            with atomic.writing(out) as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                    for name in _ordered(folder):
+                        _add(archive, folder, name)
+                add_frame_digest(file)
     except OSError as problem:
         raise RunDirError(f"cannot write {out}: {problem.strerror}; choose another -o.") from problem
 

@@ -70,6 +70,7 @@ class Row(TypedDict):
     steady_rss_mib: float | None
     compiler_runs: int | None
     compile_cpu_s: float | None
+    caveats: str  # what a user of it must know: checks that it leaves out, outputs that share no memory
     note: str
     rationale: str
 
@@ -181,6 +182,7 @@ def _row(data: RunData, trial: Trial) -> Row:
         steady_rss_mib=_mib(max((m.steady_rss_bytes for m in memory), default=0)),
         compiler_runs=first.compiler_runs if first else None,
         compile_cpu_s=first.cold_cpu_s if first else None,
+        caveats="; ".join(trial.check.caveats) if trial.check else "",
         note=_note(data, trial),
         rationale=candidate.rationale,
     )

@@ -32,6 +32,8 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
     if versus is not None:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
+    for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
+        parts.append(Text(f"Note: {caveat}.", style="yellow"))
     return Group(*parts)
 
 
@@ -94,8 +96,12 @@ def _cells(row: Row) -> list[Text | str]:
         tail,
         Text(speed_up(row)),
         _memory(row),
-        Text(_short(row["note"])),
+        Text(_short(_remarks(row))),
     ]
+
+
+def _remarks(row: Row) -> str:
+    return "; ".join(text for text in (row["note"], row["caveats"]) if text)
 
 
 def _memory(row: Row) -> str:
@@ -120,7 +126,7 @@ def _short(note: str) -> str:
 def _footnotes(rows: list[Row], width: int) -> list[Text]:
     notes = ["RSS MiB: resident memory of the process, peak/steady"]
     if width < NARROW:
-        notes += [f"{row['candidate']}: {_short(row['note'])}" for row in rows if row["note"]]
+        notes += [f"{row['candidate']}: {_short(_remarks(row))}" for row in rows if _remarks(row)]
     if any(row["speedup_from"] == "screening" for row in rows):
         notes.append("~ from a short screening against eager: no interval, not a proof")
     if any(row["calls"] and row["p95_ms"] is None for row in rows):

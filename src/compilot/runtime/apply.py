@@ -15,22 +15,19 @@ from typing import Any
 from torch import nn
 
 from compilot.artifacts.bundle import is_bundle
-from compilot.artifacts.homes import home_of
-from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.vouching import Trust
 from compilot.engines.baked import OtherWeights
-from compilot.errors import CompilotError, InputError, PlanError, StalePlan, first_cause
+from compilot.errors import ArtifactError, CompilotError, InputError, StalePlan, UntrustedPlan, first_cause
 from compilot.identity.differences import Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
-from compilot.records import Fingerprint, Plan, PlanEntry, ProcessSettings
+from compilot.records import Fingerprint, ModelFingerprint, Plan, ProcessSettings
 from compilot.runtime.bundles import Options, opened_bundle, start
-from compilot.runtime.fast import Fast, Part, Terms, attach_eager, attach_parts, refuse_compiled
+from compilot.runtime.fast import Fast, Terms, attach_eager, attach_parts, refuse_compiled
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
+from compilot.runtime.planfolders import checked_parts, read_plan
 from compilot.runtime.process import apply_settings, tell_differing
 from compilot.runtime.starts import note_first
-
-PLAN_NAME = "plan.json"
 
 
 def compile(  # noqa: A001  # the public name, as in torch.compile
@@ -44,22 +41,40 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     keep_model: bool = True,
     trusted_keys: Sequence[str | os.PathLike[str]] = (),
     require_signature: bool = False,
+    check_indices: bool = True,
+    strict_weights: bool = False,
 ) -> Fast:
     """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
 
-    Where weights were frozen, updates of the whole model, swapped parameters and modules are noticed at the next call;
-    an edit of a single weight in place when its turn comes (see docs/tune.md): call refresh() after such an edit.
+    Where weights were frozen, updates of the whole model, swapped parameters and modules, and another forward or class
+    of the model are noticed at the next call; a single weight that is edited in place, attributes and other code within
+    256 calls (see docs/tune.md): call refresh() after such an edit. strict_weights=True looks at every weight in every
+    call, for about 0.15 microseconds each: then every write that raises a tensor's version is noticed at the next call.
 
     keep_model=False lets go of the model's weights: the memory is free as soon as you drop the model. Then nothing can
     fall back: a plan that does not fit raises, and a call that the plan does not take raises NoFallback.
+
+    check_indices=False saves the look at the values of inputs that are used as indices (about 2 microseconds per
+    call). It is dangerous: an index out of range then ends the process or gives some number, where eager raises.
     """
     strict = strict or not keep_model
     if not isinstance(plan, Plan) and is_bundle(Path(plan)):
         trust = Trust(trusted_keys, require_signature)
-        options = Options(trust, allow_stale=allow_stale, keep_model=keep_model, inplace=inplace)
+        options = Options(
+            trust,
+            allow_stale=allow_stale,
+            keep_model=keep_model,
+            inplace=inplace,
+            check_indices=check_indices,
+            strict_weights=strict_weights,
+        )
         return _from_bundle(model, Path(plan), options, strict)
-    record, beside = _read(plan, None if folder is None else Path(folder))
-    stale = _stale(record, model, strict=strict, allow_stale=allow_stale)
+    try:
+        _refuse_unsigned(plan, require_signature)
+        record, beside = read_plan(plan, None if folder is None else Path(folder))
+    except UntrustedPlan as error:
+        return _refused(model, error, strict=strict, inplace=inplace)
+    stale = _stale(record, model_fingerprint(model), strict=strict, allow_stale=allow_stale)
     if stale is not None:
         return attach_eager(model, stale, inplace=inplace)
     if not record.entries and not keep_model:
@@ -67,22 +82,24 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     if not record.entries:
         return attach_eager(model, inplace=inplace)
     tell_differing(record.entries[0].candidate.process)
-    parts = tuple(
-        Part(entry.candidate, entry.guard, _artifacts(entry, beside), entry.weights_sha256) for entry in record.entries
-    )
     first = record.entries[0]
-    note_first(first, model, None if beside is None else beside / first.artifacts_dir)
     try:
-        return attach_parts(model, parts, terms=Terms(keep_model=keep_model), inplace=inplace)
+        terms = Terms(keep_model=keep_model, check_indices=check_indices, strict_weights=strict_weights)
+        parts, terms = checked_parts(record, beside, terms)
+        note_first(first, model, None if beside is None else beside / first.artifacts_dir)
+        return attach_parts(model, parts, terms=terms, inplace=inplace)
+    except (UntrustedPlan, ArtifactError) as error:
+        return _refused(model, error, strict=strict, inplace=inplace)
     except OtherWeights as error:
         if strict:
             raise StalePlan(f"the plan is stale: {error}.", (str(error),)) from error
-        warn(f"the plan is stale: {error}. Until then eager answers.", StalePlanWarning)
+        warn(f"the plan is stale: {error}. Run 'compilot tune' again; until then eager answers.", StalePlanWarning)
         return attach_eager(model, f"stale plan: {error}", inplace=inplace)
     except Exception as error:
         if strict:
             raise
-        reason = f"the engine could not be loaded: {first_cause(error)}"
+        what = "the plan is not used" if isinstance(error, InputError) else "the engine could not be loaded"
+        reason = f"{what}: {first_cause(error)}"
         warn(f"{reason}; eager answers instead.")
         return attach_eager(model, reason, inplace=inplace)
 
@@ -109,38 +126,35 @@ def apply_process(
 ) -> dict[str, tuple[Any, Any]]:
     """Give this process the plan's threads and denormal setting; returns what was changed: name -> (before, now).
 
-    A bundle's plan is read by the same rules of trust as the bundle itself.
+    It is read by the same rules of trust as for `compile`; what others can change is refused.
     """
     if not isinstance(plan, Plan) and is_bundle(Path(plan)):
         record = opened_bundle(Path(plan), Trust(trusted_keys, require_signature)).plan
     else:
-        record, _ = _read(plan, None)
+        _refuse_unsigned(plan, require_signature)
+        record, _ = read_plan(plan, None)
     return apply_settings(record.entries[0].candidate.process if record.entries else ProcessSettings())
 
 
-def _read(plan: Plan | str | os.PathLike[str], folder: Path | None) -> tuple[Plan, Path | None]:
-    if isinstance(plan, Plan):
-        return plan, folder or home_of(plan)
-    path = Path(plan)
-    if path.is_dir():
-        path = path / PLAN_NAME
-        if not path.exists():
-            raise PlanError(f"there is no {PLAN_NAME} in {path.parent}; run 'compilot tune' with --out {path.parent}.")
-    return load_plan(path), folder or path.parent
+def _refuse_unsigned(plan: Plan | str | os.PathLike[str], require_signature: bool) -> None:
+    if require_signature:
+        what = "the plan" if isinstance(plan, Plan) else str(plan)
+        why = "only bundles are signed, and a signature is required"
+        raise UntrustedPlan(f"{what} is not used: {why}; pack it with 'compilot pack --sign KEY', and use the bundle.")
 
 
-def _artifacts(entry: PlanEntry, folder: Path | None) -> Path | None:
-    """The entry's artifact folder, where it is really there."""
-    if folder is None or not entry.artifacts_dir:
-        return None
-    found = folder / entry.artifacts_dir
-    return found if found.is_dir() else None
+def _refused(model: nn.Module, error: CompilotError, *, strict: bool, inplace: bool) -> Fast:
+    """Eager behind the same face, because a plan or a file beside it must not be used."""
+    if strict:
+        raise error
+    warn(f"{error} Until then eager answers.")
+    return attach_eager(model, f"plan refused: {error}", inplace=inplace)
 
 
-def _stale(plan: Plan, model: nn.Module, *, strict: bool, allow_stale: bool) -> str | None:
+def _stale(plan: Plan, model: ModelFingerprint, *, strict: bool, allow_stale: bool) -> str | None:
     """Why the plan must not be applied; None: it may be, with a warning where its speed is unproven."""
     used = {entry.candidate.settings.engine for entry in plan.entries}
-    now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
+    now = Fingerprint(machine=machine_fingerprint(engines=used), model=model)
     found = differences(plan.fingerprint, now, used)
     unsafe = [one for one in found if one.severity is Severity.UNSAFE]
     if unsafe and not allow_stale:

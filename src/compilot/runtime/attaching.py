@@ -58,6 +58,7 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
             entry.guard,
             opened.folder / packed.folder if packed.folder else None,
             entry.weights_sha256,
+            entry.caveats,
         )
         for entry, packed in opened.entries
     )
@@ -66,6 +67,8 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
         stand_in=model is None,
         plain_outputs=options.plain_outputs,
         before_refresh=partial(check_again, opened.folder, opened.manifest),
+        check_indices=options.check_indices,
+        strict_weights=options.strict_weights,
     )
     if model is not None:
         note_first(plan.entries[0], model, parts[0].artifacts)

@@ -45,6 +45,8 @@ class Options(NamedTuple):
     keep_model: bool = True
     plain_outputs: bool = False
     inplace: bool = False
+    check_indices: bool = True
+    strict_weights: bool = False
 
 
 class Opened(NamedTuple):
@@ -83,10 +85,15 @@ def load(
     require_signature: bool = False,
     allow_stale: bool = False,
     plain_outputs: bool = False,
+    check_indices: bool = True,
 ) -> Fast:
-    """The bundle's model without a model object; every call that it does not take raises NoFallback."""
+    """The bundle's model without a model object; every call that it does not take raises NoFallback.
+
+    check_indices=False saves the look at the values of inputs that are used as indices: see compilot.compile.
+    """
     trust = Trust(trusted_keys, require_signature)
-    return start(None, Path(path), Options(trust, allow_stale=allow_stale, plain_outputs=plain_outputs))
+    options = Options(trust, allow_stale=allow_stale, plain_outputs=plain_outputs, check_indices=check_indices)
+    return start(None, Path(path), options)
 
 
 def start(model: nn.Module | None, path: Path, options: Options, *, copy_of: str = "") -> Fast:

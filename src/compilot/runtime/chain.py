@@ -58,6 +58,7 @@ class Chain:
             sum(part.fast for part in parts),
             fallbacks,
             sum(p.compiles for p in parts),
+            tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         )
 
 

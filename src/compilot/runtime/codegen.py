@@ -1,25 +1,27 @@
 """The hot path as source code, written for one guard.
 
-In: a guard and whether weights are watched. Out: a `__call__` that checks exactly the recorded call and calls the
-engine. Everything it needs lies in its own globals, so that the dispatcher can exchange the check, the engine's
-callable or the watched weights without the hot path paying for it. What does not fit goes to `_slow` with the user's
-own arguments. Not covered: keywords that are no plain identifiers and values that are no literals: such calls always
-take the slow path.
+In: a guard, what of the model is watched, and further conditions. Out: a `__call__` that checks exactly the recorded
+call and calls the engine. Everything it needs lies in its own globals, so that the dispatcher can exchange the check,
+the engine's callable or the watched weights without the hot path paying for it. What does not fit goes to `_slow` with
+the user's own arguments. Not covered: keywords that are no plain identifiers and values that are no literals: such
+calls always take the slow path.
 """
 
 from __future__ import annotations
 
 import ast
+import enum
 import itertools
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from compilot._torch import hooks, tensor_guards
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
-from compilot.runtime.frozen import FEW, INSPECT_EVERY
+from compilot.runtime.frozen import INSPECT_EVERY, TOGETHER
+from compilot.runtime.indexing import checker
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
 from compilot.runtime.variants import is_dynamic
@@ -41,6 +43,7 @@ def hot_globals() -> dict[str, Any]:
         "_check": never,
         "_checks": {},
         "_grad": torch.is_grad_enabled,
+        "_default": torch.get_default_dtype,
         "_ticks": itertools.count(),
         "_type": type,
         "_len": len,
@@ -67,14 +70,28 @@ def generic_source() -> str:
     return "def __call__(_self, /, *args, **kwargs):\n    return _slow(args, kwargs)\n"
 
 
-def hot_source(guard: Guard, namespace: dict[str, Any], *, watched: bool) -> str:
-    """Source of the specialised `__call__`; constants it compares with are put into the namespace."""
+class Watched(enum.Enum):
+    """What of the model is looked at while calls go by."""
+
+    NOTHING = enum.auto()
+    CODE = enum.auto()  # code and attributes, now and then
+    WEIGHTS = enum.auto()  # these, one weight in every call, and the others in turn
+
+
+def hot_source(
+    guard: Guard, namespace: dict[str, Any], *, watched: Watched = Watched.NOTHING, also: Sequence[str] = ()
+) -> str:
+    """Source of the specialised `__call__`; constants it compares with are put into the namespace.
+
+    also: conditions that must hold besides the guard's own.
+    """
     if not guard.tensors or not all(map(_usable, guard.keywords)):
         return generic_source()  # the tensor check is what sees autocast and inference mode
     names: dict[int | str, str] = {i: f"_a{i}" for i in range(guard.positional)}
     names.update({key: key for key in guard.keywords})
     try:
-        conditions = _conditions(guard, names, namespace, watched)
+        conditions = [*_conditions(guard, names, namespace), *_weight(watched), *also]
+        conditions += _indices(guard.tensors, names, namespace)  # the dearest last
     except _NotCode:
         return generic_source()
     args = ", ".join(names[i] for i in range(guard.positional))
@@ -100,17 +117,22 @@ def hot_source(guard: Guard, namespace: dict[str, Any], *, watched: bool) -> str
     return "\n".join(lines) + "\n"
 
 
-def _tick_lines(watched: bool, args: str, guard: Guard) -> list[str]:
-    if not watched:
-        return [f"        {COUNT}"]
-    given = f"({args}{',' if args else ''}), {_dict(guard)}"
-    row = ", ".join(f"_w{i}, _v{i}, _p{i}, _m{i}, _x{i}" for i in range(FEW))
-    other = [f"_w{i}._version != _v{i} or _w{i}.data_ptr() != _p{i} or _m{i}.tobytes() != _x{i}" for i in range(FEW)]
+def _tick_lines(watched: Watched, args: str, guard: Guard) -> list[str]:
+    count, given = f"        {COUNT}", f"({args}{',' if args else ''}), {_dict(guard)}"
+    due = f"not _count & {INSPECT_EVERY - 1} and _elsewhere()"
+    if watched is Watched.NOTHING:
+        return [count]
+    if watched is Watched.CODE:
+        return [count, f"        if {due} and _changed():", f"            return _slow({given})"]
+    row = ", ".join(f"_w{i}, _v{i}, _p{i}, _m{i}, _x{i}" for i in range(TOGETHER))
+    other = [
+        f"_w{i}._version != _v{i} or _w{i}.data_ptr() != _p{i} or _m{i}.tobytes() != _x{i}" for i in range(TOGETHER)
+    ]
     return [
-        f"        {COUNT}",
-        "        if not _count & _pace:",
-        f"            {row} = _few()",
-        f"            if (not _count & {INSPECT_EVERY - 1} and _stirred() or {' or '.join(other)}) and _changed():",
+        count,
+        "        if not _count & _skip_bits:",
+        f"            {row} = _next_weights()",
+        f"            if ({due} or {' or '.join(other)}) and _changed():",
         f"                return _slow({given})",
     ]
 
@@ -132,19 +154,24 @@ def _dict(guard: Guard) -> str:
     return "{" + ", ".join(f"{key!r}: {key}" for key in guard.keywords) + "}"
 
 
-def _conditions(guard: Guard, names: Names, namespace: dict[str, Any], watched: bool) -> list[str]:
+def _conditions(guard: Guard, names: Names, namespace: dict[str, Any]) -> list[str]:
     """Containers before what is in them; modes before the tensors' ranges; cheap before dear."""
     found = ["not _rest", "not _extra", ("" if guard.grad_enabled else "not ") + "_grad()"]
     found.append(("" if guard.training else "not ") + "_state['training']")
     found += [hooks.CONDITION, tensor_guards.NO_DUALS]
+    if guard.default_dtype:
+        namespace["_default_dtype"] = getattr(torch, guard.default_dtype.removeprefix("torch."), None)
+        found.append("_default() is _default_dtype")
     for i, container in enumerate(sorted(guard.containers, key=lambda c: len(c.path))):
         found += _container(container, names, namespace, i)
     for i, value in enumerate(guard.values):
         found.append(_value(value, names, namespace, i))
-    found += _tensors(guard.tensors, names)
-    if watched:
-        found.append("_home[_name] is _weight and _weight._version == _version and _address() == _pointer")
-    return found
+    return found + _tensors(guard.tensors, names)
+
+
+def _weight(watched: Watched) -> list[str]:
+    one = "_home[_name] is _weight and _weight._version == _version and _address() == _pointer"
+    return [one] if watched is Watched.WEIGHTS else []
 
 
 def _container(want: ContainerGuard, names: Names, namespace: dict[str, Any], number: int) -> list[str]:
@@ -177,6 +204,19 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
         raise _NotCode from error
+
+
+def _indices(wanted: tuple[TensorGuard, ...], names: Names, namespace: dict[str, Any]) -> list[str]:
+    """The values of each input that indices are made of; the dearest look, so it comes last."""
+    found = []
+    for number, want in enumerate(wanted):
+        if want.index is None:
+            continue
+        check, sizes = checker(want)
+        namespace[f"_in_range{number}"] = check
+        given = [parse(want.path).code(names), *(f"{parse(s.path).code(names)}.shape[{s.dim:d}]" for s in sizes)]
+        found.append(f"_in_range{number}({', '.join(given)})")
+    return found
 
 
 def _tensors(wanted: tuple[TensorGuard, ...], names: Names) -> list[str]:

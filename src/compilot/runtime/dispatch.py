@@ -19,15 +19,17 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible, Loaded, NotTaken
-from compilot.errors import ForkedAfterUse, InputError, NoFallback, first_cause
+from compilot.errors import ForkedAfterUse, IndexOutOfRange, InputError, NoFallback, first_cause
 from compilot.records import Guard
 from compilot.runtime.canonical import Canonical
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.gate import Gate
+from compilot.runtime.indexing import OUT_OF_RANGE
 from compilot.runtime.matching import Matcher
 from compilot.runtime.notices import DROPPED, Fallbacks, Stats, advice
+from compilot.runtime.unread import Unread
 from compilot.runtime.variants import Place, Variants
 
 HOOKED = "hooks were registered or removed after the model was compiled"
@@ -46,20 +48,26 @@ class Dispatcher:
         *,
         remains: nn.Module | None = None,
         stand_in: bool = False,
+        strict_weights: bool = False,
+        unread: Unread | None = None,
         before_refresh: Callable[[], None] | None = None,
+        notes: tuple[str, ...] = (),
     ) -> None:
         """remains: what is kept of the model where the model itself is let go; None: all of it.
 
         stand_in: there never was a model, so there are no weights that a call could be differentiated by.
+        strict_weights: all weights are looked at in every call. unread: what of the model nobody can read.
         before_refresh: raises where the engine's files must not be loaded once more.
+        notes: what the plan says of the engine's answers; goes into the statistics.
         """
+        self._notes = notes
         self._keep_model = remains is None
         self._before_refresh = before_refresh if remains is None else None
         self._stand_in = stand_in
         self._plain = plain if remains is None else remains
-        self._gate = Gate(self._plain, keep_model=self._keep_model)
+        self._gate = Gate(self._plain, keep_model=self._keep_model, strict_weights=strict_weights)
         watch = self._gate.snapshot()
-        loaded = load()
+        loaded = load() if watch is None else watch.running(load)
         if not self._keep_model:
             _refuse_to_drop(loaded)
         self._load = load if self._keep_model else None
@@ -72,14 +80,14 @@ class Dispatcher:
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
-        self._start(loaded, watch)
+        self._start(loaded, watch, unread)
         self.call: Callable[..., Any] = self._gate.write(guard, self.slow, self._failed_hot)
         tell_after_fork(self)
 
-    def _start(self, loaded: Loaded, watch: WeightWatch | None) -> None:
+    def _start(self, loaded: Loaded, watch: WeightWatch | None, unread: Unread | None) -> None:
         self.loaded = loaded
         self._variants = Variants(self._matcher.guard.tensors, loaded.builds)
-        self._gate.start(loaded, watch)
+        self._gate.start(loaded, watch, unread)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
 
@@ -179,7 +187,8 @@ class Dispatcher:
     def _eager(self, reason: str, call: Call, *, said: bool = False) -> Any:
         if not self._keep_model:
             why = f"the plan does not take this call ({reason}), and {DROPPED}"
-            raise NoFallback(f"{why}: {advice(reason)}, or {KEEP_IT}.")
+            kind = IndexOutOfRange if reason.startswith(OUT_OF_RANGE) else NoFallback
+            raise kind(f"{why}: {advice(reason)}, or {KEEP_IT}.")
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
         said = said or self._gate.closed is not None
         self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said)
@@ -209,16 +218,16 @@ class Dispatcher:
     def refresh(self) -> None:
         """Forget what was prepared and load the engine anew, with the weights as they are now.
 
-        StalePlan: the engine's files hold other weights than the model has now; eager goes on answering.
+        StalePlan: the engine's files hold other weights or code than the model has now; eager goes on answering.
         """
         from compilot.runtime.refreshing import loaded_anew
 
         with self._lock:
             if self._before_refresh is not None:
                 self._before_refresh()
-            loaded, watch = loaded_anew(self._plain, self._load, self._gate)
+            loaded, watch, unread = loaded_anew(self._plain, self._load, self._gate)
             self._built_before += self._variants.builds()
-            self._start(loaded, watch)
+            self._start(loaded, watch, unread)
 
     @property
     def frozen_weights(self) -> bool:
@@ -234,7 +243,8 @@ class Dispatcher:
         """How the calls went so far."""
         fallbacks = self._fallbacks.snapshot()
         fast = self._fast_calls()
-        return Stats(fast + sum(fallbacks.values()), fast, fallbacks, self._built_before + self._variants.builds())
+        calls, compiles = fast + sum(fallbacks.values()), self._built_before + self._variants.builds()
+        return Stats(calls, fast, fallbacks, compiles, self._notes)
 
     def _fast_calls(self) -> int:
         return self._gate.served() + count_of(self._slowly)

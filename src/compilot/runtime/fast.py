@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
+import msgspec
 from torch import nn
 
 from compilot._tree import Call
@@ -29,7 +30,9 @@ from compilot.runtime.chain import Chain
 from compilot.runtime.clone import alias, has_weights, skeleton
 from compilot.runtime.direct import Direct
 from compilot.runtime.dispatch import Dispatcher
-from compilot.runtime.notices import Stats
+from compilot.runtime.guards import without_indices
+from compilot.runtime.notices import Stats, warn
+from compilot.runtime.unread import Unread, unread_of
 
 
 class Core(Protocol):
@@ -51,6 +54,7 @@ class Part(NamedTuple):
     guard: Guard
     artifacts: Path | None
     weights_sha256: str | None = None  # of the weights in the artifacts, as the plan says
+    caveats: tuple[str, ...] = ()  # as the plan says
 
 
 class Terms(NamedTuple):
@@ -60,6 +64,8 @@ class Terms(NamedTuple):
     stand_in: bool = False  # the model is a stand-in without weights and code
     plain_outputs: bool = False  # output classes that are not imported become plain containers
     before_refresh: Callable[[], None] | None = None  # raises where the files must not be loaded once more
+    check_indices: bool = True  # False: values of inputs are not looked at before they are used as indices
+    strict_weights: bool = False  # every weight is looked at in every call
 
 
 _USUAL = Terms()
@@ -76,7 +82,7 @@ class Fast(nn.Module):
     _compilot_startup: ClassVar[dict[str, float]]
 
     def stats(self) -> Stats:
-        """Calls, how many were fast, fallbacks by reason, compiles."""
+        """Calls, how many were fast, fallbacks by reason, compiles; what the plan says of its fast answers."""
         return self._compilot_core.stats()
 
     def prepare(self, call: Call) -> None:
@@ -119,18 +125,22 @@ def attach(
     *,
     keep_model: bool = True,
     inplace: bool = False,
+    strict_weights: bool = False,
 ) -> Fast:
     """The model run as the candidate says, for the calls the guard takes; eager for all others."""
     part = Part(candidate, guard, artifacts)
-    return attach_parts(model, (part,), terms=Terms(keep_model=keep_model), inplace=inplace)
+    terms = Terms(keep_model=keep_model, strict_weights=strict_weights)
+    return attach_parts(model, (part,), terms=terms, inplace=inplace)
 
 
 def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _USUAL, inplace: bool = False) -> Fast:
     """The model run as several plan entries say, each for the calls its guard takes; eager for all others."""
+    refuse_compiled(model)
     for part in parts:
         _refuse_unknown(part.candidate)
     if inplace:
         refuse_both(terms.keep_model)
+    refuse_nothing_to_watch(terms)
     real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate.settings)}
     if not real and not terms.keep_model:
         raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
@@ -138,7 +148,8 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
         return attach_eager(model, inplace=inplace)
     plain = alias(model, type(model)) if inplace else model
     bones = None if terms.keep_model else _remains(plain)
-    links = {number: _dispatcher(plain, part, terms, bones) for number, part in real.items()}
+    unread = _named_unread(plain) if terms.keep_model else None
+    links = {number: _dispatcher(plain, part, terms, bones, unread) for number, part in real.items()}
     core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))
     if bones is not None:
         fast = _put_on(bones, core, (_cannot_copy, bones), inplace)
@@ -160,6 +171,20 @@ def refuse_both(keep_model: bool) -> None:
         raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
 
 
+def refuse_nothing_to_watch(terms: Terms) -> None:
+    """InputError where strict_weights=True meets keep_model=False."""
+    if terms.strict_weights and not terms.keep_model:
+        raise InputError("strict_weights=True watches the model's weights, keep_model=False drops them; choose one.")
+
+
+def _named_unread(plain: nn.Module) -> Unread:
+    """What of the model nobody can read, said once."""
+    found = unread_of(plain)
+    if found:
+        warn(found.sentence())
+    return found
+
+
 def _is_plain(settings: Settings) -> bool:
     """Eager as it is: nothing stands before the model."""
     return settings == Settings(shapes=settings.shapes)
@@ -172,25 +197,34 @@ def entry_core(fast: Fast, number: int) -> Core | None:
 
 
 def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:
-    """What copies and pickles of a Fast are made with."""
+    """What copies and pickles of a Fast are made with; the files may have changed since."""
+    if terms.before_refresh is not None:
+        terms.before_refresh()
     return attach_parts(model, parts, terms=terms)
 
 
-def _dispatcher(plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None) -> Dispatcher:
+def _dispatcher(
+    plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None, unread: Unread | None
+) -> Dispatcher:
     settings = part.candidate.settings
+    # without a model there is no eager whose numbers a default could change: the files answer as they were made
+    guard = msgspec.structs.replace(part.guard, default_dtype="") if terms.stand_in else part.guard
     half = registry.load_half(settings.engine)
-    request = LoadRequest(plain, part.guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
+    request = LoadRequest(plain, guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
 
     def load() -> Loaded:
         return compared(half.load(request), request, part.weights_sha256)
 
     return Dispatcher(
         plain,
-        part.guard,
+        guard if terms.check_indices else without_indices(guard),
         load,
         remains=bones,
         stand_in=terms.stand_in,
+        strict_weights=terms.strict_weights,
+        unread=unread,
         before_refresh=terms.before_refresh,
+        notes=part.caveats,
     )
 
 
@@ -258,5 +292,22 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "_compilot_startup": {},
         "_compilot_frozen": core.frozen_weights,
     }
-    metaclass: Any = type(kind)
+    metaclass: Any = _stand_in_for(kind) if inplace else type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))
+
+
+def _stand_in_for(kind: type[nn.Module]) -> type:
+    """A metaclass for the class that a model shows in place of its own: writes to it go to the model's own class."""
+
+    def write(cls: type, name: str, value: Any) -> None:
+        setattr(kind, name, value) if _is_users(name) else type.__setattr__(cls, name, value)
+
+    def delete(cls: type, name: str) -> None:
+        delattr(kind, name) if _is_users(name) else type.__delattr__(cls, name)
+
+    base = type(kind)
+    return type(base.__name__, (base,), {"__setattr__": write, "__delattr__": delete})
+
+
+def _is_users(name: str) -> bool:
+    return not name.startswith(("__", "_abc_", "_compilot_"))

@@ -1,13 +1,14 @@
 """Weights that were baked into a callable: notice when the model's own weights change.
 
-In: the module whose weights were baked in. Out: `glance()` and `few()` for every call, `stirred()` for now and then,
-`changed()` for everything at once, and a callback. Seen at the next call: load_state_dict, an optimizer step,
-.to/.half/.cuda of the whole model, a parameter, buffer or submodule assigned anew (LoRA), torch.func.functional_call
-with all parameters. Each call looks at the next two weights (of a small model each eighth call), so that an update of a
-single one (in place, through .data, a layer merged or converted) is seen when its turn comes: within half as many calls
-as there are parameters and buffers (of a small model eight times that), and within 256 calls at most. Seen within 256
-calls: whatever else there is, train/eval of submodules, tensors and plain values that are attributes (attributes.py).
-Not seen: writes through .data that touch none of the probed elements; call `refresh()` after those.
+In: the module whose weights were baked in. Out: `glance()` and `next_weights()` for every call, `changed_elsewhere()`
+for now and then, `changed()` for everything at once, and a callback. Seen at the next call: load_state_dict, an
+optimizer step, .to/.half/.cuda of the whole model, a parameter, buffer or submodule assigned anew (LoRA),
+torch.func.functional_call with all parameters. Each call looks at the next two weights (of a small model each eighth
+call), so that an update of a single one (in place, through .data, a layer merged or converted) is seen when its turn
+comes: within half as many calls as there are parameters and buffers (of a small model eight times that), and within 256
+calls at most. Seen within 256 calls: whatever else there is, attributes, code and structure (code.py). Everything that
+has a version at every call: strict.py. Not seen: writes through .data that touch none of the probed elements; call
+`refresh()` after those.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import contextlib
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from operator import itemgetter, methodcaller
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -25,37 +26,33 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from compilot._torch import dicts
-from compilot.runtime.attributes import Attributes
+from compilot.runtime.code import CodeWatch
 
 PROBES = 16  # elements per tensor that are compared by value
-FEW = 2  # weights that are looked at together: the versions of 60 alone take 6 microseconds, those of 200 18
+TOGETHER = 2  # weights that are looked at together: the versions of 60 alone take 6 microseconds, those of 200 18
 SMALL = 64  # weights: calls of a model with more of them take long enough for a look in each one,
-SELDOM = 8  # of a smaller one each eighth: a weight is out of the caches when its turn comes, which costs a microsecond
+SMALL_EVERY = (
+    8  # of a smaller one each eighth: a weight is out of the caches when its turn comes, which costs a microsecond
+)
 INSPECT_EVERY = 256  # calls between two looks at everything that has no turn of its own; a power of two
 Look = tuple[torch.Tensor, int, int, memoryview, bytes]  # a weight, its version, its address, a part of it, its value
 LOOK = 5  # items of one
-_VALUES, _TRAINING = methodcaller("values"), itemgetter("training")
+_VERSION, _ADDRESS = attrgetter("_version"), torch.Tensor.data_ptr
 
 
 class WeightWatch:
     """The state of a module's weights at one moment."""
 
     def __init__(self, model: nn.Module, on_change: Callable[[], None]) -> None:
-        modules = list(model.modules())
-        self._owners = [owner for m in modules for owner in (m._parameters, m._buffers, m._modules) if owner]
-        self._states = [m.__dict__ for m in modules]
-        tensors = {id(t): t for owner in self._owners for t in owner.values() if isinstance(t, torch.Tensor)}
-        self.attributes = Attributes(modules)
-        held = {id(t): t for t in self.attributes.tensors}
+        self.code = CodeWatch(model)
+        modules, owners = self.code.modules, self.code.owners
+        tensors = {id(t): t for owner in owners for t in owner.values() if isinstance(t, torch.Tensor)}
+        held = {id(t): t for t in self.code.attributes.tensors}
         every = [*(tensors | held).values()] or [torch.zeros(1)]  # no weights at all: one of ours, which stays
-        self._tensors = [t for t in every if not t.is_inference()]  # inference tensors have no version
-        self._kept = [self._owners_now(), list(modules)]  # objects stay alive, so that no id is given twice
-        self._ids = self._identities()
-        self._modes = self._modes_now()
-        self._writes = dicts.writes([*self._states, *self._owners])
-        self._written: list[int] | None = None  # up to where the dicts are known to hold what they held
-        self._facts = self._facts_now()
+        self.tensors = [t for t in every if _has_facts(t)]
+        self.without_version = [t for t in every if t.is_inference()]
+        self.without_memory = [t for t in every if not t.is_inference() and not _has_facts(t)]
+        self.versions, self.addresses = self._facts_now()
         parts = {id(t): _part(t) for t in every}
         self._parts = [*parts.values()]  # kept by value as well: writes through .data leave no other trace
         self._values = self._values_now()
@@ -63,14 +60,15 @@ class WeightWatch:
         self.tensor_ids = set(tensors | held)
         self.owner_ids = {id(d) for m in modules for d in (m._parameters, m._buffers, m._modules)}
         self._on_change = weakref.WeakMethod(on_change)
-        self.sentinel, self.version, self.pointer = self._choose([*tensors.values()] or every)
+        self.sentinel, self.version, self.pointer = self._choose([*model.parameters(), *model.buffers()] or every)
         self.home, self.key = self._home()
-        self.few = itertools.cycle(_rows([_look(t, parts[id(t)]) for t in self._tensors])).__next__
-        self.pace = 0 if len(self._tensors) >= SMALL else SELDOM - 1  # a look where the count has none of these bits
-        turns = FEW * INSPECT_EVERY // (self.pace + 1)
-        self._all_in_turn = len(self._tensors) == len(every) <= turns
+        looks = [_look(t, parts[id(t)]) for t in self.tensors]
+        self.next_weights = itertools.cycle(_rows(looks)).__next__
+        self.skip_bits = 0 if len(looks) >= SMALL else SMALL_EVERY - 1  # a look where the count has none of these bits
+        turns = TOGETHER * INSPECT_EVERY // (self.skip_bits + 1)
+        self._all_in_turn = len(looks) == len(every) <= turns
         # the storage is kept alive, so that a converted parameter can never come to lie at the same address
-        self._kept.append([] if self.sentinel is None else [self.sentinel.detach()])
+        self._kept = [] if self.sentinel is None else [self.sentinel.detach()]
 
     def begin(self) -> None:
         """From now on the owner is told of updates that torch tells about."""
@@ -78,27 +76,18 @@ class WeightWatch:
 
     def _choose(self, tensors: list[torch.Tensor]) -> tuple[torch.Tensor | None, int, int]:
         """The last floating-point weight: every update of the whole model touches it."""
-        usable = [t for t in tensors if not t.is_inference()]
+        usable = [t for t in tensors if _has_facts(t)]
         found = [t for t in usable if t.is_floating_point()] or usable
         found = [t for t in found if isinstance(t, nn.Parameter)] or found  # functional_call may leave buffers alone
         return (found[-1], found[-1]._version, found[-1].data_ptr()) if found else (None, 0, 0)
 
     def _home(self) -> tuple[dict[str, Any], str]:
         """Where the sentinel is held: another tensor may be put there for one call (torch.func.functional_call)."""
-        held = ((owner, key) for owner in self._owners for key, value in owner.items() if value is self.sentinel)
+        held = ((owner, key) for owner in self.code.owners for key, value in owner.items() if value is self.sentinel)
         return next(held, ({"": self.sentinel}, ""))
 
-    def _owners_now(self) -> list[Any]:
-        return [*itertools.chain.from_iterable(map(_VALUES, self._owners))]
-
-    def _identities(self) -> list[int]:
-        return [*map(id, self._owners_now())]
-
-    def _modes_now(self) -> list[bool]:
-        return [*map(_TRAINING, self._states)]
-
-    def _facts_now(self) -> tuple[list[int], list[int]]:
-        return [t._version for t in self._tensors], [t.data_ptr() for t in self._tensors]
+    def _facts_now(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        return (*map(_VERSION, self.tensors), *map(_VERSION, self.without_memory)), (*map(_ADDRESS, self.tensors),)
 
     def _values_now(self) -> list[bytes]:
         return [*map(memoryview.tobytes, self._parts)]
@@ -111,38 +100,30 @@ class WeightWatch:
         moved = weight._version != self.version or weight.data_ptr() != self.pointer
         if moved or self.home.get(self.key) is not weight:
             return True
-        row = self.few()
+        row = self.next_weights()
         return any(_is_other(row[i : i + LOOK]) for i in range(0, len(row), LOOK))
 
-    def stirred(self) -> bool:
+    def changed_elsewhere(self) -> bool:
         """The same as `changed`, without the weights that have their turn before the next look."""
         return self._rest_changed() or (not self._all_in_turn and self._weights_changed())
 
     def changed(self) -> bool:
-        """True when any weight, submodule, training flag or attribute is not what it was."""
+        """True when any weight, submodule, training flag, attribute or method is not what it was."""
         return self._rest_changed() or self._weights_changed()
 
     def _rest_changed(self) -> bool:
-        written = None if self._writes is None else self._writes()
-        if written is not None and written == self._written:
-            return self._odd.changed() or self.attributes.changed_inside()
-        if self._identities() != self._ids or self._modes_now() != self._modes:
-            return True
-        if self._odd.changed() or self.attributes.changed():
-            return True
-        self._written = written
-        return False
+        return self.code.changed() or self._odd.changed()
 
     def _weights_changed(self) -> bool:
-        return self._facts_now() != self._facts or self._values_now() != self._values
+        return self._facts_now() != (self.versions, self.addresses) or self._values_now() != self._values
 
     def running(self, run: Callable[[], Any]) -> Any:
         """Run the model itself; attributes that it changes by that are not watched any more."""
-        before = self.attributes.look()
-        try:
-            return run()
-        finally:
-            self.attributes.forgive(before)
+        return self.code.running(run)
+
+    def which(self) -> list[str]:
+        """The names of attributes and methods that are not what they were."""
+        return self.code.which()
 
     def tell(self) -> None:
         """The weights changed: say so to the owner, if it is still there."""
@@ -174,7 +155,7 @@ def _probe(tensor: torch.Tensor) -> torch.Tensor:
 
 def _rows(looks: list[Look]) -> list[tuple[Any, ...]]:
     """Every weight in turn, two at a time; the last of an odd number is looked at with the first."""
-    return [(*looks[i], *looks[(i + 1) % len(looks)]) for i in range(0, len(looks), FEW)]
+    return [(*looks[i], *looks[(i + 1) % len(looks)]) for i in range(0, len(looks), TOGETHER)]
 
 
 def _look(tensor: torch.Tensor, part: memoryview) -> Look:
@@ -188,6 +169,17 @@ def _part(tensor: torch.Tensor) -> memoryview:
         with contextlib.suppress(RuntimeError, TypeError):  # conjugate views and other kinds without plain memory
             return _probe(tensor).view(torch.uint8).numpy().data
     return memoryview(b"")
+
+
+def _has_facts(tensor: torch.Tensor) -> bool:
+    """Whether it has a version, which inference tensors have not, and an address, which sparse ones have not."""
+    if tensor.is_inference():
+        return False
+    try:
+        tensor.data_ptr()
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -2,9 +2,9 @@
 
 In: the plain model, the loaded engine, the variant that was used last. Out: the globals of the generated code with that
 variant's check in them, or with one that takes nothing; the reason, in words. Covered: hooks that the engine would not
-run, weights that changed after they were baked in (watched from before they are read), engines that fail again and
-again, and engines that take one call at a time. Not covered: the answer to a call (dispatch.py), the looks at the
-weights themselves (frozen.py).
+run, weights, attributes and code that changed after they were baked in (watched from before they are read), engines
+that fail again and again, and engines that take one call at a time. Not covered: the answer to a call (dispatch.py),
+the looks themselves (frozen.py, code.py, replaced.py, strict.py, unread.py).
 """
 
 from __future__ import annotations
@@ -17,28 +17,36 @@ from typing import Any
 from torch import nn
 
 from compilot._torch import hooks
-from compilot.engines.protocol import Baked, Loaded
+from compilot.engines.protocol import Baked, Follows, Loaded
 from compilot.errors import first_cause
 from compilot.records import Guard
-from compilot.runtime import codegen
+from compilot.runtime import codegen, replaced, strict
+from compilot.runtime.code import MethodWatch, Watch
+from compilot.runtime.codegen import Watched
 from compilot.runtime.counting import count_of
 from compilot.runtime.frozen import INSPECT_EVERY, WeightWatch
 from compilot.runtime.notices import logger, warn
+from compilot.runtime.unread import Unread
 from compilot.runtime.variants import Variant
 
 MAX_FAILURES = 3  # engine failures until it is left alone
+MAX_NAMES = 5  # in a warning
 LEARNING = 16  # eager answers in which attributes are seen to be changed by the model itself: caches, notes
 WEIGHTS_CHANGED = "weights changed after freezing"
 FILES_OUTDATED = "weights changed, the plan's files hold the old ones"
+CODE_CHANGED = "the model's code or attributes changed after it was compiled"
+FILES_OF_OTHER_CODE = "the model's code or attributes changed, the plan's files hold the old ones"
 TUNE_AGAIN = "run 'compilot tune' again with the new weights (and 'compilot pack' for a bundle)"
 
 
 class Gate:
     """One hot path, open for one variant or closed."""
 
-    def __init__(self, plain: nn.Module, *, keep_model: bool) -> None:
+    def __init__(self, plain: nn.Module, *, keep_model: bool, strict_weights: bool = False) -> None:
+        """keep_model: there is a model to watch; strict_weights: all its weights are looked at in every call."""
         self._plain = plain
         self._keep_model = keep_model
+        self._strict = strict_weights
         registered, self._hooks = hooks.registrations(), hooks.hooks_on(plain)
         self._ticks = itertools.count()  # calls that the hot path took
         self._undone = itertools.count()  # counted by the hot path, then not served by the engine
@@ -48,36 +56,73 @@ class Gate:
 
     def snapshot(self) -> WeightWatch | None:
         """The weights as they are now: taken before they are read, so that no change can fall in between."""
-        return WeightWatch(self._plain, self.weights_changed) if self._keep_model else None
+        return WeightWatch(self._plain, self.model_changed) if self._keep_model else None
 
-    def start(self, loaded: Loaded, watch: WeightWatch | None) -> None:
-        """Stand before a newly loaded engine; watch: the weights as they were before it was loaded."""
+    def start(self, loaded: Loaded, before: WeightWatch | None, unread: Unread | None = None) -> None:
+        """Stand before a newly loaded engine; before: the weights as they were before it was loaded."""
         self.loaded = loaded
         self.run = self.hot["_call"] = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
         self._failures = 0
         self.closed: str | None = None  # why nothing takes the fast path any more
-        self.watch: WeightWatch | None = None
-        if loaded.frozen_weights and loaded.baked is not Baked.AT_PREPARE:
-            self._begin(watch)
+        self.watch: Watch | None = None
+        self._unread = unread
+        if self._strict and before is not None and loaded.frozen_weights:
+            strict.refuse_unversioned(before)
+        if loaded.baked is not Baked.AT_PREPARE:
+            self._begin(before)
 
-    def _begin(self, watch: WeightWatch | None) -> None:
+    def _begin(self, before: WeightWatch | None) -> None:
+        """The engine has read the model: from now on changes matter. before: the model as it was before that."""
+        watch = self._watch_needed(before)
+        self.hot |= replaced.names(self._plain)
         self.watch = watch
         if watch is not None:
             watch.begin()
 
+    def _watch_needed(self, before: WeightWatch | None) -> Watch | None:
+        loaded = self.loaded
+        if before is None or (loaded.follows is Follows.EVERYTHING and not loaded.frozen_weights):
+            return None
+        if loaded.frozen_weights:
+            return before
+        return MethodWatch(self._plain) if loaded.follows is Follows.GUARDED else before.code
+
+    def _watched(self) -> Watched:
+        """What the hot path has to look at."""
+        loaded = self.loaded
+        if not self._keep_model or (loaded.follows is Follows.EVERYTHING and not loaded.frozen_weights):
+            return Watched.NOTHING
+        return Watched.WEIGHTS if loaded.frozen_weights else Watched.CODE
+
     def write(self, guard: Guard, slow: Callable[..., Any], failed: Callable[..., Any]) -> Callable[..., Any]:
         """The generated `__call__`: slow takes what the engine does not, failed what it could not answer."""
-        self._watched = self._keep_model and self.loaded.frozen_weights
         self.hot |= {
             "_state": self._plain.__dict__,
             "_ticks": self._ticks,
             "_slow": slow,
             "_failed": failed,
-            "_stirred": self._stirred,
-            "_changed": self._look_at_weights,
+            "_elsewhere": self._changed_elsewhere,
+            "_changed": self._look_at_everything,
+            "_unread_changed": lambda: self._unread is not None and self._unread.changed(),
         }
-        source = codegen.hot_source(guard, self.hot, watched=self._watched)
+        source = codegen.hot_source(guard, self.hot, watched=self._watched(), also=self._conditions())
         return codegen.compile_call(source, self.hot)
+
+    def _conditions(self) -> list[str]:
+        """What must hold in every call, besides the guard."""
+        watched = self._watched()
+        found = []
+        if watched is not Watched.NOTHING and self._looks_at_forward():
+            found.append(replaced.condition(self._plain))
+        if watched is not Watched.NOTHING and self._unread:
+            found.append("not _unread_changed()")
+        if watched is Watched.WEIGHTS and self._strict:
+            found.append(strict.CONDITION)
+        return found
+
+    def _looks_at_forward(self) -> bool:
+        """torch.compile's own guards see another forward or class; a program that bakes weights in has none of them."""
+        return self.loaded.frozen_weights or self.loaded.follows is not Follows.GUARDED
 
     # ---- opening and closing -----------------------------------------------------------------------------------------
 
@@ -88,11 +133,12 @@ class Gate:
             return
         self.shut()
         watch = self.watch
-        if watch is not None and watch.sentinel is not None:
+        if isinstance(watch, WeightWatch) and watch.sentinel is not None:
             hot["_weight"], hot["_home"], hot["_name"] = watch.sentinel, watch.home, watch.key
             hot["_version"], hot["_address"], hot["_pointer"] = watch.version, watch.sentinel.data_ptr, watch.pointer
-            hot["_few"], hot["_pace"] = watch.few, watch.pace
-        elif self._watched:
+            hot["_next_weights"], hot["_skip_bits"] = watch.next_weights, watch.skip_bits
+            hot |= strict.names(watch) if self._strict else {}
+        elif self._watched() is Watched.WEIGHTS:
             return
         hot["_checks"] = variant.checks
         hot["_check"] = variant.checks.get((), codegen.never)
@@ -116,19 +162,44 @@ class Gate:
             logger.warning("%s", self.closed)
 
     def closed_now(self) -> str | None:
-        """Why the engine must not answer this call; a glance at the weights, as the hot path takes one."""
+        """Why the engine must not answer this call; a glance at the model, as the hot path takes one."""
         watch = self.watch
         if self.closed is None and watch is not None:
-            full = not next(self._glances) & (INSPECT_EVERY - 1)
-            if watch.changed() if full else watch.glance():
-                self.weights_changed()
+            full = self._strict or not next(self._glances) & (INSPECT_EVERY - 1)
+            if self._is_replaced() or (self._look() if full else watch.glance()):
+                self.model_changed()
         return self.closed
 
     def closed_for_good(self) -> str | None:
         """The same after a full look: old and new weights must not be mixed in one plan."""
-        if self.watch is not None and self.watch.changed():
-            self.weights_changed()
+        if self.watch is not None and (self._is_replaced() or self._look()):
+            self.model_changed()
         return self.closed
+
+    def _is_replaced(self) -> bool:
+        """Whether the model has another forward or class, or something that nobody can read was exchanged."""
+        if self._unread is not None and self._unread.changed():
+            return True
+        return self._looks_at_forward() and replaced.is_replaced(self._plain, self.hot)
+
+    def has_unread(self) -> bool:
+        """Whether the model holds what nobody can read."""
+        return bool(self._unread)
+
+    def is_rebuilt(self) -> bool:
+        """Whether the model's code, structure or attributes are not those that the engine was made from."""
+        watch = self.watch
+        return self._is_replaced() or (isinstance(watch, WeightWatch) and watch.code.rebuilt())
+
+    def _look(self) -> bool:
+        """A full look; where nothing has changed, the hot path compares with what was found."""
+        watch = self.watch
+        owned = self.hot["_owned"]() if self._strict and "_owned" in self.hot else None
+        if watch is not None and watch.changed():
+            return True
+        if owned is not None:
+            self.hot["_owned_before"] = owned
+        return False
 
     # ---- hooks -------------------------------------------------------------------------------------------------------
 
@@ -153,10 +224,11 @@ class Gate:
 
     def preparing(self, prepare: Callable[[], Any]) -> Any:
         """Let the engine prepare; weights that it bakes in by that are watched from before it reads them."""
-        watch = self.watch or (self.snapshot() if self.loaded.frozen_weights else None)
+        before = None if self.watch is not None or self._watched() is Watched.NOTHING else self.snapshot()
+        watch = self.watch or before
         answer = prepare() if watch is None else watch.running(prepare)
-        if watch is not self.watch:
-            self._begin(watch)
+        if before is not None:
+            self._begin(before)
         return answer
 
     def running_plain(self, run: Callable[[], Any]) -> Any:
@@ -164,11 +236,11 @@ class Gate:
         watch = self.watch
         return run() if watch is None or next(self._eagerly) >= LEARNING else watch.running(run)
 
-    def _stirred(self) -> bool:
+    def _changed_elsewhere(self) -> bool:
         """Whether it is worth a full look: what has no turn of its own, and hooks that were there from the start."""
-        return bool(self._hooks and self._other_hooks()) or (self.watch is not None and self.watch.stirred())
+        return bool(self._hooks and self._other_hooks()) or (self.watch is not None and self.watch.changed_elsewhere())
 
-    def _look_at_weights(self) -> bool:
+    def _look_at_everything(self) -> bool:
         """A full look, for the hot path; it has counted this call already."""
         if self._hooks and self._other_hooks():
             self.hot["_registered"] = hooks.NONE
@@ -177,15 +249,19 @@ class Gate:
         self.undo()
         return True
 
-    def weights_changed(self) -> None:
-        """Baked-in weights are out of date: eager answers from now on, and that is said once."""
-        if self.closed is None and self.watch is not None:
-            in_files = self.loaded.in_files
+    def model_changed(self) -> None:
+        """What was baked in is out of date: eager answers from now on, and that is said once."""
+        if self.closed is not None or self.watch is None:
+            return
+        names = [*self.watch.which(), *(self._unread.which() if self._unread is not None else ())]
+        in_files = self.loaded.in_files
+        if names:
+            self.close(FILES_OF_OTHER_CODE if in_files else CODE_CHANGED)
+        else:
             self.close(FILES_OUTDATED if in_files else WEIGHTS_CHANGED)
-            names = ", ".join(self.watch.attributes.which())
-            what = f"weights changed (attribute {names})" if names else "weights changed"
-            text = f"the model's {what} after they were baked into the compiled model; eager answers from now on."
-            warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.")
+        what = f"code or attributes ({', '.join(names[:MAX_NAMES])})" if names else "weights"
+        text = f"the model's {what} changed after they were baked into the compiled model; eager answers from now on."
+        warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.")
 
     # ---- counting ----------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,15 @@ In: a guard and two safetensors files. Out: the call, eager's answer to it, and 
 The call is rebuilt from the guard, which has every leaf and container of it, so no pickle is needed. An answer passes
 when it has the same leaves, shapes and dtypes, the same pattern of non-finite numbers, and an RMSE within the limit
 that was set when the bundle was packed; for a model that was trained since, eager's answer now takes the place of the
-kept one, and the limits grow and shrink with it. Not covered: containers that are no plain list, tuple or dict.
+kept one, and the limits grow and shrink with it. A model that draws random numbers draws the same ones each time: the
+call is made with torch seeded (on the CPU). Not covered: containers that are no plain list, tuple or dict.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ FLOORS = {
     torch.float16: 2e-3,
     torch.bfloat16: 2e-2,
 }  # of the answer's own RMS
+SEED = 0  # of the random numbers that a golden call may draw
 _CONTAINERS = {"list": list, "tuple": tuple, "dict": dict}
 
 
@@ -56,6 +59,17 @@ def read(path: Path) -> dict[str, torch.Tensor]:
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
         raise BundleError(f"{path.name} is no safetensors file ({error}); pack the bundle again.") from error
     return loaded
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """The random numbers of a golden call, the same at every start; the process's own go on as if it had not been."""
+    kept = torch.get_rng_state()
+    torch.default_generator.manual_seed(SEED)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(kept)
 
 
 def input_tensors(call: Call) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -22,6 +23,8 @@ from compilot.records import (
     DimRange,
     DynamicDim,
     Guard,
+    IndexFacts,
+    IndexRange,
     Shapes,
     TensorGuard,
     ValueGuard,
@@ -31,15 +34,26 @@ ANY_SIZE = DimRange(min=0, max=2**31 - 1)  # a dimension that varies without a d
 _BAKED = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, enum.Enum)
 
 
-def make_guard(model: nn.Module, call: Call, *, dynamic: Sequence[DynamicDim], shapes: Shapes, grad: bool) -> Guard:
-    """The guard that takes this call, and with dynamic shapes the declared sizes around it."""
+def make_guard(
+    model: nn.Module,
+    call: Call,
+    *,
+    dynamic: Sequence[DynamicDim],
+    shapes: Shapes,
+    grad: bool,
+    indices: Mapping[str, IndexRange] | None = None,
+) -> Guard:
+    """The guard that takes this call, and with dynamic shapes the declared sizes around it.
+
+    indices: by path, the values of inputs that keep every index in range.
+    """
     ranges = resolve_dynamic(dynamic, model.forward, call)
     everything = shapes is Shapes.DYNAMIC and not dynamic
     tensors, values, containers = [], [], []
     for path, node, is_leaf in call_nodes(call):
         if isinstance(node, torch.Tensor):
             varying = _varying(node, ranges.get(path, {}), shapes, everything)
-            tensors.append(_tensor_guard(path, node, varying))
+            tensors.append(_tensor_guard(path, node, varying, (indices or {}).get(path)))
         elif is_leaf:
             values.append(_value_guard(path, node))
         else:
@@ -53,7 +67,19 @@ def make_guard(model: nn.Module, call: Call, *, dynamic: Sequence[DynamicDim], s
         grad_enabled=grad,
         autocast=any_autocast(),
         training=model.training,
+        default_dtype=str(torch.get_default_dtype()),
     )
+
+
+def in_range(facts: IndexFacts, shapes: Shapes) -> Mapping[str, IndexRange]:
+    """The ranges that hold at the sizes which a guard of these shapes takes."""
+    return facts.at_all_sizes if shapes is Shapes.DYNAMIC else facts.ranges
+
+
+def without_indices(guard: Guard) -> Guard:
+    """The guard without its look at the values of indices."""
+    tensors = tuple(msgspec.structs.replace(tensor, index=None) for tensor in guard.tensors)
+    return msgspec.structs.replace(guard, tensors=tensors)
 
 
 def _varying(
@@ -64,7 +90,9 @@ def _varying(
     return declared if shapes is Shapes.DYNAMIC else {}
 
 
-def _tensor_guard(path: str, tensor: torch.Tensor, varying: Mapping[int, DimRange]) -> TensorGuard:
+def _tensor_guard(
+    path: str, tensor: torch.Tensor, varying: Mapping[int, DimRange], index: IndexRange | None
+) -> TensorGuard:
     if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided:
         kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
         raise InputError(f"input {path} is a {kind}; compilot guards plain dense tensors only: convert it first.")
@@ -77,6 +105,7 @@ def _tensor_guard(path: str, tensor: torch.Tensor, varying: Mapping[int, DimRang
         shape=tuple(varying.get(dim, size) for dim, size in enumerate(tensor.shape)),
         stride=None if varying else tuple(tensor.stride()),
         requires_grad=tensor.requires_grad,
+        index=index,
     )
 
 

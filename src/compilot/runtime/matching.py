@@ -1,15 +1,15 @@
 """Does a call match a guard, and if not, why? The general form; the hot path is generated (codegen.py).
 
 In: a guard and a call in the guard's own form. Out: None, or one short reason; of a call that matches, its tensors.
-Covered: every leaf and container of the guard, grad mode, autocast, train mode; tensors that only look plain (nested,
-wrapped by torch.func, without memory), tracing and forward-mode differentiation.
+Covered: every leaf and container of the guard, grad mode, autocast, train mode, torch's default dtype; tensors that
+only look plain (nested, wrapped by torch.func, without memory), tracing and forward-mode differentiation.
 Not covered: bringing a call into the guard's form (canonical.py), variants within a guard (variants.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,27 @@ from compilot._tree import Call, Leaf, call_leaves, map_call
 from compilot.errors import first_cause
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
-from compilot.runtime.paths import parse
+from compilot.runtime.indexing import checker, complaint
+from compilot.runtime.paths import Path, parse
+
+
+class _Size(NamedTuple):
+    path: Path
+    dim: int
+
+
+class _Index(NamedTuple):
+    """A check of one input's values, with its paths read once."""
+
+    path: Path
+    want: TensorGuard
+    check: Callable[..., bool]
+    sizes: list[_Size]
+
+    @classmethod
+    def of(cls, want: TensorGuard) -> _Index:
+        check, sizes = checker(want)
+        return cls(parse(want.path), want, check, [_Size(parse(size.path), size.dim) for size in sizes])
 
 
 class Matcher:
@@ -29,6 +49,7 @@ class Matcher:
         self.tensors = [(parse(t.path), t) for t in guard.tensors]
         self._containers = [(parse(c.path), c) for c in sorted(guard.containers, key=lambda c: len(c.path))]
         self._values = [(parse(v.path), v) for v in guard.values]
+        self._indices = [_Index.of(tensor) for tensor in guard.tensors if tensor.index is not None]
 
     def mode_mismatch(self, training: bool) -> str | None:
         """Why the modes of this thread or the model do not match."""
@@ -39,6 +60,8 @@ class Matcher:
             return "gradients disabled" if guard.grad_enabled else "gradients enabled"
         if any_autocast() != guard.autocast:
             return "outside of autocast" if guard.autocast else "autocast"
+        if (now := str(torch.get_default_dtype())) != guard.default_dtype and guard.default_dtype:
+            return f"default dtype: {now}, plan has {guard.default_dtype}"
         return odd_mode()
 
     def mode_mismatch_without_weights(self, training: bool, call: Call) -> str | None:
@@ -64,6 +87,15 @@ class Matcher:
                 why = _COMPARE[type(want)](want, path.follow(call.args, call.kwargs))
                 if why is not None:
                     return why
+        return self._index_mismatch(call)
+
+    def _index_mismatch(self, call: Call) -> str | None:
+        """Why the values of an input must not be used as indices; its shape and dtype have been compared."""
+        for path, want, check, sizes in self._indices:
+            found = [size.path.follow(call.args, call.kwargs).shape[size.dim] for size in sizes]
+            tensor = path.follow(call.args, call.kwargs)
+            if not check(tensor, *found):
+                return complaint(want, tensor, found)
         return None
 
     def tensors_of(self, call: Call) -> list[torch.Tensor]:

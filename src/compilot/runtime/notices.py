@@ -31,10 +31,13 @@ logger = logging.getLogger("compilot")
 _ADVICE = (
     ("gradients enabled", "wrap the calls in torch.no_grad() or torch.inference_mode()"),
     ("train mode", "call .eval() on the model first"),
+    ("default dtype", "put torch's default back with torch.set_default_dtype, or tune the model under the new one"),
     ("autocast", "call it outside of torch.autocast, or tune the model under it"),
     ("files hold", "run 'compilot tune' again with the new weights; or give the model the old ones and call refresh()"),
     ("weights changed", "call refresh() on the compiled model after an update"),
+    ("code or attributes changed", "call refresh() on the compiled model after a change"),
     ("hooks", "remove them, or compile the model once they are there"),
+    ("index", "see that the input holds indices that exist; the model itself raises for others"),
     ("engine", "see the reason; until it is mended, use the model itself"),
     ("shape", "pad to the planned shape, or tune again with that dimension declared dynamic"),
     ("dtype", "convert the input first"),
@@ -70,6 +73,7 @@ class Stats(NamedTuple):
     fast: int
     fallbacks: dict[str, int]
     compiles: int  # times the engine was asked to prepare a variant
+    notes: tuple[str, ...] = ()  # where the fast answers are not eager's in all respects, as the plan says
 
     @property
     def fast_share(self) -> float:

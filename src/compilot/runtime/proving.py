@@ -53,8 +53,10 @@ def _prove_entry(core: Core, opened: Opened, entry: PlanEntry, known: Golden, ju
     inputs, right = (golden.read(opened.folder / name) for name in (known.inputs, known.outputs))
     if judge is not None:
         call = golden.rebuild_call(entry.guard, inputs)
-        known, right = golden.as_judged(known, right, judge(*call.args, **call.kwargs))
-    answer = _answer(core, golden.rebuild_call(entry.guard, inputs), opened.path)
+        with golden.seeded():
+            known, right = golden.as_judged(known, right, judge(*call.args, **call.kwargs))
+    with golden.seeded():
+        answer = _answer(core, golden.rebuild_call(entry.guard, inputs), opened.path)
     problem = golden.difference(known, answer, right)
     if problem is not None:
         told = f"{opened.path} gives a wrong answer to its golden call: {problem}"

@@ -9,7 +9,8 @@ imported at the first refresh: most programs need none. Not covered: what was pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NoReturn
+from functools import partial
+from typing import NamedTuple, NoReturn
 
 from torch import nn
 
@@ -18,22 +19,32 @@ from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible, Loaded
 from compilot.errors import NoFallback, PlanError, StalePlan
 from compilot.runtime.frozen import WeightWatch
-from compilot.runtime.gate import FILES_OUTDATED, TUNE_AGAIN, Gate
+from compilot.runtime.gate import FILES_OF_OTHER_CODE, FILES_OUTDATED, TUNE_AGAIN, Gate
 from compilot.runtime.notices import DROPPED
+from compilot.runtime.unread import Unread, unread_of
 
 Load = Callable[[], Loaded]
 
 
-def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> tuple[Loaded, WeightWatch | None]:
+class Anew(NamedTuple):
+    """The engine, and the model as it was just before the engine read it."""
+
+    loaded: Loaded
+    watch: WeightWatch | None
+    unread: Unread | None
+
+
+def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:
     """The engine anew. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model."""
     if load is None:
         raise NoFallback(f"{DROPPED}, so there is nothing to refresh from; compile the new model instead.")
     hooks, watch = hooks_on(plain), gate.snapshot()
-    loaded = _load(load, gate)
+    unread = unread_of(plain) if gate.has_unread() else None
+    loaded = _load(load, gate) if watch is None else watch.running(partial(_load, load, gate))
     gate.shut()
     if not gate.loaded.in_files:
         gate.accept_hooks(hooks)
-    return loaded, watch
+    return Anew(loaded, watch, unread)
 
 
 def _load(load: Load, gate: Gate) -> Loaded:
@@ -48,15 +59,19 @@ def _load(load: Load, gate: Gate) -> Loaded:
 
 
 def _refuse_unknown_weights(gate: Gate) -> None:
-    """OtherWeights where the weights in the files have no digest to compare with, and the model's have changed."""
+    """OtherWeights where the files were made from other code, or hold other weights and no digest to compare with."""
     loaded, watch = gate.loaded, gate.watch
-    if not loaded.in_files or loaded.weights_sha256 is not None or watch is None:
+    if not loaded.in_files or watch is None:
         return
-    if gate.closed == FILES_OUTDATED or watch.changed():
+    if gate.is_rebuilt():
+        raise OtherWeights(FILES_OF_OTHER_CODE)
+    if loaded.weights_sha256 is None and (gate.closed == FILES_OUTDATED or watch.changed()):
         raise OtherWeights(FILES_OUTDATED)
 
 
 def _refuse_other_weights(gate: Gate, error: OtherWeights) -> NoReturn:
-    gate.close(FILES_OUTDATED)
-    text = "the compiled model cannot be refreshed: its files hold other weights than the model has now"
-    raise StalePlan(f"{text}; {TUNE_AGAIN}. Until then eager answers.", (FILES_OUTDATED,)) from error
+    reason = FILES_OF_OTHER_CODE if str(error) == FILES_OF_OTHER_CODE else FILES_OUTDATED
+    gate.close(reason)
+    what = "weights" if reason == FILES_OUTDATED else "code or attributes"
+    text = f"the compiled model cannot be refreshed: its files were made from other {what} than the model has now"
+    raise StalePlan(f"{text}; {TUNE_AGAIN}. Until then eager answers.", (reason,)) from error

@@ -1,7 +1,8 @@
 """One worker process, seen from the parent. In: requests with deadlines. Out: replies, or the story of a death.
 
 Covered: a pipe of its own, stderr kept in a file, a deadline per request, a memory limit over the process tree, the
-whole process group ended on any exit. Not covered: what the requests mean (runner.py). The parent waits blocked: it
+whole process group and what left it ended on any exit, this process's own included (keeper.py). Not covered: what the
+requests mean (runner.py). The parent waits blocked: it
 wakes only for the pipe, and a few times a second to look at memory.
 """
 
@@ -24,6 +25,7 @@ import psutil
 from compilot import records
 from compilot.errors import WorkerError
 from compilot.records import State
+from compilot.trials import keeper
 from compilot.trials.protocol import AnyReply, BatchTimed, Failed, Quit, Request, TimeBatch, decode_reply
 
 MEMORY_LOOK_S = 0.25  # how often the process tree's memory is read while a long step runs
@@ -57,6 +59,7 @@ class Child:
 
     def _start(self, env: Mapping[str, str]) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._lease = keeper.lease()
         child_in, self._out = os.pipe()
         self._in, child_out = os.pipe()
         command = [sys.executable, "-m", "compilot.trials.worker", str(child_in), str(child_out)]
@@ -69,10 +72,12 @@ class Child:
                     stderr=log,
                     pass_fds=(child_in, child_out),
                     start_new_session=True,
-                    env=dict(env),
+                    env={**env, **self._lease.env},
                 )
+            self._lease.watch(self._process.pid)
         except OSError as problem:
             self._close_pipes()
+            self._lease.give_back()
             raise WorkerError(f"cannot start a worker process: {problem}.") from problem
         finally:
             os.close(child_in)
@@ -198,6 +203,7 @@ class Child:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=5)
         self._close_pipes()
+        self._lease.give_back()
 
     def end(self) -> None:
         """The same, but the pipes stay open: another thread that waits for a reply is told of the death."""
@@ -207,6 +213,7 @@ class Child:
         for stray in strays:
             with contextlib.suppress(psutil.Error):
                 stray.kill()
+        self._lease.end_strays()  # also of a worker that was dead before: nobody is their parent any more
 
     def _close_pipes(self) -> None:
         for name in ("_in", "_out"):
@@ -223,7 +230,7 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _signal_obituary(number: int, doing: str, quoted: str) -> tuple[State, str]:
-    name = signal.Signals(number).name
+    name = signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"  # a real-time one
     if number == signal.SIGKILL:
         text = f"killed by SIGKILL while {doing}: most likely the machine ran out of memory{quoted}"
         return State.INFEASIBLE, text

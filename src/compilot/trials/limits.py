@@ -13,13 +13,15 @@ import psutil
 
 MEMORY_SHARE = 0.8  # of what is available: the rest is the user's desktop and the page cache
 SHORTEST_STEP_S = 5.0  # a step that is under way is worth this much
+LEAST_OPEN_S = 30.0  # importing torch and transformers from a cold disk takes 10 to 20 s, whatever the budget
+OPEN_SHARE = 0.5  # of the budget: eager, one candidate and the confirmation open the target anew, so more is too slow
 FEWEST_ARMS = 2  # a paired measurement needs two live processes
 
 
 class Limits(NamedTuple):
     """Deadlines per step, in seconds, and the memory limits of a worker's process tree."""
 
-    open_s: float = 300.0
+    open_s: float = 300.0  # for commands without a budget: tens of gigabytes of weights take minutes from a slow disk
     inspect_s: float = 600.0
     prepare_s: float = 180.0
     build_s: float = 600.0
@@ -27,6 +29,11 @@ class Limits(NamedTuple):
     warm_s: float = 20.0
     memory_bytes: int | None = None  # of a candidate, at any moment
     machine_bytes: int | None = None  # of eager, without which nothing can be judged: what the machine can spare
+    follows_budget: bool = False  # open_s is a share of the run's budget
+
+    def within(self, budget_s: float) -> Limits:
+        """The same limits for a run with this budget: what cannot be opened in its time is not waited for."""
+        return self._replace(open_s=max(LEAST_OPEN_S, OPEN_SHARE * budget_s), follows_budget=True)
 
     def capped(self, seconds: float) -> Limits:
         """The same limits with no step of a trial longer than this."""

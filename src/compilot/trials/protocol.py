@@ -19,6 +19,7 @@ from compilot.records import (
     Fingerprint,
     Golden,
     Guard,
+    IndexFacts,
     Parameter,
     Plan,
     Record,
@@ -63,6 +64,7 @@ class Build(Request, frozen=True, kw_only=True):
 
     known_code: dict[str, str] = {}  # code digest -> id of the candidate that has it already
     reuse: bool = False  # the files of an earlier build are in the workspace: load them, as the run plane would
+    indices: IndexFacts = IndexFacts()  # as eager's process found them
 
 
 class Verify(Request, frozen=True, kw_only=True):

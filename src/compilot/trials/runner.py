@@ -25,15 +25,16 @@ from compilot.records import Candidate, Measurement, ProcessSamples, Race, Refer
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.load import LoadWatch
+from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import (
     Failed,
     Inspect,
     Inspected,
-    Open,
     Opened,
     PrepareToolchain,
     ToolchainReady,
 )
+from compilot.trials.refusing import refusal
 from compilot.trials.trying import Judge, attempt, timed
 from compilot.trials.workers import Failure, Workers, answered
 
@@ -61,6 +62,7 @@ class LocalRunner(Workers):
         super().__init__(shipment, run_dir, limits=limits, observer=observer)
         self.tolerance = tolerance  # of lower precisions; None: each one's default
         self.reference: Reference | None = None
+        self.dynamic = False  # whether the user declared which dimensions vary
         self.toolchain: ToolchainReady | None = None  # None: not tried yet
 
     # ------------------------------------------------------------------------------------------------ eager first
@@ -74,7 +76,7 @@ class LocalRunner(Workers):
         begin = time.monotonic()
         with _eager_must_live():
             child = self.spawn(EAGER, "eager")
-            opened: Opened = answered(child.ask(Open, Opened, limit_s=self.limits.open_s, **self.open_fields(EAGER)))
+            opened: Opened = answered(ask_to_open(child, self.limits, **self.open_fields(EAGER)))
         self.opened_in_s = time.monotonic() - begin
         return opened
 
@@ -87,6 +89,8 @@ class LocalRunner(Workers):
             asked = self.eager.ask(Inspect, Inspected, limit_s=self.limits.inspect_s, references=where)
         inspected: Inspected = answered(asked)
         self.reference = inspected.reference
+        self.indices = inspected.diagnosis.indices
+        self.dynamic = inspected.diagnosis.dynamic
         return inspected
 
     def prepare_toolchain(self) -> ToolchainReady:
@@ -120,9 +124,13 @@ class LocalRunner(Workers):
 
     def trial(self, candidate: Candidate, known_code: dict[str, str], cap_s: float) -> Trial:
         """Try one candidate in its own process; whatever happens is the trial's story."""
+        if why := refusal(candidate, self.indices, dynamic=self.dynamic):
+            return Trial(candidate=candidate, state=State.INFEASIBLE, reason=why)
         begin = time.monotonic()
         log = Path("logs") / f"{candidate.id}.log"
         fields: dict[str, Any] = {}
+        if not candidate.is_eager:
+            self.clear(candidate)
         try:
             judge = Judge(self.reference, self.tolerance)
             fields = attempt(self, candidate, judge, known_code, begin + cap_s)

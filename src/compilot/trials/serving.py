@@ -33,7 +33,7 @@ class Serving:
     def missed(self, call: Call) -> Miss | None:
         """Why eager answered this call, the only one since the last look; None: it did not, or had to."""
         new = self.new()
-        if not new or not self._takes(call):
+        if not new or not self.takes(call):
             return None
         return Miss("; ".join(new), refused=all(reason.startswith(NOT_TAKEN) for reason in new))
 
@@ -42,7 +42,8 @@ class Serving:
         before, self._seen = self._seen, self._counts()
         return [reason for reason, count in self._seen.items() if count > before.get(reason, 0)]
 
-    def _takes(self, call: Call) -> bool:
+    def takes(self, call: Call) -> bool:
+        """Whether the guard is for this call."""
         wanted = self._canonical(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 

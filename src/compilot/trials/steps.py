@@ -18,25 +18,36 @@ import msgspec
 import psutil
 import torch
 
-from compilot import diagnose
+from compilot import diagnose, indices
 from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot._tree import Call, map_call
+from compilot.artifacts.cachelist import write_list
 from compilot.budget import THROUGH_DYNAMO
+from compilot.diagnose import vanishing
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
-from compilot.engines.files import folder_record
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import correctness, sampling
-from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Golden, Guard, ModelFingerprint, State
+from compilot.records import (
+    ArtifactFile,
+    Candidate,
+    Check,
+    Fingerprint,
+    Golden,
+    Guard,
+    IndexFacts,
+    ModelFingerprint,
+    State,
+)
 from compilot.runtime import golden, stand_in
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
-from compilot.runtime.guards import make_guard
+from compilot.runtime.guards import in_range, make_guard
 from compilot.runtime.process import apply_settings
 from compilot.trials import audit
 from compilot.trials.protocol import (
@@ -114,7 +125,7 @@ class Steps:
         if request.candidate.settings.engine.startswith(THROUGH_DYNAMO):
             compiling.import_dynamo()
         self.workload = unship(request.shipment)
-        self.model_fingerprint = request.shipment.model or model_fingerprint(self.workload.model)
+        self.model_fingerprint = model_fingerprint(self.workload.model)
         return Opened(
             id=request.id,
             ref=self.workload.ref,
@@ -126,6 +137,8 @@ class Steps:
         """Look at the model, run eager, write the references."""
         reference = correctness.make_reference(self.workload, cases(self.workload), Path(request.references))
         diagnosis = diagnose.inspect(self.workload, reference)
+        if diagnosis.unjudgeable is None:
+            diagnosis = msgspec.structs.replace(diagnosis, indices=indices.find(self.workload))
         fingerprint = Fingerprint(machine=machine_fingerprint(), model=self.model_fingerprint)
         return Inspected(id=request.id, diagnosis=diagnosis, reference=reference, fingerprint=fingerprint)
 
@@ -163,7 +176,7 @@ class Steps:
         cold_cache = not any((self.workspace / "inductor").glob("*"))
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
         codes: list[str] = []
-        guard = self._guard()
+        guard = self._guard(request.indices)
         same_as: str | None = None
         files: tuple[ArtifactFile, ...] = ()
         try:
@@ -184,13 +197,20 @@ class Steps:
             cpu_s=audit.cpu_seconds() - cpu,
             compiler_runs=self.compiler.count - runs,
             guard=guard,
-            artifacts=() if same_as else (*files, *_cache_digest(self.workspace)),
+            artifacts=() if same_as or request.reuse else (*files, *self._cache()),
             code_sha256=self._program_digest(codes) if codes else None,
             same_as=same_as,
             frozen_weights=same_as is None and bool(getattr(self.fn, "frozen_weights", False)),
             weights_sha256=None if same_as or request.reuse else self._weights_in_files(),
             fallbacks=() if same_as else self._fallbacks(),
         )
+
+    def _cache(self) -> tuple[ArtifactFile, ...]:
+        """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
+        if not registry.needs_compiler(self.candidate.settings.engine):
+            return ()
+        found = write_list(self.workspace, "inductor/")
+        return () if found is None else (found,)
 
     def _weights_in_files(self) -> str | None:
         core = getattr(self.fn, "_compilot_core", None)
@@ -205,10 +225,11 @@ class Steps:
         found = key_components(settings=settings, guard=guard, model=self.model_fingerprint, cache_dir=folder)
         save_components(found, self.workspace / KEY_FILE)
 
-    def _guard(self) -> Any:
-        settings = self.candidate.settings
-        load = self.workload
-        return make_guard(load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad)
+    def _guard(self, facts: IndexFacts) -> Guard:
+        settings, load = self.candidate.settings, self.workload
+        found = {} if settings.engine == "eager" else in_range(facts, settings.shapes)  # eager looks for itself
+        how: dict[str, Any] = {"dynamic": load.dynamic, "shapes": settings.shapes, "grad": load.grad}
+        return make_guard(load.model, load.call, **how, indices=found)
 
     def _make(self, guard: Any, reuse: bool) -> tuple[ArtifactFile, ...]:
         """Build the engine's files unless they are there, attach the callable and answer the first call."""
@@ -258,9 +279,13 @@ class Steps:
         """Check the callable against the references; eager's answers in its place do not count."""
         load, wanted = self.workload, (Path(request.references), request.reference, request.tolerance)
         try:
-            check = correctness.check(self.fn, load, cases(load), *wanted, missed=self.serving.missed)
+            check = correctness.check(
+                self.fn, load, cases(load), *wanted, missed=self.serving.missed, takes=self.serving.takes
+            )
         except correctness.NotServed as missed:
             return Failed(id=request.id, state=State.INFEASIBLE, reason=str(missed))
+        lost = vanishing.caveats(load.model, self.candidate.settings.engine)
+        check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
         return Verified(id=request.id, check=_writable(check))
 
     def _eagers_time(self, request: Request) -> Failed | None:
@@ -274,7 +299,7 @@ class Steps:
         """Answer the example call by eager and by the callable, and keep both ends of it."""
         load, folder = self.workload, Path(request.folder)
         with torch.set_grad_enabled(load.grad):
-            packed, eager = (fn(*call.args, **call.kwargs) for fn, call in self._fresh_calls())
+            packed, eager = (_answer(fn, call) for fn, call in self._fresh_calls())
         golden.save(golden.input_tensors(load.call), folder / request.inputs)
         golden.save(golden.output_tensors(eager), folder / request.outputs)
         made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
@@ -323,6 +348,11 @@ class Steps:
         return self._eagers_time(request) or CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=peak)
 
 
+def _answer(fn: Callable[..., Any], call: Call) -> Any:
+    with golden.seeded():
+        return fn(*call.args, **call.kwargs)
+
+
 def _copied(call: Call) -> Call:
     """The call with tensors of its own: a model may write into its inputs."""
     return map_call(call, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
@@ -349,9 +379,3 @@ def _wait_for_compile_workers() -> None:
     toolchain.shutdown_compile_workers()
     children = psutil.Process().children(recursive=True)
     psutil.wait_procs(children, timeout=WORKERS_END_LIMIT_S)
-
-
-def _cache_digest(workspace: Path) -> tuple[ArtifactFile, ...]:
-    """The compile cache as one artifact: a digest over the sorted names, sizes and contents of its files."""
-    found = folder_record(workspace / "inductor", "inductor/")
-    return (found,) if found.size_bytes else ()

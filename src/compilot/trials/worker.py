@@ -26,6 +26,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def main(argv: list[str]) -> int:
     """Serve requests until the parent says quit or goes away."""
     _die_with_parent()
+    os.umask(os.umask(0o022) | 0o022)  # what is made here is loaded later, and only if nobody else may write to it
     requests = os.fdopen(int(argv[0]), "rb")
     replies = os.fdopen(int(argv[1]), "wb", buffering=0)
     from compilot.trials.steps import Steps  # imports torch: after the pipe is ours, so that a failure can be told

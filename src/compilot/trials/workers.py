@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from compilot.artifacts import atomic
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
-from compilot.records import Candidate, Measurement, Shipment, State
+from compilot.records import Candidate, IndexFacts, Measurement, Shipment, State
 from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.protocol import PROTOCOL, Build, Built, Failed, Open, Opened, Warm, Warmed
@@ -51,6 +52,7 @@ class Workers:
         self.observer = observer
         self.workers_at_once = 99
         self.opened_in_s = 5.0  # start of a process, imports and the model: the quickest one so far
+        self.indices = IndexFacts()  # of the model, as eager's worker found them
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
 
@@ -79,7 +81,8 @@ class Workers:
     ) -> Story:
         """Build the candidate and answer the first call; raises Failure where that is the end of it."""
         self.observer.doing("building and answering the first call")
-        reply = child.ask(Build, Built, limit_s=limits.build_s, doing="building", known_code=known, reuse=reuse)
+        told: dict[str, Any] = {"known_code": known, "reuse": reuse, "indices": self.indices}
+        reply = child.ask(Build, Built, limit_s=limits.build_s, doing="building", **told)
         if isinstance(reply, Failed):
             raise Failure(candidate.id, reply.state, reply.reason)
         measurement = _first_call(reply)
@@ -151,8 +154,13 @@ class Workers:
     def workspace(self, candidate: Candidate) -> Path:
         """Where a candidate's files and caches lie."""
         workspace = self.run_dir / "work" / candidate.id
-        workspace.mkdir(parents=True, exist_ok=True)
+        workspace.mkdir(mode=0o755, parents=True, exist_ok=True)  # no umask lets others change what will be loaded
         return workspace
+
+    def clear(self, candidate: Candidate) -> None:
+        """Empty a candidate's workspace: a cold start that finds what a killed build left is not cold, or is broken."""
+        if candidate.id not in self._live:
+            atomic.remove(self.run_dir / "work" / candidate.id)
 
     def open_fields(self, candidate: Candidate) -> dict[str, Any]:
         """What a worker is told first."""

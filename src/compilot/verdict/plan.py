@@ -81,6 +81,7 @@ def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) 
         artifacts_dir=artifacts_dir,
         frozen_weights=trial.frozen_weights,
         weights_sha256=trial.weights_sha256,
+        caveats=trial.check.caveats if trial.check else (),
     )
 
 

@@ -2,7 +2,7 @@
 
 In: a Workload and a folder. Out: a Shipment (a record), and in the child the same Workload again.
 A workload from a target travels as the target; live objects travel by cloudpickle, their weights written once and
-mapped by every child. The parent's sys.path and working directory go along.
+mapped by every child, with torch's default dtype. The parent's sys.path and working directory go along.
 Covered: classes from scripts, notebooks and modules that only the parent can find. Not covered: another machine.
 """
 
@@ -21,10 +21,10 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+import torch
 
 from compilot.engines import registry
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
-from compilot.identity.model import model_fingerprint
 from compilot.records import Shipment
 from compilot.workload.culprit import find_culprit
 from compilot.workload.place import absolute_target
@@ -55,9 +55,9 @@ def ship(workload: Workload, folder: Path) -> Shipment:
         payload=str(payload),
         weights=str(weights),
         engine_modules=registry.registered_modules(),
-        model=model_fingerprint(workload.model),  # a child may not see the source of classes sent by value
         sys_path=path,
         cwd=cwd,
+        default_dtype=str(torch.get_default_dtype()),
     )
 
 
@@ -70,6 +70,8 @@ def unship(shipment: Shipment) -> Workload:
         raise EnvironmentProblem(f"the working directory {shipment.cwd} is gone: {problem.strerror}.") from problem
     for name in shipment.engine_modules:
         importlib.import_module(name)
+    if shipment.default_dtype is not None:
+        torch.set_default_dtype(getattr(torch, shipment.default_dtype.removeprefix("torch.")))
     workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
     ref = shipment.ref
     if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top

@@ -3,7 +3,8 @@
 In: an example tensor or call, a seed, maybe a new shape. Out: tensors of the same dtype and device (and strides and
 requires_grad where the shape is kept) with plausible values.
 Rules: floats are normal with the example's mean and deviation (constants stay constant); integers are uniform between
-the example's smallest and largest; masks (bool, or integers that are all 0 or 1) keep or repeat the example.
+the example's smallest and largest; masks (bool, integers that are all 0 or 1, floats that are all 0 or one very low
+number) keep or repeat the example.
 Not covered: what a model needs beyond that (sorted offsets, unit quaternions): give `Workload(inputs=...)`.
 """
 
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 
 from compilot._tree import Call, is_tensor, map_call
+
+VERY_LOW = -1e3  # masks hold -1e4, -1e9, the dtype's lowest number or -inf; nothing else has it beside zeros alone
 
 
 def vary(call: Call, seed: int) -> Call:
@@ -54,6 +57,15 @@ def is_mask(tensor: torch.Tensor) -> bool:
     return is_integer(tensor) and (tensor.numel() == 0 or bool(((tensor == 0) | (tensor == 1)).all()))
 
 
+def is_additive_mask(tensor: torch.Tensor) -> bool:
+    """True for floats that are all 0 or one very low number, both among them: they are added to scores."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return False
+    tensor = tensor.detach()
+    low = tensor.min()
+    return float(low) <= VERY_LOW and bool((tensor == low).logical_xor(tensor == 0).all()) and bool((tensor == 0).any())
+
+
 def masking(tensor: torch.Tensor) -> torch.Tensor:
     """A mask of ones with a zero at its end: models leave out a mask that masks nothing, whatever its size is."""
     if not is_mask(tensor) or not tensor.numel() or not bool((tensor == 1).all()):
@@ -73,11 +85,12 @@ def draw(example: torch.Tensor, shape: Sequence[int], random: torch.Generator) -
     example = example.detach()
     if example.numel() == 0:
         return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
-    if is_mask(example):
+    if is_mask(example) or is_additive_mask(example):
         return repeated(example, shape)
     if is_integer(example):
         low, high = int(example.min()), int(example.max())
-        numbers = torch.randint(low, high + 1, tuple(shape), generator=random, dtype=torch.int64)
+        above = min(high + 1, torch.iinfo(torch.int64).max)  # which itself is never drawn
+        numbers = torch.randint(low, above, tuple(shape), generator=random, dtype=torch.int64)
         return numbers.to(example.device, example.dtype)
     return _normal(example, shape, random).to(example.device, example.dtype)
 

@@ -1,22 +1,25 @@
 """The calls that correctness is judged by: other values, edge values, and the declared sizes.
 
-In: a Workload. Out: named cases, the same ones in every process.
-Covered: three seeds; zeros, large and tiny floats; NaN and infinity (special: a difference there is a note); the
-smallest, largest and odd sizes of declared dynamic dimensions, and unequal ones where sizes look alike (they may be
-independent); the calls of a shape trace. Shapes are kept where nothing is declared, because another shape would make a
-compiled callable compile again. Integers stay within the example's own values (they may be indices).
-Not covered: whether eager accepts a case; one on which eager raises is dropped by whoever runs it.
+In: a Workload. Out: named cases, the same ones in every process. Covered: the example where it holds integers; three
+seeds; edge values of floats, zeros in one input and masked rows (edges.py); integers beyond the example's own (bold.py:
+a candidate's guard may turn those down); the smallest, largest and odd sizes of declared dynamic dimensions, and
+unequal ones where sizes look alike (they may be independent); the calls of a shape trace. Shapes are kept where nothing
+is declared, because another shape would make a compiled callable compile again. Seeds draw integers within the
+example's own values (they may be indices). Not covered: whether eager accepts a case; one on which eager raises is
+dropped by whoever runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
 from compilot.records import DimRange
+from compilot.workload import bold as bold_integers
+from compilot.workload import edges as edge_values
 from compilot.workload.alike import Group, another_size, grouped, partings
 from compilot.workload.shapetrace import CallSizes, Sizes, resolve
 from compilot.workload.values import (
@@ -34,36 +37,51 @@ from compilot.workload.values import (
 from compilot.workload.workload import Workload
 
 SEEDS = 3
-LARGE = 1e3  # leaves the range models are trained in, yet squares and sums stay finite in float32, values in float16
-TINY_POWER = 0.8  # of the smallest normal number, 4e-31 in float32: squares vanish, but no input is denormal itself
 _RESIZE_SEED = 1000  # apart from the seeds above
 
 _Sizes = dict[Group, int]
-_Fill = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Case(NamedTuple):
     """One call to judge by.
 
     special: a difference on it is a note, not a failure. mirror: the same with unequal sizes exchanged; such a case
-    counts only where eager answers both, and a candidate may leave it to eager.
+    counts only where eager answers both, and a candidate may leave it to eager. bold: integers that the model may use
+    as indices, counts or sizes; eager is stopped where that gets too large, and a candidate may leave it to eager.
     """
 
     name: str
     call: Call
     special: bool = False
     mirror: Call | None = None
+    bold: bool = False
 
 
 def cases(workload: Workload) -> list[Case]:
     """Every case of a workload; their tensors are their own, so that a model may write into them."""
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
-    return [*_seeds(workload, ranges), *_edges(workload.call), *_sizes(workload, ranges), *_unequal(workload, ranges)]
+    edges = [Case(name, call, special=name in edge_values.SPECIAL) for name, call in edge_values.edges(workload.call)]
+    bold = [Case(name, call, bold=True) for name, call in bold_integers.bold(workload.call, workload.seed)]
+    return [
+        *_example(workload),
+        *_seeds(workload, ranges),
+        *edges,
+        *_sizes(workload, ranges),
+        *_unequal(workload, ranges),
+        *bold,
+    ]
 
 
 def size_cases(workload: Workload) -> list[Case]:
     """The cases at the smallest, largest and odd sizes of the declared dynamic dimensions, if any."""
     return list(_sizes(workload, resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)))
+
+
+def _example(workload: Workload) -> Iterator[Case]:
+    """The example itself, where drawn integers may be invalid: ids of several tables have ranges of their own."""
+    tensors = [leaf.value for leaf in call_leaves(workload.call) if can_vary(leaf.value)]
+    if any(is_integer(tensor) and not is_mask(tensor) for tensor in tensors):
+        yield Case("example", map_tensors(workload.call, lambda _, tensor: copied(tensor)))
 
 
 def _seeds(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
@@ -85,47 +103,6 @@ def _fits_tensor(new: torch.Tensor, old: torch.Tensor, ranges: Mapping[int, DimR
         return False
     sizes = enumerate(zip(new.shape, old.shape, strict=True))
     return all(ranges[d].min <= n <= ranges[d].max if d in ranges else n == o for d, (n, o) in sizes)
-
-
-def _edges(call: Call) -> Iterator[Case]:
-    tensors = [leaf.value for leaf in call_leaves(call) if can_vary(leaf.value)]
-    floating = any(_is_floating(tensor) for tensor in tensors)
-    if floating or any(_may_be_zero(tensor) for tensor in tensors):
-        yield Case("zeros", _filled(call, torch.zeros_like, _may_be_zero))
-    if not floating:
-        return
-    yield Case("large", _filled(call, lambda t: _scaled(t, LARGE)))
-    yield Case("tiny", _filled(call, lambda t: _scaled(t, torch.finfo(t.dtype).tiny ** TINY_POWER)))
-    yield Case("nan", _filled(call, lambda t: _spotted(t, float("nan"), float("nan"))), special=True)
-    yield Case("inf", _filled(call, lambda t: _spotted(t, float("inf"), float("-inf"))), special=True)
-
-
-def _is_floating(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _may_be_zero(tensor: torch.Tensor) -> bool:
-    """Floats, and integers whose own range has a zero; masks are kept, an all-zero mask is rarely a valid input."""
-    if _is_floating(tensor):
-        return True
-    return is_integer(tensor) and not is_mask(tensor) and int(tensor.min()) <= 0 <= int(tensor.max())
-
-
-def _filled(call: Call, fill: _Fill, wanted: Callable[[torch.Tensor], bool] = _is_floating) -> Call:
-    return map_tensors(call, lambda _, t: like(t, fill(copied(t).detach())) if wanted(t) else copied(t))
-
-
-def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    wide = torch.complex128 if tensor.is_complex() else torch.float64
-    return (tensor.to(wide) * factor).to(tensor.dtype)
-
-
-def _spotted(tensor: torch.Tensor, first: float, last: float) -> torch.Tensor:
-    """One odd number at each end: everywhere would only show that everything becomes NaN."""
-    flat = tensor.flatten().clone()
-    if flat.numel():
-        flat[-1], flat[0] = last, first
-    return flat.reshape(tensor.shape)
 
 
 def _sizes(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:

@@ -90,10 +90,11 @@ def test_a_digest_of_bytes_in_the_middle(tmp_path: Path, start: int, size: int) 
     assert found == hashlib.sha256(data[start : start + size]).hexdigest()
 
 
-def test_bytes_that_are_not_there_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"short")
+@pytest.mark.parametrize("size", [5, 100_000])  # read, and mapped
+def test_bytes_that_are_not_there_are_an_error(tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(bytes(size))
     with (tmp_path / "file").open("rb") as file, pytest.raises(EOFError, match="ends too early"):
-        digest_of(Span(file.fileno(), 0, 6))
+        digest_of(Span(file.fileno(), 0, size + 1))
 
 
 def pieces_of(tmp_path: Path, count: int) -> list[tuple[ArtifactFile, Part]]:

@@ -28,7 +28,7 @@ FINGERPRINT = Fingerprint(
         cores=2, threads=2,
     ),
     model=ModelFingerprint(
-        class_name="Net", source_sha256="a", structure_sha256="b", parameters_sha256="c", parameter_count=1,
+        class_name="Net", code_sha256="a", structure_sha256="b", parameters_sha256="c", parameter_count=1,
         parameter_bytes=4,
     ),
 )  # fmt: skip
@@ -123,6 +123,41 @@ def test_a_run_directory_is_not_used_twice(path: Path) -> None:
     with pytest.raises(RunDirError, match="--resume"):
         Journal.create(path, HEADER)
     assert read(path) == [HEADER, *LINES]
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "link"])
+def test_a_kill_before_the_first_line_is_whole_leaves_no_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A directory with an empty journal could neither be resumed nor used again."""
+    path, real = tmp_path / "journal.jsonl", getattr(os, step)
+
+    def killed(*arguments: Any) -> Any:
+        if step == "write":
+            real(arguments[0], arguments[1][:40])
+        assert not path.exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            Journal.create(path, HEADER)
+    assert list(tmp_path.iterdir()) == []
+    Journal.create(path, HEADER).close()
+    assert read(path) == [HEADER]
+
+
+def test_a_new_journal_is_locked_and_has_its_name_where_there_are_no_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    path = tmp_path / "journal.jsonl"
+    with Journal.create(path, HEADER), pytest.raises(RunDirError, match="another compilot run"):
+        Journal.open(path)
+    assert [one.name for one in tmp_path.iterdir()] == ["journal.jsonl"]
 
 
 def test_two_runs_do_not_write_one_journal(path: Path) -> None:

@@ -39,7 +39,7 @@ def make_plan(**entry: Any) -> Plan:
                 cpu_isa=("avx2",), cores=2, threads=2,
             ),
             model=ModelFingerprint(
-                class_name="Net", source_sha256="a", structure_sha256="b", parameters_sha256="c", parameter_count=1,
+                class_name="Net", code_sha256="a", structure_sha256="b", parameters_sha256="c", parameter_count=1,
                 parameter_bytes=4,
             ),
         ),
@@ -69,7 +69,7 @@ def test_a_plan_comes_back_as_it_was(path: Path) -> None:
 
 def test_a_plan_reads_well_in_a_review(path: Path) -> None:
     text = path.read_text()
-    assert text.startswith('{\n  "schema": 1,\n')
+    assert text.startswith(f'{{\n  "schema": {PLAN_SCHEMA},\n')
     assert text.endswith("}\n")
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
@@ -83,9 +83,9 @@ def change(path: Path, old: str, new: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"schema": 1', '"schema": 9', f"plan schema 9, this compilot reads {PLAN_SCHEMA}"),
-        ('"schema": 1', '"schema": "1"', r"at `\$\.schema`"),
-        ('"schema": 1,', "", "missing required field `schema`"),
+        (f'"schema": {PLAN_SCHEMA}', '"schema": 9', f"plan schema 9, this compilot reads {PLAN_SCHEMA}"),
+        (f'"schema": {PLAN_SCHEMA}', '"schema": "1"', r"at `\$\.schema`"),
+        (f'"schema": {PLAN_SCHEMA},', "", "missing required field `schema`"),
         ('"positional": 1', '"positional": "one"', r"at `\$\.entries\[0\]\.guard\.positional`"),
         ('"positional": 1', '"positional": 1.5', r"at `\$\.entries\[0\]\.guard\.positional`"),
         (
@@ -145,8 +145,12 @@ def test_a_plan_cut_off_anywhere_is_refused(path: Path) -> None:
 def test_a_huge_file_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     with path.open("wb") as file:
-        file.truncate(MAX_BYTES + 1)
-    with pytest.raises(PlanError, match="MB"):
+        file.truncate(3 * MAX_BYTES)
+    size = 3 * MAX_BYTES // 2**20
+    with pytest.raises(PlanError, match=f"it has {size} MB, more than the {size // 3} MB any plan needs"):
+        load_plan(path)
+    os.truncate(path, MAX_BYTES)
+    with pytest.raises(PlanError, match="malformed JSON"):  # it is read, and holds nothing
         load_plan(path)
 
 

@@ -166,7 +166,10 @@ def test_an_unsafe_cache_is_replaced_by_the_users_own_temporary_one(
     environment = {"COMPILOT_CACHE": str(tmp_path / "unsafe"), "TMPDIR": str(tmp_path)}
     mode, path, why, said = cache_of_a_process(environment)
     assert (mode, path) == ("0o700", tmp_path / f"compilot-{os.getuid()}")
-    assert path.is_dir()  # for the next process: whatever ends this one, only one such folder is left
+    assert path.is_dir()  # whatever ends this process, only one such folder is left
+    (path / "kept").touch()
+    assert cache_of_a_process(environment)[:2] == (mode, path)  # and the next process takes it
+    assert (path / "kept").exists()
     assert reason in why
     assert why in said
     assert list((tmp_path / "unsafe").iterdir()) == []

@@ -16,6 +16,7 @@ TARGETS = ["tiny.py:mlp", "resnet.py:resnet18", "bert.py:bert"]
 DOCTORED = ("bert", "gpt2_with_cache", "t5_step", "t5_generate", "whisper", "packed_lstm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [*TARGETS, *(f"doctor_models.py:{name}" for name in DOCTORED)])
 def test_targets_load_and_answer(target: str) -> None:
     if not target.startswith("tiny"):

@@ -51,6 +51,7 @@ def test_large_copies_are_bound_by_memory_and_products_by_compute() -> None:
     assert "lower precision" in bound.advice
 
 
+@pytest.mark.measures
 def test_time_between_operators_is_overhead_but_watching_is_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     x = torch.zeros(2, 4)
@@ -74,7 +75,7 @@ def test_operators_are_counted_with_their_flops_and_bytes() -> None:
 
     ops, answer = watch(call)
     by_name = {op.name: op for op in ops}
-    assert by_name["aten.mm"].flops in (2 * 8 * 16 * 4, 2 * 2 * 16 * 4)
+    assert [op.flops for op in ops if op.name == "aten.mm"] == [2 * 2 * 16 * 4, 2 * 8 * 16 * 4]
     assert by_name["aten.embedding"].bytes < 1000  # two rows of the table, not the table
     assert by_name["aten.view"].bytes == 0
     outside = {a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()}

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow  # the one process that all of them share takes most of a minute
+
 PROGRAMS = sorted((Path(__file__).parents[2] / "data" / "breaks").glob("*.py"))
 EXPECTED = re.compile(r"# expect: (\S+) (\S+)")
 ADVISED = re.compile(r"# advice: (.+)")

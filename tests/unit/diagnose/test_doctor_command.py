@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).parents[2] / "data" / "breaks" / "printing.py"
 LINE = '        print("mean", y.mean())  # expect: graph-break print\n'
 
@@ -17,6 +19,7 @@ def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_finding_fails_the_gate_and_goes_away_with_its_fix(tmp_path: Path) -> None:
     model = tmp_path / "model.py"
     shutil.copy(PROGRAM, model)

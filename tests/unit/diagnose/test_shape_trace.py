@@ -83,6 +83,7 @@ def test_what_is_no_trace_is_the_users_mistake(text: str, tmp_path: Path) -> Non
         read_trace(tmp_path / "nowhere.txt")
 
 
+@pytest.mark.slow
 def test_the_command_drives_with_the_trace(tmp_path: Path) -> None:
     (tmp_path / "sizes.txt").write_text("tokens=16\ntokens=16\ntokens=40\n")
     command = [sys.executable, "-c", "from compilot.cli.main import run; run()", "doctor", f"{PROGRAM}:broken"]

@@ -146,6 +146,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 
 
 @pytest.mark.compiles
+@pytest.mark.measures
 def test_stages_of_a_real_compile_add_up_to_its_wall_time(compiled: Measured) -> None:
     made, wall_s = compiled.made, compiled.wall_s
     times = _by_name(made.stages)
@@ -157,6 +158,7 @@ def test_stages_of_a_real_compile_add_up_to_its_wall_time(compiled: Measured) ->
 
 
 @pytest.mark.compiles
+@pytest.mark.measures
 def test_torch_counts_the_same_compile_time(compiled: Measured) -> None:
     frame = next(span for span in compiled.made.time.spans if span.name == "entire_frame_compile")
     assert frame.wall_s == pytest.approx(compiled.torchs_own_s, rel=0.05)

@@ -1,4 +1,4 @@
-"""OpenVINO's integers have 32 bits: which inputs need a limit, and what cannot be limited."""
+"""OpenVINO's integers have 24 bits that count: which inputs need a limit, and what cannot be limited."""
 
 from __future__ import annotations
 
@@ -56,10 +56,15 @@ def shifted(m: Any, ids: torch.Tensor, x: torch.Tensor) -> Any:
         (lambda m, ids, x: (x + ids, m.table(ids)), {0: LARGEST}),
         (positions, {0: LARGEST}),
         (lambda m, ids, x: ids.flip(0), {0: LARGEST}),
-        (lambda m, ids, x: torch.where(ids > 3, ids + 1, 0), {0: 2**30}),
-        (shifted, {0: 2**30}),
-        (lambda m, ids, x: ids.sum(1) - 1, {0: 2**24}),
-        (lambda m, ids, x: ids * 20_000 % 50, {0: 2**16}),
+        (lambda m, ids, x: torch.where(ids > 3, ids + 1, 0), {0: 2**23}),
+        (shifted, {0: 2**23}),
+        (lambda m, ids, x: ids.sum(1) - 1, {0: 2**16}),
+        (lambda m, ids, x: ids * 20_000 % 50, {0: 2**8}),
+        (lambda m, ids, x: ids.int() * 3 // 7, {0: 2**20}),
+        (lambda m, ids, x: ids.to(torch.uint8), {0: LARGEST}),
+        (lambda m, ids, x: ids.to(torch.int8).long() + 1, {0: LARGEST}),
+        (lambda m, ids, x: -ids.abs() * ids.sign(), {0: LARGEST}),
+        (lambda m, ids, x: ids.square(), {0: 2**12}),
     ],
 )
 def test_what_is_computed_with_an_input_limits_it(fn, found):
@@ -80,16 +85,63 @@ def test_each_input_has_its_own_limit_and_its_shape_needs_none():
     assert limits(program) == {0: LARGEST, 1: 2**8}
 
 
+def of_dtype(dtype: torch.dtype, fn: Callable[..., Any]) -> dict[int, int]:
+    ids, x = torch.randint(0, 50, (2, 8)).to(dtype), torch.randn(2, 8)
+    with torch.no_grad():
+        return limits(torch.export.export(Model(fn).eval(), (ids, x), strict=False))
+
+
+def test_32_bit_inputs_have_limits_too_and_narrow_ones_need_none():
+    assert of_dtype(torch.int32, lambda m, ids, x: ids + 1) == {0: 2**23}
+    assert of_dtype(torch.int32, lambda m, ids, x: m.table(ids)) == {}
+    for dtype in (torch.uint8, torch.int8, torch.int16):
+        assert of_dtype(dtype, lambda m, ids, x: ids.float() / 255 - 0.5) == {}
+        assert of_dtype(dtype, lambda m, ids, x: ids.long() * 100 + 1) == {}
+        assert of_dtype(dtype, lambda m, ids, x: (ids > 3) & (ids.flip(0) == 5)) == {}
+        assert of_dtype(dtype, lambda m, ids, x: (x * 5).clamp(0, 100).to(ids.dtype)) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda ids: ids + 1,
+        lambda ids: ids - 1,
+        lambda ids: ids * 3,
+        lambda ids: ids + ids,
+        lambda ids: ids**2,
+        lambda ids: torch.square(ids),
+        lambda ids: ids.float() + (ids + ids),
+        lambda ids: torch.stack([ids, ids * 2]).amax(0),
+    ],
+)
+def test_narrow_integers_that_would_wrap_around_are_infeasible(dtype, fn):
+    with pytest.raises(Infeasible, match=r"keeps 24 bits of an integer, and .* at .*test_openvino_integers\.py"):
+        of_dtype(dtype, lambda m, ids, x: fn(ids))
+
+
+def test_the_lowest_narrow_integer_has_no_opposite():
+    for fn in (torch.neg, torch.abs):
+        with pytest.raises(Infeasible, match="may not fit"):
+            of_dtype(torch.int8, lambda m, ids, x, fn=fn: fn(ids))
+
+
 @pytest.mark.parametrize(
     ("fn", "why"),
     [
         (lambda m, ids, x: ids - 1_700_000_000_000, "those of 'sub' at .*test_openvino_integers.py:.* may not fit"),
         (lambda m, ids, x: ids**3, "how large those of 'pow' at .* get is not known"),
         (lambda m, ids, x: (x * 1000).long(), "how large those of 'to' at .* get is not known"),
+        (lambda m, ids, x: (x * 1000).int(), "how large those of 'to' at .* get is not known"),
+        (lambda m, ids, x: x * (ids > 2**40), "what 'gt' at .* compares with has more"),
+        (lambda m, ids, x: ids == torch.tensor(2**31), "what 'eq' at .* compares with has more"),
+        (lambda m, ids, x: ids.prod(1), "how large those of 'prod' at .* get is not known"),
+        (lambda m, ids, x: ids << 3, "how large those of '.*shift.*' at .* get is not known"),
+        (lambda m, ids, x: ids @ ids.t(), "how large those of 'matmul' at .* get is not known"),
     ],
 )
 def test_what_may_not_fit_is_infeasible_with_its_line(fn, why):
-    with pytest.raises(Infeasible, match=f"OpenVINO computes integers in 32 bits, and {why}"):
+    with pytest.raises(Infeasible, match=f"OpenVINO keeps 24 bits of an integer, and {why}"):
         limits_of(fn)
 
 

@@ -18,8 +18,9 @@ MACHINE = MachineFingerprint(
     cpu_isa=("avx2", "avx512f"), cores=8, threads=4, compiler="g++ 12.2.0", engines={"onnxruntime": "1.20"},
 )  # fmt: skip
 MODEL = ModelFingerprint(
-    class_name="Net", source_sha256="a" * 64, structure_sha256="b" * 64, parameters_sha256="c" * 64, parameter_count=10,
-    parameter_bytes=40,
+    class_name="Net", code_sha256="a" * 64, structure_sha256="b" * 64, parameters_sha256="c" * 64, parameter_count=10,
+    parameter_bytes=40, code={"scale": "1", "Net.forward~2": "1", "gone": "1"}, libraries={"timm": "1.0"},
+    attributes={"block.0.alpha": "1.0", "table": "Tensor 11"},
 )  # fmt: skip
 OLD = Fingerprint(machine=MACHINE, model=MODEL)
 
@@ -111,8 +112,20 @@ def test_equal_fingerprints_do_not_differ() -> None:
         (other("machine", cpu_isa=("avx2",)), "unsafe", "machine.cpu_isa", "avx512f, which this machine does not have"),
         (other("machine", engines={}), "unsafe", "machine.engines.onnxruntime", "with 1.20, this process has none"),
         (other("machine", platform="Linux-aarch64"), "unsafe", "machine.platform", "Linux-aarch64"),
-        (other("model", source_sha256="d" * 64), "unsafe", "model.source_sha256", "aaaaaaaaaa -> dddddddddd"),
+        (other("model", code_sha256="d" * 64), "unsafe", "model.code_sha256", "aaaaaaaaaa -> dddddddddd"),
         (other("model", structure_sha256="d"), "unsafe", "model.structure_sha256", "structure"),
+        (
+            other("model", code_sha256="d", code={"scale": "2", "Net.forward~2": "2", "new": "1"}),
+            "unsafe", "model.code_sha256", "functions they call changed: Net.forward, scale, new is new, and 1 more (",
+        ),
+        (
+            other("model", code_sha256="d", libraries={"timm": "2.0"}),
+            "unsafe", "model.code_sha256", "changed: timm 1.0 -> 2.0",
+        ),
+        (
+            other("model", structure_sha256="d", attributes={"block.0.alpha": "2.0", "table": "Tensor 22"}),
+            "unsafe", "model.structure_sha256", "attribute 'block.0.alpha' from 1.0 to 2.0, attribute 'table' (",
+        ),
         (
             other("model", parameters_sha256="d", parameter_count=12),
             "unsafe", "model.parameters_sha256", "from 10 to 12 values",

@@ -65,10 +65,10 @@ def test_the_same_file_under_another_name_is_the_same_model(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("old", "new", "changed"),
     [
-        ("+ 1", "+ 2", {"source_sha256"}),
-        ("SCALE = 2", "SCALE = 3", {"source_sha256"}),
-        ("stride=1", "stride=2", {"source_sha256", "structure_sha256"}),
-        ("class Block", "class Brick", {"source_sha256", "structure_sha256", "class_name"}),
+        ("+ 1", "+ 2", {"code", "code_sha256"}),
+        ("SCALE = 2", "SCALE = 3", {"code", "code_sha256"}),
+        ("stride=1", "stride=2", {"code", "code_sha256", "structure_sha256"}),
+        ("class Block", "class Brick", {"code", "code_sha256", "structure_sha256", "class_name"}),
     ],
 )
 def test_a_changed_source_is_another_model(tmp_path: Path, old: str, new: str, changed: set[str]) -> None:
@@ -84,15 +84,15 @@ def test_a_class_without_source_goes_by_its_byte_code() -> None:
     assert same[0] == same[1]
     for old, new in [("+ 1", "+ 2"), ("SCALE = 2", "SCALE = 3"), ("{4, 3}", "{4, 5}"), ('"none"', '"some"')]:
         other = model_fingerprint(executed(SOURCE.replace(old, new))())
-        assert other.source_sha256 != same[0].source_sha256, old
+        assert other.code_sha256 != same[0].code_sha256, old
 
 
 def test_a_pickled_class_is_not_mistaken_for_a_namesake(tmp_path: Path) -> None:
     kind = executed(SOURCE)
     namesake = load(tmp_path, "net_namesake", SOURCE.replace("+ 1", "+ 2"))
     kind.__module__ = "net_namesake"
-    assert model_fingerprint(kind()).source_sha256 != model_fingerprint(namesake.Block()).source_sha256
-    assert model_fingerprint(kind()).source_sha256 == model_fingerprint(executed(SOURCE)()).source_sha256
+    assert model_fingerprint(kind()).code_sha256 != model_fingerprint(namesake.Block()).code_sha256
+    assert model_fingerprint(kind()).code_sha256 == model_fingerprint(executed(SOURCE)()).code_sha256
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ class Case(NamedTuple):
     call: Call
     special: bool = False
     mirror: Call | None = None
+    bold: bool = False
 
 
 class Job(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a run left behind: files as they were measured; a compile cache may have grown, but not shrunk."""
+"""What a run left behind: files as they were measured; a compile cache may have grown, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilot.engines.files import file_record, folder_record
+from compilot.artifacts.cachelist import write_list
+from compilot.engines.files import file_record
 from compilot.errors import RunDirError
 from compilot.packing.runs import Run, entry_files
-from compilot.records import PlanEntry, Shipment
+from compilot.records import PlanEntry, Settings, Shipment
 
 
 @pytest.fixture
@@ -26,8 +27,12 @@ def entry(run: Run) -> PlanEntry:
     (work / "inductor" / "ab").mkdir(parents=True)
     (work / "inductor" / "ab" / "kernel.so").write_bytes(b"compiled")
     (work / "notes.json").write_bytes(b"{}")
-    files = (file_record(work / "notes.json", "notes.json"), folder_record(work / "inductor", "inductor/"))
-    return msgspec.structs.replace(run.plan.entries[0], artifacts=files, artifacts_dir="work")
+    cache = write_list(work, "inductor/")
+    assert cache is not None
+    files = (file_record(work / "notes.json", "notes.json"), cache)
+    first = run.plan.entries[0]
+    candidate = msgspec.structs.replace(first.candidate, settings=Settings(engine="inductor"))
+    return msgspec.structs.replace(first, candidate=candidate, artifacts=files, artifacts_dir="work")
 
 
 def names(run: Run, entry: PlanEntry) -> list[str]:
@@ -52,7 +57,13 @@ def test_losses_and_changes_are_refused(run: Run, entry: PlanEntry) -> None:
         entry_files(run, entry)
     (work / "notes.json").write_bytes(b"{}")
     (work / "inductor" / "ab" / "kernel.so").write_bytes(b"")
-    with pytest.raises(RunDirError, match="has lost files"):
+    with pytest.raises(RunDirError, match=r"kernel\.so has 0 bytes instead of 8"):
+        entry_files(run, entry)
+    (work / "inductor" / "ab" / "kernel.so").write_bytes(b"compileD")  # one bit, the same size
+    with pytest.raises(RunDirError, match=r"kernel\.so is not the file that was measured"):
+        entry_files(run, entry)
+    (work / "inductor" / "ab" / "kernel.so").unlink()
+    with pytest.raises(RunDirError, match=r"kernel\.so is missing"):
         entry_files(run, entry)
     (work / "notes.json").unlink()
     with pytest.raises(RunDirError, match="is missing"):

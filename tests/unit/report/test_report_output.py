@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -90,3 +91,12 @@ def test_the_table_is_preceded_by_the_findings_that_matter_most(run_dir: Path, s
     assert text.index("What matters most about this model") < text.index("candidates")
     assert f"1. {small_run.finding.explanation}" in text
     assert small_run.finding.advice in text
+
+
+def test_caveats_stand_below_the_sentence(run_dir: Path, small_run: Any) -> None:
+    caveat = "eager raises ValueError on case 'zeros' (no input); this candidate answers instead"
+    plan = small_run.plan
+    entry = msgspec.structs.replace(plan.entries[0], caveats=(caveat,))
+    text = " ".join(printed(run_dir, msgspec.structs.replace(plan, entries=(entry,)), 100).split())
+    assert f"Note: {caveat}." in text
+    assert "Note:" not in printed(run_dir, plan, 100)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,6 +32,8 @@ class FakeEngine:
         self.programs: set[object] = set()
         self.strides: set[tuple[int, ...]] = set()  # of the first input, as `call` saw it
         self.calls = 0
+        self.answers: weakref.WeakKeyDictionary[nn.Module, Iterator[int]] = weakref.WeakKeyDictionary()  # counts them
+        self.unasked = 0  # of these, answers to fast.prepare(), which serves nobody
         self.frozen = False
         self.concurrent = True
         self.needs_model = True
@@ -39,6 +43,13 @@ class FakeEngine:
 
     def load(self, request: LoadRequest) -> Loaded:
         baked: list[nn.Module] = [request.model]
+        self.loaded = weakref.ref(request.model)
+        answers = self.answers.setdefault(request.model, itertools.count())  # a refresh goes on with the same count
+
+        def answer(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            given = baked[0](*args, **kwargs)
+            next(answers)
+            return given
 
         def prepare(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             self.slow_prepare()
@@ -48,14 +59,14 @@ class FakeEngine:
                 raise self.fail_prepare
             if self.frozen:
                 baked[0] = copy.deepcopy(request.model)
-            return baked[0](*args, **kwargs)
+            return answer(args, kwargs)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
             self.strides.update(arg.stride() for arg in args[:1] if isinstance(arg, torch.Tensor))
             if self.fail_call is not None:
                 raise self.fail_call
-            return baked[0](*args, **kwargs)
+            return answer(args, kwargs)
 
         return Loaded(
             call=call,
@@ -94,8 +105,12 @@ Maker = Callable[..., Fast]
 
 
 @pytest.fixture
-def make_fast(engine: FakeEngine) -> Maker:
-    """make_fast(model, *args, dynamic=..., grad=..., inplace=..., **kwargs): the model behind the fake engine."""
+def make_fast(engine: FakeEngine) -> Iterator[Maker]:
+    """make_fast(model, *args, dynamic=..., grad=..., inplace=..., **kwargs): the model behind the fake engine.
+
+    The engine's numbers are eager's, so only the counts tell who answered: in the end the engine's own are compared.
+    """
+    made: list[tuple[Any, Any]] = []  # what counts the calls, and the model that the engine runs; both weakly
 
     def make(
         model: nn.Module,
@@ -109,6 +124,11 @@ def make_fast(engine: FakeEngine) -> Maker:
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         guard = make_guard(model, Call(args, kwargs), dynamic=dynamic, shapes=shapes, grad=grad)
         candidate = Candidate(settings=Settings(engine=NAME, shapes=shapes), label="fake", rationale="test")
-        return attach(model, candidate, guard, None, inplace=inplace, keep_model=keep_model)
+        fast = attach(model, candidate, guard, None, inplace=inplace, keep_model=keep_model)
+        made.append((weakref.ref(type(fast)._compilot_core), engine.loaded))
+        return fast
 
-    return make
+    yield make
+    living = [(core, run) for core, run in ((core(), run()) for core, run in made) if core is not None]
+    served, answered = [core.stats().fast for core, _ in living], [next(engine.answers[run]) for _, run in living]
+    assert sum(served) == sum(answered) - engine.unasked

@@ -390,6 +390,7 @@ def test_an_operator_of_the_users_own_is_told_with_the_next_step(
     assert "needs    the model object and the operator mine::roll (import the module that registers it)\n" in shown
 
 
+@pytest.mark.slow
 def test_verify_tells_a_refused_start_in_one_sentence(overlapping: Path) -> None:
     with pytest.raises(BundleError) as refused:
         verify.start_up(overlapping, [], False)
@@ -400,3 +401,17 @@ def test_verify_tells_a_refused_start_in_one_sentence(overlapping: Path) -> None
 def test_why_cold_says_that_a_bundle_without_a_compiler_has_no_cold_start(overlapping: Path) -> None:
     with pytest.raises(InputError, match=r"compiles nothing when it starts.*verify --time"):
         whycold.read(overlapping)
+
+
+def test_a_model_that_draws_random_numbers_gives_its_golden_answer_at_every_start(
+    tmp_path: Path, engines: tuple[Adding, Adding]
+) -> None:
+    noisy = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).train()
+    folder = tmp_path / "noisy"
+    packed = (BundleEntry(folder="", golden=golden_of(folder, 0, noisy, 4)),)
+    bundle = bundle_of(folder, noisy, (entry_of(noisy, 4, Settings(engine="first")),), packed)
+    before = torch.get_rng_state()
+    for _ in range(3):
+        compilot.compile(noisy, bundle, strict=True)
+    assert torch.equal(before, torch.get_rng_state())
+    assert engines[0].calls == 3

@@ -14,7 +14,7 @@ from torch.nn.modules import module as torch_module
 
 from compilot._torch import dicts
 from compilot.runtime import frozen
-from compilot.runtime.frozen import INSPECT_EVERY, SELDOM
+from compilot.runtime.frozen import INSPECT_EVERY, SMALL_EVERY
 from compilot.runtime.gate import WEIGHTS_CHANGED
 from compilot.runtime.notices import CompilotWarning
 
@@ -168,7 +168,7 @@ def submodule_converted(model: Net) -> None:
 
 
 TURNS = 5  # looks after which each of the six parameters and three buffers was seen, two at a time
-IN_TURN = SELDOM * TURNS  # calls, of a small model
+IN_TURN = SMALL_EVERY * TURNS  # calls, of a small model
 
 
 @pytest.mark.parametrize(
@@ -290,14 +290,14 @@ def test_what_torch_does_not_tell_of_is_seen_with_and_without_numbers_of_writes(
     model.last.scales = [torch.ones(3)]
     watch = frozen.WeightWatch(model, Net().train)
     for _ in range(2):
-        assert not watch.stirred()
+        assert not watch.changed_elsewhere()
         assert not watch.changed()
         model.first.in_features = int("3")  # a write that changes nothing
         model.eval()
     change(model)
-    assert watch.stirred()
+    assert watch.changed_elsewhere()
     assert watch.changed()
-    assert watch.stirred()
+    assert watch.changed_elsewhere()
 
 
 def test_dicts_with_an_order_of_their_own_are_compared_value_by_value():

@@ -110,7 +110,7 @@ def test_a_plan_that_keeps_eager_is_stale_or_in_place_refuses():
         attach(
             model, Candidate(settings=Settings(), label="", rationale=""), plan.entries[0].guard, None, keep_model=False
         )
-    with pytest.raises(StalePlan):
+    with pytest.raises(StalePlan, match=r"class changed \(Sequential -> Linear\)"):
         apply_plan(nn.Linear(3, 3).eval(), plan, keep_model=False)
     with pytest.raises(InputError, match="choose one"):
         apply_plan(model, plan, keep_model=False, inplace=True)

@@ -13,7 +13,7 @@ from compilot.records import BUNDLE_SCHEMA, Fingerprint, ModelFingerprint
 
 MODEL = ModelFingerprint(
     class_name="Net",
-    source_sha256="a",
+    code_sha256="a",
     structure_sha256="b",
     parameters_sha256="c",
     parameter_count=1,

@@ -55,6 +55,7 @@ def test_an_unfit_machine_hears_why(make_bundle: MakeBundle, s3: str, tmp_path: 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_many_pushes_at_once_do_not_lose_each_other(make_bundle: MakeBundle, s3: str) -> None:
     bundles = [make_bundle(f"net{number}", threads=number + 1) for number in range(4)]
     threads = [threading.Thread(target=store.push, args=(bundle, s3)) for bundle in [*bundles, *bundles]]
@@ -65,6 +66,7 @@ def test_many_pushes_at_once_do_not_lose_each_other(make_bundle: MakeBundle, s3:
     assert len(store.listing(Remote(s3)).entries) == 4
 
 
+@pytest.mark.slow
 def test_gc_on_s3_removes_what_is_damaged_and_keeps_the_rest(make_bundle: MakeBundle, s3: str) -> None:
     good, bad = (store.push(make_bundle(name), s3).entry for name in ("good", "bad"))
     Remote(s3).put_bytes(bad.object_name, b"half")

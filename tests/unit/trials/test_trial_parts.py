@@ -1,6 +1,7 @@
 """The small pure parts of trials: what counts as a compiler run, how a busy machine is described, room for workers."""
 
 import io
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from compilot import errors
 from compilot.errors import first_cause
 from compilot.records import State
 from compilot.trials.audit import is_compiler_run
-from compilot.trials.child import last_lines
+from compilot.trials.child import _signal_obituary, last_lines
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe
 from compilot.trials.protocol import Failed, Quit, TimeBatch, decode_request
@@ -58,6 +59,13 @@ def test_a_cap_shortens_every_step_of_a_trial_but_not_eagers_own():
     assert limits.inspect_s == Limits().inspect_s
 
 
+def test_opening_the_target_may_take_half_of_the_budget_and_what_imports_need():
+    assert Limits().within(5.0).open_s == 30.0
+    assert Limits().within(60.0).open_s == 30.0
+    assert Limits().within(300.0).open_s == 150.0
+    assert Limits().within(3600.0).open_s == 1800.0
+
+
 def test_a_worker_has_a_compile_cache_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("TORCH_CACHING_PRECOMPILE", "1")
     env = worker_env(tmp_path)
@@ -74,6 +82,40 @@ def test_a_users_error_in_the_worker_is_the_same_error_in_the_parent():
 def test_anything_else_that_stops_eager_is_a_problem_of_the_environment():
     with pytest.raises(errors.EnvironmentProblem, match="cannot be run: ValueError: bad"):
         raise_user_error(Failed(id=1, state=State.INFEASIBLE, reason="ValueError: bad"))
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            subprocess.CalledProcessError(1, ["g++", "-c", "x.cpp"], stderr=b"In file\nx.cpp:3: error: no\nnote: yes"),
+            "x.cpp:3: error: no; the command ended with exit code 1: g++ -c x.cpp",
+        ),
+        (
+            subprocess.CalledProcessError(-9, ["g++", "x.cpp"], output="nothing of use\nthe last line\n"),
+            "the last line; the command was ended by signal 9: g++ x.cpp",
+        ),
+        (subprocess.CalledProcessError(4, "make it"), "it said nothing; the command ended with exit code 4: make it"),
+        (subprocess.TimeoutExpired(["g++"], 5.0), "it said nothing; the command did not end in time: g++"),
+    ],
+)
+def test_of_a_program_that_failed_its_own_words_come_first_then_the_command(error: Exception, told: str):
+    wrapped = RuntimeError("backend failed")
+    wrapped.__cause__ = error
+    assert first_cause(wrapped) == told
+
+
+def test_a_long_command_leaves_room_for_what_went_wrong():
+    error = subprocess.CalledProcessError(1, ["g++", *["-Dx"] * 500], stderr="error: " + "y" * 1000)
+    told = first_cause(error)
+    assert len(told) == 400
+    assert told.startswith("error: yyy")
+    assert "; the command ended with exit code 1: g++ -Dx" in told
+
+
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGILL, "SIGILL"), (signal.SIGBUS, "SIGBUS"), (35, "signal 35")])
+def test_every_signal_has_a_story_also_those_without_a_name(number: int, name: str):
+    assert _signal_obituary(number, "building", "") == (State.CRASHED, f"died of {name} while building")
 
 
 def test_the_first_cause_is_told_not_the_wrapping():
@@ -122,6 +164,7 @@ print(type(built).__name__, "torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_eagers_worker_does_without_dynamo(tmp_path):
     """Most processes of a run are eager's; the import costs as much as torch's own."""
     command = [sys.executable, "-c", EAGERS_STEPS, str(EXAMPLES / "tiny.py:mlp"), str(tmp_path)]

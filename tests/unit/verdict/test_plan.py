@@ -42,7 +42,7 @@ MACHINE = MachineFingerprint(
 )
 MODEL = ModelFingerprint(
     class_name="Net",
-    source_sha256="s",
+    code_sha256="s",
     structure_sha256="t",
     parameters_sha256="p",
     parameter_count=1,
@@ -173,3 +173,11 @@ def test_a_result_that_was_not_compared_says_so() -> None:
 )
 def test_cpu_names_are_short(model: str, isa: tuple[str, ...], name: str) -> None:
     assert cpu_name(msgspec.structs.replace(MACHINE, cpu_model=model, cpu_isa=isa)) == name
+
+
+def test_what_a_user_must_know_goes_from_the_check_into_the_plan():
+    caveats = ("checks inside the model are not part of its compiled form: net.py:12",)
+    check = Check(passed=True, why="3 cases agree", reference="float64", caveats=caveats)
+    known = msgspec.structs.replace(trial(BEST), check=check)
+    [entry] = planned([eager_trial(), known], race({BEST.id: 1.5})).entries
+    assert entry.caveats == caveats

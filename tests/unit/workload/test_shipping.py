@@ -1,7 +1,10 @@
+import functools
 import importlib.util
 import stat
+import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import msgspec
@@ -10,7 +13,8 @@ import torch
 from torch import nn
 
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
-from compilot.records import Shipment
+from compilot.identity.model import model_fingerprint
+from compilot.records import ModelFingerprint, Shipment
 from compilot.workload import Workload, parse_dynamic
 from compilot.workload.shipping import ship, unship
 
@@ -229,3 +233,54 @@ def test_an_input_function_from_a_module_that_nobody_can_import_goes_by_value(tm
     shipment = ship(Workload(nn.Identity().eval(), inputs=module.make), tmp_path / "run")
     del sys.modules["hidden_inputs"]
     assert unship(shipment).inputs(3).args[0].item() == 3.0
+
+
+def test_live_objects_have_the_same_fingerprint_in_the_child(tmp_path: Path) -> None:
+    """Of a class of a test function, one of __main__ and one of a module that only this process has."""
+    by = torch.full((2,), 3.0)
+
+    class Local(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.act, self.table = nn.Linear(2, 2), lambda x: x * by, {"a": [by, functools.partial(max, 1)]}
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.act(self.line(x))
+
+    space: dict[str, object] = {"__name__": "__main__"}
+    exec(compile("K = 2.0\n" + CELL, "<cell>", "exec"), space)
+    made = types.ModuleType("made_here")
+    exec(compile("K = 3.0\n" + CELL, "<cell>", "exec"), vars(made))
+    for number, kind in enumerate((Local, space["Net"], vars(made)["Net"], Everything)):
+        work = Workload(kind().eval(), torch.ones(1, 2))  # type: ignore[operator]
+        here = model_fingerprint(work.model)
+        shipment = ship(work, tmp_path / str(number))
+        (tmp_path / "shipment.json").write_bytes(msgspec.json.encode(shipment))
+        run = subprocess.run(
+            [sys.executable, "-c", CHILD, str(tmp_path / "shipment.json")],
+            env={"PYTHONHASHSEED": "3", "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            check=True,
+        )
+        assert msgspec.json.decode(run.stdout, type=ModelFingerprint) == here
+
+
+CELL = """
+import torch
+def helper(x): return x * K
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(2, 2)
+        self.act = helper
+    def forward(self, x): return helper(self.act(self.line(x)))
+"""
+CHILD = """
+import sys, msgspec
+from pathlib import Path
+from compilot.identity.model import model_fingerprint
+from compilot.records import Shipment
+from compilot.workload.shipping import unship
+workload = unship(msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Shipment))
+sys.stdout.buffer.write(msgspec.json.encode(model_fingerprint(workload.model)))
+"""

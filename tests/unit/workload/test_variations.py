@@ -30,11 +30,17 @@ def first(case: Case) -> torch.Tensor:
 
 def test_floats_get_seeds_and_edges() -> None:
     found = by_name(torch.linspace(-3.0, 3.0, 32).reshape(4, 8))
-    assert list(found) == ["seed 1", "seed 2", "seed 3", "zeros", "large", "tiny", "nan", "inf"]
+    edges = ["zeros", "large", "small", "tiny", "negative", "nan", "inf"]
+    assert list(found) == ["seed 1", "seed 2", "seed 3", *edges]
     assert [name for name, case in found.items() if case.special] == ["nan", "inf"]
     assert first(found["zeros"]).abs().max() == 0
     assert first(found["large"]).abs().max() > 1000
     assert 0 < first(found["tiny"]).abs().max() < 1e-29
+    small = first(found["small"]).abs().flatten()
+    assert 0 < small[::2].max() < 4e-3
+    assert 0 < small[1::2].max() < 4e-6
+    assert -30 <= first(found["negative"]).min() < -19
+    assert -5 < first(found["negative"]).max() <= -1
     assert first(found["nan"]).isnan().sum() == 2
     assert sorted(first(found["inf"])[first(found["inf"]).isinf()].tolist()) == [-math.inf, math.inf]
 
@@ -68,12 +74,50 @@ def test_constants_stay_constant() -> None:
     assert set(first(by_name(torch.full((5,), 2.5))["seed 1"]).tolist()) == {2.5}
 
 
-def test_integers_stay_within_the_examples_range() -> None:
+def test_seeds_draw_integers_within_the_examples_range() -> None:
     found = by_name(torch.tensor([3, 17, 9] * 50))
-    assert list(found) == ["seed 1", "seed 2", "seed 3"]
+    assert [name for name, case in found.items() if not case.bold] == ["example", "seed 1", "seed 2", "seed 3"]
+    assert first(found["example"]).tolist() == [3, 17, 9] * 50
     values = first(found["seed 1"])
     assert values.dtype == torch.int64
     assert (int(values.min()), int(values.max())) == (3, 17)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_bold_cases_leave_the_examples_range(dtype: torch.dtype) -> None:
+    found = by_name(torch.tensor([3, 17, 9] * 50, dtype=dtype))
+    assert [name for name, case in found.items() if case.bold] == [
+        "integers beyond the example",
+        "integers at the limits",
+    ]
+    beyond, limits = (first(case) for case in found.values() if case.bold)
+    info = torch.iinfo(dtype)
+    assert beyond.dtype == limits.dtype == dtype
+    assert (int(beyond.min()), int(beyond.max())) == (max(info.min, -34), 34)
+    assert {info.min, info.max, 0, 1} <= set(limits.tolist())
+    assert info.min == 0 or -1 in limits.tolist()
+
+
+def test_each_of_several_integers_is_bold_alone_too() -> None:
+    found = by_name((torch.tensor([3, 17]), torch.tensor([1, 9], dtype=torch.int32)))
+    bold = {name: case.call.args for name, case in found.items() if case.bold}
+    kinds = ("beyond the example", "at the limits")
+    assert list(bold) == [f"{who} {kind}" for kind in kinds for who in ("integers", "args[0]", "args[1]")]
+    assert bold["args[0] at the limits"][1].tolist() == [1, 9]
+    assert bold["args[1] at the limits"][0].tolist() == [3, 17]
+
+
+def test_masks_and_counts_never_get_the_limits_of_their_type() -> None:
+    found = by_name((torch.tensor([1, 1, 0]), torch.tensor(5)))
+    for name, case in found.items():
+        assert all(tensor.abs().max() <= 10 for tensor in case.call.args), name
+    assert not [name for name in found if "limits" in name]
+
+
+def test_integers_at_the_limits_already_stay_in_their_type() -> None:
+    info = torch.iinfo(torch.int64)
+    found = by_name(torch.tensor([info.min, info.max, 0]))
+    assert first(found["integers beyond the example"]).abs().max() > 2**60
 
 
 def test_integers_become_zero_only_where_zero_is_among_them() -> None:
@@ -85,12 +129,60 @@ def test_integers_become_zero_only_where_zero_is_among_them() -> None:
 @pytest.mark.parametrize("mask", [torch.tensor([1, 1, 0]), torch.tensor([True, False, True])])
 def test_masks_are_kept(mask: torch.Tensor) -> None:
     found = by_name((torch.randn(3), mask))
-    assert all(torch.equal(case.call.args[1], mask) for case in found.values())
+    kept = {name: case for name, case in found.items() if not case.bold and "masked" not in name}
+    assert len(kept) == 11
+    assert all(torch.equal(case.call.args[1], mask) for case in kept.values())
+
+
+LOW = torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize(
+    ("mask", "masked"),
+    [
+        (torch.tensor([[True, False], [True, True]]), [[False, False], [True, True]]),
+        (torch.tensor([[1, 0], [1, 1]]), [[0, 0], [1, 1]]),
+        (torch.tensor([[1, 1]], dtype=torch.uint8), [[0, 0]]),
+        (torch.tensor([[0.0, LOW], [0.0, 0.0]]), [[LOW, LOW], [0.0, 0.0]]),
+        (torch.tensor([[0.0, -math.inf], [0.0, 0.0]]), [[-math.inf, -math.inf], [0.0, 0.0]]),
+        (torch.tensor([[[0.0, -1e4]]]), [[[-1e4, -1e4]]]),
+    ],
+)
+def test_the_first_row_of_a_mask_masks_everything_beside_ordinary_values(mask: torch.Tensor, masked: Any) -> None:
+    x = torch.randn(3)
+    case = by_name((x, mask))["first row of args[1] masked"]
+    assert case.call.args[1].tolist() == masked
+    assert torch.equal(case.call.args[0], x)
+    assert not case.special
+    assert not case.bold
+
+
+def test_a_mask_that_masks_its_first_row_already_has_no_such_case() -> None:
+    assert not [name for name in by_name((torch.randn(3), torch.zeros(2, 3, dtype=torch.bool))) if "masked" in name]
+
+
+def test_additive_masks_are_kept_by_all_other_cases() -> None:
+    mask = torch.tensor([[0.0, -math.inf], [0.0, 0.0]])
+    found = by_name((torch.randn(3), mask))
+    others = [case.call.args[1] for name, case in found.items() if "masked" not in name and not case.special]
+    assert len(others) == 9
+    assert all(torch.equal(other, mask) for other in others)
+
+
+def test_each_float_is_zero_alone_beside_the_others() -> None:
+    x, y = torch.randn(3), torch.randn(2)
+    found = by_name((x, y))
+    assert torch.equal(found["zeros in args[0]"].call.args[1], y)
+    assert found["zeros in args[0]"].call.args[0].tolist() == [0, 0, 0]
+    assert torch.equal(found["zeros in args[1]"].call.args[0], x)
+    assert not [name for name in by_name(x) if name.startswith("zeros in")]
 
 
 def test_cases_own_their_memory() -> None:
     x, mask = torch.randn(3), torch.tensor([True, False, True])
-    for case in by_name((x, mask)).values():
+    found = by_name((x, mask))
+    assert "seed 1" in found
+    for case in found.values():
         pointers = {tensor.data_ptr() for tensor in case.call.args}
         assert not pointers & {x.data_ptr(), mask.data_ptr()}
 
@@ -124,6 +216,7 @@ def test_nested_inputs_keep_their_structure() -> None:
 def test_what_cannot_be_varied_is_passed_on() -> None:
     sparse = torch.eye(3).to_sparse()
     found = by_name((torch.randn(2), sparse))
+    assert "seed 1" in found
     assert all(case.call.args[1] is sparse for case in found.values())
 
 
@@ -150,6 +243,7 @@ def test_sizes_that_look_alike_are_also_tried_unequal_both_ways_round() -> None:
 
 def test_a_size_alone_in_its_kind_is_never_unequal() -> None:
     found = by_name((torch.randn(4), torch.randn(6)), dynamic={"x": {0: (1, 9)}, "mask": {0: (1, 9)}})
+    assert "largest" in found
     assert not [case for case in found.values() if case.mirror is not None]
 
 
@@ -162,6 +256,7 @@ def test_height_and_width_differ_at_odd_sizes() -> None:
     image = torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last)
     found = by_name(image, dynamic={"x": {2: (4, 64), -1: (4, 64)}})
     odd = [first(case) for name, case in found.items() if name.startswith("odd")]
+    assert len(odd) == 2
     assert all(tensor.shape[2] != tensor.shape[3] for tensor in odd)
     assert all(tensor.is_contiguous(memory_format=torch.channels_last) for tensor in odd)
 

@@ -41,6 +41,7 @@ def refuse_damaged(path: Path) -> None:
     manifest = read_manifest(path)
     with open_container(path) as container:
         check_listing(container, manifest)
+        container.check_frame()
         check_files(container, manifest)
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint, Record
 
-STORE_SCHEMA = 1  # raised when an older compilot could misread an entry; it leaves those alone
+STORE_SCHEMA = 2  # raised when an older compilot could misread an entry; it leaves those alone. 2: as the plan's
 INDEX = "index"
 OBJECTS = "objects"
 SUFFIX = ".cpbundle"
@@ -115,7 +115,7 @@ def parse_entry(name: str, data: bytes) -> StoreEntry | Unreadable:
 
 def model_id(model: ModelFingerprint) -> str:
     """Equal for models that the same plan can serve; weight values do not count, they are looked at later."""
-    return _digest(model.class_name, model.source_sha256, model.structure_sha256, model.parameters_sha256)
+    return _digest(model.class_name, model.code_sha256, model.structure_sha256, model.parameters_sha256)
 
 
 def machine_id(machine: MachineFingerprint) -> str:

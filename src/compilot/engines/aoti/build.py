@@ -25,9 +25,11 @@ from compilot.engines.files import artifact_files
 from compilot.engines.needs import misfit, not_for_exports
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import no_prints
+from compilot.engines.rewriting import remainder_from_fmod, rewrite
 from compilot.engines.whereabouts import cause
 from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
 
+REWRITTEN = {"remainder": remainder_from_fmod}  # its own loses the digits where the quotient is large
 OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {"freezing": bool, "max_autotune": bool}
 
 
@@ -74,9 +76,10 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
         raise Infeasible(problem)
     exported = export(request, keep_strides=True)
     with torch.no_grad(), no_prints(), _leftovers_removed(request.workspace):
+        program = rewrite(exported.program, REWRITTEN)
         try:
             settings = request.candidate.settings
-            names = aoti.compile_library(exported.program, request.workspace, _configs(settings))
+            names = aoti.compile_library(program, request.workspace, _configs(settings))
         except Exception as error:
             raise Infeasible(f"AOTInductor cannot compile the model: {cause(error, exported.program)}") from error
     structures.write(exported.structure, request.workspace)

@@ -7,10 +7,15 @@ A clone holds copies of weights: later updates of the model's own must invalidat
 from __future__ import annotations
 
 from compilot.engines.conversions import converted
-from compilot.engines.protocol import Baked, Loaded, LoadRequest
+from compilot.engines.protocol import Baked, Follows, Loaded, LoadRequest
 
 
 def load(request: LoadRequest) -> Loaded:
     """The callable for these settings."""
     found = converted(request)
-    return Loaded(call=found.around(found.model), frozen_weights=found.copied, baked=Baked.AT_LOAD)
+    return Loaded(
+        call=found.around(found.model),
+        frozen_weights=found.copied,
+        baked=Baked.AT_LOAD,
+        follows=Follows.EVERYTHING,
+    )

@@ -2,7 +2,8 @@
 
 In: a diagnosis. Out: candidates, best first. The build itself is the first call of the loaded callable (load.py):
 torch.compile compiles on use, and the shipped arm must be the measured one. Covered: modes, true freezing, layouts,
-the C++ wrapper. Not covered: regions (a later stage).
+the C++ wrapper. Infeasible: models that compute `%` of floats (AOTInductor runs those: its graph can be rewritten).
+Not covered: regions (a later stage).
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import metadata
 
+import torch
+
+from compilot._torch.remainders import remainder_of_floats
+from compilot._tree import map_call
 from compilot.engines.arithmetic import cast_offer
 from compilot.engines.needs import other_precision
-from compilot.engines.protocol import Availability, BuildRequest, Lower
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.records import (
     ArtifactFile,
     Candidate,
@@ -42,6 +47,8 @@ def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
     shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
     images = diagnosis.has_4d_input and diagnosis.has_conv
     offers = [_candidate("", "what `torch.compile(model)` gives, the yardstick", shapes)]
+    if diagnosis.stochastic:  # all others draw random numbers of their own
+        return [*offers, *_random(shapes, diagnosis.training)]
     if not diagnosis.training:
         offers += _frozen(shapes, images)
     offers += _modes(shapes)
@@ -80,6 +87,15 @@ def _frozen(shapes: Shapes, images: bool) -> list[Candidate]:
     return found
 
 
+def _random(shapes: Shapes, training: bool) -> list[Candidate]:
+    """For models that draw random numbers: eager's own, by eager's own operators, in the same order."""
+    why = "draws the random numbers that eager draws, so that its answers are eager's"
+    found = [_candidate("fallback_random", why, shapes, fallback_random=True)]
+    if not training:
+        found += [_candidate("freezing + fallback_random", why, shapes, fallback_random=True, freezing=True)]
+    return found
+
+
 def _modes(shapes: Shapes) -> list[Candidate]:
     """torch's own named modes."""
     why = {
@@ -111,7 +127,17 @@ def validate(settings: Settings) -> str | None:
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     """Nothing ahead of the first call: torch.compile builds on use, into the workspace's cache directory."""
+    if not request.model.training:  # one more call would move the averages of a batch norm
+        _refuse_remainders(request)
     return ()
+
+
+def _refuse_remainders(request: BuildRequest) -> None:
+    call = map_call(request.call, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
+    with torch.no_grad(), torch.random.fork_rng():
+        where = remainder_of_floats(lambda: request.model(*call.args, **call.kwargs))
+    if where:
+        raise Infeasible(f"Inductor loses the digits of '%' of floats where the quotient is large: at {where}")
 
 
 def below_the_code(candidate: Candidate) -> str:

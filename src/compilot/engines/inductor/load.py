@@ -21,7 +21,7 @@ import torch
 from compilot._torch import compiling
 from compilot._tree import Call, map_call
 from compilot.engines.conversions import Converted, converted
-from compilot.engines.protocol import Baked, Infeasible, Loaded, LoadRequest
+from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
 from compilot.records import DimRange, Guard, Settings, Shapes
 from compilot.runtime.guards import ANY_SIZE
@@ -57,6 +57,7 @@ def load(request: LoadRequest) -> Loaded:
         concurrent=backend in KNOWN_BACKENDS,
         builds=lambda: prepare.builds,
         baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
+        follows=Follows.GUARDED,
     )
 
 

@@ -23,6 +23,7 @@ from compilot.engines.arithmetic import has_dot_product
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
+from compilot.engines.onnxruntime.constants import keep_small
 from compilot.engines.onnxruntime.load import (
     DATA_NAME,
     MODEL_NAME,
@@ -31,6 +32,7 @@ from compilot.engines.onnxruntime.load import (
     input_name,
     output_name,
 )
+from compilot.engines.onnxruntime.means import as_eager_means
 from compilot.engines.onnxruntime.optimise import optimise
 from compilot.engines.onnxruntime.quantise import KINDS, quantise
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
@@ -112,17 +114,21 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     """Export and save."""
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
-    exported = export(request)
+    exported = as_eager_means(export(request))
     inputs = [input_name(i) for i in range(len(exported.structure.inputs))]
     outputs = [output_name(i) for i in range(len(exported.structure.outputs))]
     with torch.no_grad(), quiet():
         try:
             program = torch.onnx.export(
-                exported.program, dynamo=True, input_names=inputs, output_names=outputs, verbose=False
+                exported.program, dynamo=True, input_names=inputs, output_names=outputs, verbose=False, optimize=False
             )
+            assert program is not None
+            keep_small(program.model)
+            program.optimize()
+        except Infeasible:
+            raise
         except Exception as error:
             raise Infeasible(f"no ONNX form of the model: {cause(error, exported.program)}") from error
-        assert program is not None
         _forget_sources(program.model)
         program.save(request.workspace / MODEL_NAME, external_data=True)
     _quantise(request)

@@ -5,8 +5,9 @@ In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precisi
 `openvino.convert_model` does the same but reports each use to its makers. Shapes are set to the guard's own, numbers or
 ranges, because the converted model accepts any size and is slower for it. Options (all read by load.py): `hint`
 "latency" | "throughput"; `threads` (0: torch's count at load); `pin_cpus`. Arithmetic is pinned to float32, or to the
-precision that was asked for (load.py). Not covered: other devices than the CPU. Its integers have 32 bits inside: the
-structure says which values of 64-bit inputs are safe (integers.py).
+precision that was asked for (load.py). Not covered: other devices than the CPU. Of its integers 24 bits count: the
+structure says which values of wide inputs are safe (integers.py). Operators that it computes otherwise than eager are
+rewritten or refused (means.py).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
+from compilot.engines.openvino.means import as_eager_means
 from compilot.engines.openvino.saving import save, simplify
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
@@ -101,7 +103,8 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
     exported = export(request)
-    structure = _limited(exported)
+    structure = _limited(exported)  # of the graph as the model wrote it: it knows that a rest is small
+    exported = as_eager_means(exported)
     with torch.no_grad(), quiet():
         try:
             converted = _convert(exported, request.guard)
@@ -115,7 +118,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
 
 
 def _limited(exported: Exported) -> Structure:
-    """The structure with the limits of its 64-bit integers."""
+    """The structure with the limits of its wide integers."""
     found = limits(exported.program)
     inputs = tuple(
         msgspec.structs.replace(tensor, limit=found.get(i)) for i, tensor in enumerate(exported.structure.inputs)

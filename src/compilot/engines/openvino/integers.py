@@ -1,15 +1,16 @@
-"""How large do 64-bit integers get? OpenVINO's CPU plugin computes them in 32 bits and says nothing when they overflow.
+"""How large do integers get? OpenVINO's CPU plugin computes many of them as 32-bit floats and says nothing.
 
-In: an exported program. Out: for each flat input of 64-bit integers that the graph computes with, the largest value
-whose every consequence fits into 32 bits; load.py turns calls beyond it down. Ranges are followed through the graph.
-Infeasible: a number that depends on an input may get too large, or its range cannot be told (an operator without a rule
-in ranges.py, a float turned into a 64-bit integer). Inputs that are only looked up with (embeddings) need no limit:
-eager refuses such an index itself. Not covered: integers that depend on no input; every check sees those.
+In: an exported program. Out: for each flat input of 64- or 32-bit integers that the graph computes with, the largest
+value whose every consequence has 24 bits, which a float holds; load.py turns calls beyond it down. Ranges are
+followed through the graph. Infeasible: a number that depends on an input may get too large, 8- and 16-bit integers
+included (they do not wrap around, as eager's do), or its range cannot be told (an operator without a rule in
+ranges.py, a float turned into a wide integer). Inputs that are only looked up with (embeddings) need no limit: eager
+refuses such an index itself. Casts to narrow integers wrap around as eager's do. Not covered: integers that depend on
+no input, and floats that become 8- or 16-bit ones; every check sees those.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,17 +18,21 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
+from compilot._ranges import KEEP, Range
 from compilot._torch import exporting as private
-from compilot.engines.openvino.ranges import FRESH, JOIN_AND_PLACES, KEEP, LONGEST, MERGE, PLACE, PLACES, Range, result
+from compilot.engines.openvino.ranges import FRESH, JOIN_AND_PLACES, LONGEST, MERGE, PLACE, PLACES, result
 from compilot.engines.protocol import Infeasible
 from compilot.engines.quiet import quiet
-from compilot.engines.whereabouts import line_of
+from compilot.engines.whereabouts import line_of, operator_name
 
-LARGEST = 2**31 - 1
-LIMITS = (LARGEST, 2**30, 2**24, 2**20, 2**16, 2**8)  # of inputs, tried in this order; masks and flags fit the last
-IN_32_BITS = "OpenVINO computes integers in 32 bits"
-_NARROW = {torch.int32, torch.int16, torch.int8, torch.uint8}
-_WHOLE = {torch.int64, torch.bool, *_NARROW}
+LARGEST = 2**24  # comparisons, quotients, sums and products of matrices are computed in float32: exact up to here
+LIMITS = (LARGEST, 2**23, 2**20, 2**16, 2**12, 2**8, 2**4, 1)  # of inputs, tried in this order; masks fit the last
+IN_24_BITS = "OpenVINO keeps 24 bits of an integer"
+_WIDE = {torch.int64, torch.int32}
+_SMALL = {torch.int16, torch.int8, torch.uint8}
+_WHOLE = {torch.bool, *_WIDE, *_SMALL}
+_EXACT = Range(-LARGEST, LARGEST)
+_CASTS = {"to", "_to_copy", "type_as", "byte", "char", "short"}
 _LOOK_UP = {"embedding": 1, "index_select": 2, "gather": 2, "take_along_dim": 1, "index": 1}  # where the indices stand
 
 
@@ -62,7 +67,7 @@ def _limits(program: ExportedProgram) -> dict[int, int]:
         except _TooLarge as cause:
             lower = [number for number in cause.inputs if steps[number] + 1 < len(LIMITS)]
             if not lower:
-                raise Infeasible(f"{IN_32_BITS}, and {cause}") from None
+                raise Infeasible(f"{IN_24_BITS}, and {cause}") from None
             steps.update({number: steps[number] + 1 for number in lower})
 
 
@@ -86,52 +91,67 @@ class _Walk:
         elif node.op == "placeholder":
             self._ranges[node] = _held(private.constant(self._program, node.name))
         elif node.op == "call_function":
-            self._step(node, _name(node))
+            name = operator_name(node)
+            self._step(node, "detach" if name == "detach_" else name)  # export puts it behind constants
         elif node.op == "output":
             self._note(node, ())
 
     def _start(self, node: Node) -> None:
         self._depends.add(node)
         self._ranges[node] = _of_dtype(_dtype(node))
-        if _dtype(node) is torch.int64:
+        if _dtype(node) in _WIDE:
             number = self._names.index(node.name)
             self._inputs[node], self._roots[node] = number, frozenset({number})
             self._ranges[node] = Range(-self._limits[number], self._limits[number])
 
     def _step(self, node: Node, name: str) -> None:
-        wide = _dtype(node) is torch.int64
+        whole = _dtype(node) in _WIDE | _SMALL
         if name not in FRESH and any(arg in self._depends for arg in node.all_input_nodes):
             self._depends.add(node)
-            if (wide or _dtype(node) in _NARROW) and name.endswith("_") and not name.endswith("__"):
+            if whole and name.endswith("_") and not name.endswith("__"):
                 raise _Written
         source = node.args[0] if node.args else None
-        if wide and name in KEEP and isinstance(source, Node) and source in self._inputs:
+        if whole and name in KEEP and isinstance(source, Node) and source in self._inputs:
             self._inputs[node] = self._inputs[source]
             self._note(node, (source,))
         else:
             self._note(node, _indices(node, name))
-        self._ranges[node] = _in_dtype(self._range(node, name), _dtype(node))
-        if wide or _dtype(node) in _NARROW:
+        self._ranges[node] = self._cast(node) if name in _CASTS else self._range(node, name)
+        if whole:
             self._roots[node] = frozenset().union(*(self._roots.get(arg, ()) for arg in node.all_input_nodes))
-        if node in self._depends and (wide or not _is_operator(node)):
+        if node in self._depends and (whole or not _is_operator(node)):
             self._judge(node, name)
+        if node in self._depends and _dtype(node) is torch.bool:
+            self._judge_compared(node, name)
+        self._ranges[node] = _in_dtype(self._ranges[node], _dtype(node))
+
+    def _cast(self, node: Node) -> Range | None:
+        """A narrow integer wraps around as eager's does; what a float becomes in it is up to the checks."""
+        found, room = self._range(node, operator_name(node)), _of_dtype(_dtype(node))
+        return room if room is not None and (found is None or not _fits(found, room)) else found
 
     def _note(self, node: Node, harmless: tuple[Any, ...]) -> None:
         """The inputs that this node computes with, other than by looking something up."""
-        if node.op == "call_function" and _name(node) in FRESH:
+        if node.op == "call_function" and operator_name(node) in FRESH:
             return
         used = [arg for arg in node.all_input_nodes if arg in self._inputs and arg not in harmless]
         self.computed.update(self._inputs[arg] for arg in used)
 
     def _judge(self, node: Node, name: str) -> None:
-        where, found = f"'{name}'{line_of(node)}", self._ranges[node]
-        if found is None and (_dtype(node) is torch.int64 or any(map(self._is_wide, node.all_input_nodes))):
-            raise Infeasible(f"{IN_32_BITS}, and how large those of {where} get is not known")
-        if found is not None and (found.low < -LARGEST or found.high > LARGEST):
+        where, found, dtype = f"'{name}'{line_of(node)}", self._ranges[node], _dtype(node)
+        if found is None and (dtype in _WIDE | _SMALL or any(map(self._is_wide, node.all_input_nodes))):
+            raise Infeasible(f"{IN_24_BITS}, and how large those of {where} get is not known")
+        if found is not None and not _fits(found, _of_dtype(dtype) or _EXACT):
             raise _TooLarge(f"those of {where} may not fit", self._roots.get(node, frozenset()))
 
+    def _judge_compared(self, node: Node, name: str) -> None:
+        """What an input is compared with must fit, too: a number of more bits would be another one."""
+        others = [part for part in map(self._of, _values(node.args)) if part is not None]
+        if any(map(self._is_wide, node.all_input_nodes)) and not all(_fits(o, _EXACT) for o in others):
+            raise Infeasible(f"{IN_24_BITS}, and what '{name}'{line_of(node)} compares with has more")
+
     def _is_wide(self, node: Node) -> bool:
-        return _dtype(node) is torch.int64 and node in self._depends
+        return _dtype(node) in _WIDE and node in self._depends
 
     def _range(self, node: Node, name: str) -> Range | None:
         given: tuple[Any, ...] = (*node.args, *_fills(node))
@@ -173,39 +193,35 @@ def _indices(node: Node, name: str) -> tuple[Any, ...]:
     return () if at is None else tuple(_values(node.args[at : at + 1]))
 
 
-def _name(node: Node) -> str:
-    """ "add" of aten.add.Tensor."""
-    if node.target is operator.getitem:
-        return "getitem"
-    parts = str(node.target).split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
-
-
 def _is_operator(node: Node) -> bool:
     """One of torch's operators or plain Python; not a graph within the graph, whose numbers nobody has looked at."""
     return hasattr(node.target, "overloadpacket") or getattr(node.target, "__module__", "") == "_operator"
 
 
 def _dtype(node: Any) -> torch.dtype | None:
-    """Of a node that holds a tensor or several; 64-bit integers first."""
+    """Of a node that holds a tensor or several; wide integers first."""
     value = node.meta.get("val") if isinstance(node, Node) else None
     found = [v.dtype for v in (value if isinstance(value, list | tuple) else [value]) if isinstance(v, torch.Tensor)]
-    return torch.int64 if torch.int64 in found else (found[0] if found else None)
+    return next((dtype for dtype in found if dtype in _WIDE), found[0] if found else None)
 
 
 def _of_dtype(dtype: torch.dtype | None) -> Range | None:
-    """What a narrower integer or a bool can hold; floats may become anything."""
+    """What a narrow integer or a bool can hold; wide ones and floats may become anything."""
     if dtype is torch.bool:
         return Range(0, 1)
-    return Range(torch.iinfo(dtype).min, torch.iinfo(dtype).max) if dtype in _NARROW else None
+    return Range(torch.iinfo(dtype).min, torch.iinfo(dtype).max) if dtype in _SMALL else None
+
+
+def _fits(found: Range, room: Range) -> bool:
+    return room.low <= found.low and found.high <= room.high
 
 
 def _in_dtype(found: Range | None, dtype: torch.dtype | None) -> Range | None:
-    """What was computed, as far as it is known; a narrower integer wraps around where it does not fit."""
+    """What was computed, as far as it is known; a narrow integer or a flag holds no more than its dtype does."""
     room = _of_dtype(dtype)
-    if dtype is torch.int64 or room is None:
-        return found if dtype is torch.int64 else None
-    return found if found is not None and found.low >= room.low and found.high <= room.high else room
+    if dtype in _WIDE or room is None:
+        return found if dtype in _WIDE else None
+    return found if found is not None and _fits(found, room) else room
 
 
 def _held(tensor: torch.Tensor | None) -> Range | None:

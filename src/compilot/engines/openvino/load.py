@@ -163,11 +163,11 @@ def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], di
 
 
 def within(tensor: torch.Tensor, limit: int, path: str) -> None:
-    """NotTaken for integers that would overflow in the engine's 32 bits; a look costs 3 microseconds."""
+    """NotTaken for integers of which the engine would lose bits; a look costs 3 microseconds."""
     if tensor.numel():
         low, high = torch.aminmax(tensor)
         if low.item() < -limit or high.item() > limit:
-            raise NotTaken(f"{path} holds integers beyond {limit}, and OpenVINO computes in 32 bits")
+            raise NotTaken(f"{path} holds integers beyond {limit}, and OpenVINO keeps 24 bits of a result")
 
 
 def _fit(structure: Structure, kept: list[int], known: list[int]) -> list[str]:

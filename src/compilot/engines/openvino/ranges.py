@@ -8,28 +8,20 @@ matter (integers.py).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.fx import Node
+
+from compilot._ranges import KEEP, Range, names, spread
+from compilot._ranges import between as _between
 
 LONGEST = 2**20  # elements along a dimension, where the declared range does not tell
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# the numbers of the first argument, moved around, left out, repeated or rounded
-KEEP = _names(
-    "view _unsafe_view reshape view_as reshape_as expand expand_as broadcast_to slice select unsqueeze squeeze permute "
-    "transpose t clone alias detach contiguous lift_fresh_copy flip roll repeat tile repeat_interleave index gather "
-    "index_select take_along_dim narrow flatten unflatten movedim split split_with_sizes chunk unbind diagonal unfold "
-    "to _to_copy type_as long abs floor ceil round trunc amax amin masked_select getitem"
-)
 # numbers of any argument, or zero
-JOIN = _names(
+JOIN = names(
     "cat stack copy where masked_fill maximum minimum clamp clamp_min clamp_max fill scatter index_put constant_pad_nd "
-    "pad tril triu index_fill masked_scatter"
+    "pad tril triu index_fill masked_scatter relu"
 )
 MERGE = frozenset({"slice_scatter", "select_scatter", "diagonal_scatter"})  # numbers of the first two; then come places
 # numbers of any argument, or places in it
@@ -39,34 +31,18 @@ PLACES = frozenset({"argmax", "argmin", "argsort", "nonzero", "searchsorted", "b
 FRESH = frozenset({"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full", "sym_size"})
 
 
-class Range(NamedTuple):
-    """Whole numbers from low to high."""
-
-    low: int
-    high: int
-
-
 ZERO, FLAG, PLACE = Range(0, 0), Range(0, 1), Range(0, LONGEST)
 Size = Callable[[Any], int]  # the largest value that a size may have
 
 
 def result(node: Node, name: str, parts: Sequence[Range], size: Size) -> Range | None:
     """The range of the operator's results; parts: of its arguments, nodes and plain numbers in order."""
-    if name in KEEP:
+    if name in KEEP and name not in _RULES:
         return parts[0]
     if name in JOIN or name in MERGE or name in JOIN_AND_PLACES:
         return spread([*parts, PLACE if name in JOIN_AND_PLACES else ZERO])
     rule = _RULES.get(name)
     return None if rule is None else rule(node, [*parts, FLAG], size)  # a flag may stand for the second number
-
-
-def spread(parts: Sequence[Range]) -> Range:
-    """The range that holds them all."""
-    return Range(min(part.low for part in parts), max(part.high for part in parts))
-
-
-def _between(*ends: int) -> Range:
-    return Range(min(ends), max(ends))
 
 
 def _up_to(most: int) -> Range:
@@ -98,12 +74,27 @@ def _neg(node: Node, parts: Sequence[Range], size: Size) -> Range:
     return Range(-parts[0].high, -parts[0].low)
 
 
+def _abs(node: Node, parts: Sequence[Range], size: Size) -> Range:
+    return Range(0, _most(parts[0]))
+
+
+def _square(node: Node, parts: Sequence[Range], size: Size) -> Range:
+    return Range(0, _most(parts[0]) ** 2)
+
+
+def _sign(node: Node, parts: Sequence[Range], size: Size) -> Range:
+    return Range(-1, 1)
+
+
 def _remainder(node: Node, parts: Sequence[Range], size: Size) -> Range:
     return _up_to(_most(parts[1]))
 
 
 def _divided(node: Node, parts: Sequence[Range], size: Size) -> Range:
-    return _up_to(_most(parts[0]))
+    """Rounded either way; by zero there is no result."""
+    if parts[1].low <= 0 <= parts[1].high:
+        return _up_to(_most(parts[0]))
+    return _between(*(end for a in parts[0] for b in parts[1] for end in (a // b, -(-a // b))))
 
 
 def _bits(node: Node, parts: Sequence[Range], size: Size) -> Range:
@@ -144,6 +135,10 @@ _RULES: Mapping[str, Callable[[Node, Sequence[Range], Size], Range]] = {
     "rsub": _sub,
     "mul": _mul,
     "neg": _neg,
+    "abs": _abs,
+    "square": _square,
+    "sign": _sign,
+    "sgn": _sign,
     "remainder": _remainder,
     "fmod": _remainder,
     "floor_divide": _divided,

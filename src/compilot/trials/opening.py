@@ -1,0 +1,37 @@
+"""Opening the user's target in a worker: how long it may take, and what is said when that was too long.
+
+In: a worker, what to open, a limit. Out: its reply; TargetError where the target did not open in time, since nothing
+can go on without it. Covered: the limit of a run, which follows its budget; the fixed one of commands that have no
+budget. Not covered: a candidate's own opening, once eager's has worked: that is the candidate's failure (workers.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compilot.errors import EnvironmentProblem, TargetError
+from compilot.records import Shipment, State
+from compilot.trials.child import Child, Dead
+from compilot.trials.limits import LEAST_OPEN_S, Limits
+from compilot.trials.protocol import Open, Opened
+
+LONGER_BUDGET = f"give --budget more: half of it, and at least {LEAST_OPEN_S:.0f} s, is for this"
+
+
+def ask_to_open(child: Child, limits: Limits, *, doing: str = "opening", **fields: Any) -> Any:
+    """The worker's reply; fields: as Open takes them. Raises TargetError when the target takes too long."""
+    try:
+        return child.ask(Open, Opened, limit_s=limits.open_s, doing=doing, **fields)
+    except Dead as dead:
+        if dead.state is not State.TIMED_OUT:
+            raise
+        raise _too_slow(fields["shipment"], limits) from dead
+
+
+def _too_slow(shipment: Shipment, limits: Limits) -> TargetError | EnvironmentProblem:
+    what = f"'{shipment.target}'" if shipment.target else "the model's copy in another process"
+    story = f"{what} did not open within {limits.open_s:.0f} s and was ended; every process of a run opens it again"
+    advice = f", or {LONGER_BUDGET}" if limits.follows_budget else ""
+    if shipment.target is None:
+        return EnvironmentProblem(f"{story}. Use a smaller model{advice}.")
+    return TargetError(f"{story}. Make its imports and its factory return sooner{advice}.")

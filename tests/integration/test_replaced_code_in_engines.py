@@ -1,0 +1,115 @@
+"""Row 36 with real engines: code that is replaced after compile. The files of an engine know nothing of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from compilot._tree import Call
+from compilot.engines import registry
+from compilot.engines.protocol import BuildRequest
+from compilot.records import Candidate, Settings, Shapes
+from compilot.runtime import Fast
+from compilot.runtime.fast import attach
+from compilot.runtime.frozen import INSPECT_EVERY
+from compilot.runtime.guards import make_guard
+from compilot.runtime.notices import CompilotWarning
+
+X = torch.linspace(0.1, 2.0, 6).reshape(2, 3)
+FILES = [
+    pytest.param("onnxruntime", marks=pytest.mark.filterwarnings("default::DeprecationWarning")),
+    "openvino",
+    pytest.param("aoti", marks=pytest.mark.compiles),
+]
+
+
+def make_model() -> Any:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            nn.init.uniform_(self.linear.weight, 0.1, 0.2)
+            self.act = functional.relu
+
+        def shift(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.shift(self.act(self.linear(x)))
+
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+def compiled(model: nn.Module, settings: Settings, folder: Path | None, **options: Any) -> Fast:
+    guard = make_guard(model, Call((X,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
+    candidate = Candidate(settings=settings, label=settings.engine, rationale="test")
+    if folder is not None:
+        build: Any = registry.build_half(settings.engine)
+        build.build(BuildRequest(model, Call((X,), {}), guard, candidate, folder))
+    fast = attach(model, candidate, guard, folder, **options)
+    for _ in range(3):
+        torch.testing.assert_close(fast(X), model(X))
+    assert fast.stats().fast == 3
+    return fast
+
+
+def forward(model: Any) -> None:
+    model.forward = lambda x: x * 7
+
+
+def act(model: Any) -> None:
+    model.act = torch.neg
+
+
+def method(model: Any) -> None:
+    type(model).shift = lambda self, x: x + 100
+
+
+def weight(model: Any) -> None:
+    model.linear.weight.mul_(3)
+
+
+@pytest.mark.parametrize("engine", FILES)
+def test_row_36_the_files_of_an_engine_do_not_outlive_the_code(engine, tmp_path):
+    cases: list[tuple[Callable[[Any], None], int, bool]] = [
+        (forward, 0, False),
+        (act, INSPECT_EVERY, False),
+        (method, INSPECT_EVERY, False),
+        (weight, 0, True),
+    ]
+    with torch.no_grad():
+        for change, window, strict in cases:
+            model = make_model()
+            folder = tmp_path / change.__name__
+            folder.mkdir()
+            fast = compiled(model, Settings(engine=engine), folder, strict_weights=strict)
+            change(model)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", CompilotWarning)
+                _ = [fast(X) for _ in range(window)]
+                assert torch.equal(fast(X), model(X)), change.__name__
+            assert [w.category for w in caught] == [CompilotWarning]
+
+
+@pytest.mark.parametrize("change", [forward, act, method])
+def test_row_36_torch_compile_follows_or_eager_answers(change):
+    model = make_model()
+    with torch.no_grad():
+        fast = compiled(model, Settings(engine="dynamo:eager"), None)
+        change(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CompilotWarning)
+            _ = [fast(X) for _ in range(INSPECT_EVERY)]
+        torch.testing.assert_close(fast(X), model(X))
+        fast.refresh()
+        served = fast.stats().fast
+        torch.testing.assert_close(fast(X), model(X))
+    assert fast.stats().fast == served + 1

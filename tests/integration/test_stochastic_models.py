@@ -1,0 +1,78 @@
+"""Models that draw random numbers, judged with real engines: right with eager's numbers, wrong with others."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compilot.engines.eager import build as eager
+from compilot.engines.inductor import build as inductor
+from compilot.progress import Observer
+from compilot.records import Candidate, Diagnosis, State
+from compilot.trials.limits import Limits
+from compilot.trials.protocol import Inspected
+from compilot.trials.runner import LocalRunner
+from compilot.workload.dispatch import ship_target
+
+DECIDING = Path(__file__).parent.parent / "data" / "deciding.py"
+
+Opening = Callable[[str], tuple[LocalRunner, Inspected]]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opening]:
+    runners: list[LocalRunner] = []
+
+    def open_target(name: str) -> tuple[LocalRunner, Inspected]:
+        runner = LocalRunner(
+            ship_target(f"{DECIDING}:{name}"), tmp_path, limits=Limits(warm_s=1.0), observer=Observer()
+        )
+        runners.append(runner)
+        _, inspected = runner.open_eager()
+        assert runner.trial(eager.EAGER, {}, 60.0).state is State.OK
+        return runner, inspected
+
+    yield open_target
+    for runner in runners:
+        runner.close()
+
+
+def only(candidates: list[Candidate], label: str) -> Candidate:
+    return next(c for c in candidates if c.label == label)
+
+
+def assert_judged_when_seeded(inspected: Inspected) -> None:
+    diagnosis = inspected.diagnosis
+    assert diagnosis.unjudgeable is None
+    assert diagnosis.stochastic
+    assert "stochastic" in [finding.kind for finding in diagnosis.findings]
+    assert inspected.reference.kind == "eager"  # double precision would draw other numbers
+
+
+@pytest.mark.compiles
+def test_dropout_in_train_mode_is_right_with_eagers_numbers_and_wrong_with_others(opened: Opening):
+    runner, inspected = opened("dropping")
+    assert_judged_when_seeded(inspected)
+    offers = [*inductor.offer(inspected.diagnosis)]
+    plain = runner.trial(only(offers, "inductor"), {}, 120.0)
+    assert plain.state is State.WRONG
+    assert "draws other random numbers than eager" in plain.reason
+    same = runner.trial(only(offers, "inductor fallback_random"), {}, 120.0)
+    assert same.state is State.OK, same.reason
+
+
+@pytest.mark.compiles
+def test_noise_in_eval_mode_is_right_in_another_layout_and_compiled_with_eagers_numbers(opened: Opening):
+    runner, inspected = opened("noisy_images")
+    assert_judged_when_seeded(inspected)
+    found = [*eager.offer(inspected.diagnosis), *inductor.offer(inspected.diagnosis)]
+    for label in ("eager channels_last", "inductor fallback_random"):
+        trial = runner.trial(only(found, label), {}, 120.0)
+        assert trial.state is State.OK, trial.reason
+        assert trial.check is not None
+        assert "agree with eager" in trial.check.why
+
+
+def test_only_candidates_that_can_draw_eagers_numbers_are_offered():
+    labels = [c.label for c in inductor.offer(Diagnosis(stochastic=True))]
+    assert labels == ["inductor", "inductor fallback_random", "inductor freezing + fallback_random"]

@@ -1,0 +1,59 @@
+"""A model that checks its values, run by real engines: that they leave the checks out is said from trial to stats()."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from compilot import pipeline, report
+from compilot.artifacts.journal import Journal
+from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
+from compilot.progress import Observer
+from compilot.records import Candidate, Settings, State, Trial, TrialLine
+from compilot.trials.limits import Limits
+from compilot.trials.runner import LocalRunner
+from compilot.workload.dispatch import ship_target
+
+TARGET = f"{Path(__file__).parent.parent / 'data' / 'deciding.py'}:checked"
+ZEROS = "eager raises ValueError on case 'zeros' (nothing but zeros); this candidate answers instead"
+VANISH = "checks inside the model are not part of its compiled form: deciding.py:"
+
+
+@pytest.fixture(params=["onnxruntime", "openvino"])
+def engine(request: pytest.FixtureRequest) -> str:
+    if not registry.build_half(request.param).available().ok:
+        pytest.skip(f"{request.param} is not installed")
+    return str(request.param)
+
+
+def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: Path):
+    shipment = ship_target(TARGET)
+    runner = LocalRunner(shipment, tmp_path, limits=Limits(warm_s=1.0), observer=Observer())
+    try:
+        opened, inspected = runner.open_eager()
+        eager = runner.trial(EAGER, {}, 60.0)
+        candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
+        trial = runner.trial(candidate, {}, 120.0)
+    finally:
+        runner.close()
+    assert "checks-vanish" in [finding.kind for finding in inspected.diagnosis.findings]
+    assert trial.state is State.OK, trial.reason
+    assert trial.check is not None
+    assert any(caveat.startswith(ZEROS) for caveat in trial.check.caveats)
+    assert any(caveat.startswith(VANISH) for caveat in trial.check.caveats)
+    assert "output[2] has memory of its own; eager's shares it with output[0]" in trial.check.caveats
+    assert not any("output[1] has memory" in caveat for caveat in trial.check.caveats)  # the same tensor twice
+    header = pipeline.make_header(opened.ref, inspected.fingerprint, pipeline.Options(budget_s=1.0))
+    _reports_say_so(header, [eager, trial], tmp_path)
+
+
+def _reports_say_so(header: object, trials: list[Trial], folder: Path) -> None:
+    with Journal.create(folder / "journal.jsonl", header) as journal:  # type: ignore[arg-type]
+        for trial in trials:
+            journal.append(TrialLine(trial=trial, at_s=0.0))
+    with report.write_csv(folder).open() as file:
+        [row] = [row for row in csv.DictReader(file) if row["engine"] == trials[1].candidate.settings.engine]
+    assert ZEROS in row["caveats"]
+    [told] = [r for r in report.as_json(folder)["rows"] if r["id"] == trials[1].candidate.id]
+    assert ZEROS in told["caveats"]
