@@ -26,13 +26,13 @@ from typing import Any
 
 import torch
 
-from compilot import pipeline, stages
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
 from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings
 from compilot.trials import trying
 from compilot.trials.limits import Limits
+from compilot.tuning import pipeline, stages
 
 PAUSES_S = {"quick": 0.001, "middling": 0.002}  # per call; eager's is in kills_model.py
 BUILD_S = 1.0

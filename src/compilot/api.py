@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.artifacts import homes, planfile, planfolder
-from compilot.budget import parse_duration
 from compilot.errors import InputError, RunDirError
 from compilot.progress import Observer
 from compilot.records import Objective, Plan, Precision, Shipment
+from compilot.tuning.budget import parse_duration
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,7 +49,7 @@ def tune(
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
     """
-    from compilot import pipeline
+    from compilot.tuning import pipeline
 
     workload = _opened(model, args, kwargs)
     run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()

@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compilot import pipeline, stages
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.progress import Observer
 from compilot.records import Decision, State, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.runner import LocalRunner
+from compilot.tuning import pipeline, stages
 from compilot.workload.dispatch import ship_target
 
 ROOT = Path(__file__).parents[2]

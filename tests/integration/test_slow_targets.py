@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compilot import checkup, pipeline
+from compilot import checkup
 from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import golden
 from compilot.packing.runs import Run
@@ -17,6 +17,7 @@ from compilot.progress import Observer
 from compilot.records import Shipment
 from compilot.trials import limits
 from compilot.trials.limits import Limits
+from compilot.tuning import pipeline
 from compilot.workload.dispatch import ship_target
 
 SLEEPS = "import time\n\n\ndef model():\n    time.sleep(1000)\n"
@@ -71,7 +72,7 @@ TUNES = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
-from compilot import pipeline
+from compilot.tuning import pipeline
 from compilot.progress import Observer
 from compilot.workload.dispatch import ship_target
 print("ready", flush=True)

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import compilot
-from compilot import pipeline, stages
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
 from compilot.cli import whycold
@@ -40,6 +39,7 @@ from compilot.records import (
 )
 from compilot.trials.limits import Limits
 from compilot.trials.runner import LocalRunner
+from compilot.tuning import pipeline, stages
 from compilot.verdict.compare import compare
 from compilot.workload import load_target
 from compilot.workload.dispatch import ship_target

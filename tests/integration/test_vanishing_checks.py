@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compilot import pipeline, report
+from compilot import report
 from compilot.artifacts.journal import Journal
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
@@ -13,6 +13,7 @@ from compilot.progress import Observer
 from compilot.records import Candidate, Settings, State, Trial, TrialLine
 from compilot.trials.limits import Limits
 from compilot.trials.runner import LocalRunner
+from compilot.tuning import pipeline
 from compilot.workload.dispatch import ship_target
 
 TARGET = f"{Path(__file__).parent.parent / 'data' / 'deciding.py'}:checked"

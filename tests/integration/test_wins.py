@@ -21,10 +21,10 @@ import deciding
 import serve_plan
 
 import compilot
-from compilot import stages
 from compilot.artifacts.planfile import load_plan
-from compilot.budget import Budget
 from compilot.records import Plan
+from compilot.tuning import stages
+from compilot.tuning.budget import Budget
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -34,7 +34,7 @@ SAFE = 2.0  # times as fast as eager, by the lower end of the interval: far from
 SHORTEST_S = 1.0  # however short the budget, one candidate is tried and confirmed
 PATIENCE_S = 900.0  # a busy machine may take its time for a step of the trial, and for the confirmation
 PATIENT = f"""
-from compilot import budget, stages
+from compilot.tuning import budget, stages
 stages.OVERRUN_S = {PATIENCE_S}
 budget.Budget.trial_cap_s = lambda self, reserve_s: {PATIENCE_S}
 from compilot.cli.main import run

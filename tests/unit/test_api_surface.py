@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import compilot
-from compilot import pipeline
 from compilot.errors import InputError, RunDirError
 from compilot.records import Objective
+from compilot.tuning import pipeline
 
 NAMES = {
     "BundleError",

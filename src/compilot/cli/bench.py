@@ -115,8 +115,8 @@ def _prepare(
 
     from compilot.artifacts.journal import Journal
     from compilot.engines.inductor.build import offer
-    from compilot.pipeline import Options, make_header
     from compilot.records import DiagnosisLine
+    from compilot.tuning.pipeline import Options, make_header
 
     observer.stage("starting eager, the baseline")
     opened, inspected = runner.open_eager()

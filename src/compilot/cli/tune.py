@@ -16,8 +16,8 @@ from compilot.records import Objective
 
 if TYPE_CHECKING:
     from compilot.packing import Packed
-    from compilot.pipeline import Options, Outcome
     from compilot.progress import Observer
+    from compilot.tuning.pipeline import Options, Outcome
 
 
 def tune(
@@ -92,8 +92,8 @@ def _resume(target: str, run_dir: Path) -> str:
 def _options(
     budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
 ) -> Options:
-    from compilot.budget import parse_duration
-    from compilot.pipeline import Options
+    from compilot.tuning.budget import parse_duration
+    from compilot.tuning.pipeline import Options
 
     return Options(
         budget_s=parse_duration(budget),
@@ -108,7 +108,7 @@ def _options(
 def _run(
     target: str, seed: int | None, dynamic: list[str], run_dir: Path, options: Options, *, quiet: bool, resume: bool
 ) -> Outcome:
-    from compilot import pipeline
+    from compilot.tuning import pipeline
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
 

@@ -33,9 +33,9 @@ from compilot.records import (
     TrialLine,
     Verdict,
 )
-from compilot.resuming import why_changed
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.runner import ArmLost, LocalRunner, eager_must_work
+from compilot.tuning.resuming import why_changed
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median

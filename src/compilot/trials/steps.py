@@ -23,7 +23,6 @@ from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot._tree import Call, map_call
 from compilot.artifacts.cachelist import write_list
-from compilot.budget import THROUGH_DYNAMO
 from compilot.diagnose import vanishing
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
@@ -80,6 +79,7 @@ from compilot.trials.protocol import (
     WeightsSaved,
 )
 from compilot.trials.serving import Serving
+from compilot.tuning.budget import THROUGH_DYNAMO
 from compilot.workload import Workload
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from compilot import pipeline
 from compilot.progress import Observer
 from compilot.records import Shipment
+from compilot.tuning import pipeline
 
 
 class FakePipeline:

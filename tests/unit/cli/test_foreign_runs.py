@@ -17,8 +17,8 @@ from compilot.artifacts.shipments import keep_shipment
 from compilot.errors import UntrustedPlan
 from compilot.progress import Observer
 from compilot.records import Shipment, State, Trial, TrialLine
-from compilot.resuming import usable, why_changed
 from compilot.trials import runner as runners
+from compilot.tuning.resuming import usable, why_changed
 
 NOBODY = 65534
 CHANGES: dict[str, Callable[[Path], object]] = {

@@ -198,7 +198,7 @@ def test_an_interruption_before_the_journal_promises_nothing(
     def stopped(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("compilot.pipeline.run", stopped)
+    monkeypatch.setattr("compilot.tuning.pipeline.run", stopped)
     result = compilot("tune", "net.py:net", "--quiet")
     assert (result.exit_code, result.stderr) == (130, "interrupted; nothing was measured yet.\n")
 

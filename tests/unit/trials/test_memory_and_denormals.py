@@ -11,9 +11,9 @@ from torch import nn
 from compilot.diagnose.denormals import count, meets_denormals
 from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
 from compilot.runtime.process import apply_settings, flushes_denormals
-from compilot.stages import Options, best_under_the_rule
 from compilot.trials.limits import Limits
 from compilot.trials.trying import too_large
+from compilot.tuning.stages import Options, best_under_the_rule
 from compilot.workload import Workload
 
 MIB = 2**20

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compilot.budget import Budget
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Decision, Measurement, Objective, ProcessSamples, Race, Settings, State, Trial
-from compilot.stages import Options, Run, confirm, race_finalists
+from compilot.tuning.budget import Budget
+from compilot.tuning.stages import Options, Run, confirm, race_finalists
 from compilot.verdict.decide import decide
 
 MIB = 2**20

@@ -23,13 +23,11 @@ from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.shipments import keep_shipment
-from compilot.budget import Budget
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
 from compilot.diagnose.hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
-from compilot.earlier_races import Measured, measured
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
@@ -50,8 +48,13 @@ from compilot.records import (
     WorkloadRef,
 )
 from compilot.reportfile import save
-from compilot.resuming import refuse_foreign_run, usable
-from compilot.stages import (
+from compilot.trials.limits import Limits, default_memory_limit
+from compilot.trials.protocol import Inspected
+from compilot.trials.runner import LocalRunner, eager_must_work
+from compilot.tuning.budget import Budget
+from compilot.tuning.earlier_races import Measured, measured
+from compilot.tuning.resuming import refuse_foreign_run, usable
+from compilot.tuning.stages import (
     Options,
     Run,
     confirm,
@@ -61,9 +64,6 @@ from compilot.stages import (
     record,
     try_candidates,
 )
-from compilot.trials.limits import Limits, default_memory_limit
-from compilot.trials.protocol import Inspected
-from compilot.trials.runner import LocalRunner, eager_must_work
 from compilot.verdict.decide import decide
 from compilot.verdict.plan import make_plan
 

@@ -13,10 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.journal import Journal
-from compilot.budget import CONFIRM_PROCESSES, Budget, Costs, confirm_fixed_s, confirmation_s, round_s
 from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
-from compilot.earlier_races import Measured
 from compilot.engines.eager.build import EAGER
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
@@ -40,6 +38,8 @@ from compilot.records import (
 from compilot.records import Outcome as RaceOutcome
 from compilot.trials.runner import TAIL_S, ArmLost, LocalRunner
 from compilot.trials.trying import TAIL_CALLS
+from compilot.tuning.budget import CONFIRM_PROCESSES, Budget, Costs, confirm_fixed_s, confirmation_s, round_s
+from compilot.tuning.earlier_races import Measured
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import choose_finalists, decide
 

@@ -1,9 +1,9 @@
 import pytest
 
-from compilot.budget import Budget, Costs, confirmation_s, parse_duration
 from compilot.errors import InputError
 from compilot.measure.stats import LOOKS
 from compilot.records import Candidate, Measurement, Settings, State, Trial
+from compilot.tuning.budget import Budget, Costs, confirmation_s, parse_duration
 
 PACE = Costs(eager_call_s=0.02, open_s=5.0)
 

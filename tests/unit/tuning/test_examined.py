@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from compilot import pipeline
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
 from compilot.reportfile import last_report
+from compilot.tuning import pipeline
 
 TRAIN = Finding(kind="train-mode", where="", explanation="in train mode", advice="call eval")
 BREAK = Finding(kind="graph-break", where="m.py:3", explanation="an if on data", advice="use torch.where")

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import pytest
 
-from compilot.budget import Budget
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
     Candidate,
@@ -19,7 +18,8 @@ from compilot.records import (
     Trial,
     Verdict,
 )
-from compilot.stages import explained, slack_s, worth_stopping
+from compilot.tuning.budget import Budget
+from compilot.tuning.stages import explained, slack_s, worth_stopping
 
 
 class Run(NamedTuple):
