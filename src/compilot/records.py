@@ -448,6 +448,13 @@ class Objective(enum.StrEnum):
     MEMORY = "memory"
 
 
+class Goal(Record, frozen=True, kw_only=True):
+    """What the user wants the plan for."""
+
+    objective: Objective = Objective.LATENCY
+    horizon_calls: int | None = None  # that a process will make in its life; None: so many that a start does not count
+
+
 class Decision(enum.StrEnum):
     USE = "use"
     KEEP_EAGER = "keep-eager"

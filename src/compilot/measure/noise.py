@@ -52,6 +52,11 @@ def mde(half_width: float, margin: float) -> float:
     return margin + (1.0 + margin) * math.expm1(POWER_SHARE * half_width)
 
 
+def candidate_columns(race: Race) -> list[int]:
+    """The columns of a race that are neither eager nor its A/A twin."""
+    return list(range(2 if race.with_aa else 1, len(race.arms)))
+
+
 def should_stop(race_so_far: Race, columns: Sequence[int], margin: float) -> tuple[bool, str]:
     """Stop only at a look, when every column's interval against column 0 is at most `margin` on either side.
 

@@ -18,7 +18,7 @@ from compilot.measure.bootstrap import (
     log_ratios,
     long_enough,
 )
-from compilot.measure.noise import FALLBACK_MARGIN, LOOKS, MIN_MARGIN, aa_noise, margin, mde, should_stop
+from compilot.measure.noise import FALLBACK_MARGIN, LOOKS, MIN_MARGIN, aa_noise, candidate_columns, margin, mde, should_stop
 from compilot.measure.steady import BATCH_TARGET_S, MAX_SLOPE, calls_per_batch, is_steady
 from compilot.measure.summary import (
     Summary,
@@ -47,6 +47,7 @@ __all__ = [
     "bootstrap_draws",
     "calls_needed",
     "calls_per_batch",
+    "candidate_columns",
     "count_far_out",
     "hierarchical_bootstrap",
     "is_steady",

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import psutil
@@ -26,12 +26,14 @@ from compilot import records
 from compilot.errors import WorkerError
 from compilot.records import State
 from compilot.trials import keeper
-from compilot.trials.protocol import AnyReply, BatchTimed, Failed, Quit, Request, TimeBatch, decode_reply
+from compilot.trials.protocol import BatchTimed, Failed, Quit, Reply, Request, TimeBatch, decode_reply
 
 MEMORY_LOOK_S = 0.25  # how often the process tree's memory is read while a long step runs
 SETTLE_LIMIT_S = 0.25  # ONNX Runtime's threads spin for 36 ms after a call, libgomp's for 6 ms
 SETTLE_LOOK_S = 0.002
 QUOTED_LINES = 6
+
+R = TypeVar("R", bound=Reply)
 
 
 class Dead(Exception):
@@ -54,7 +56,8 @@ class Child:
         self._memory_limit = memory_limit_bytes
         self._next_id = 0
         self._buffer = b""
-        self._pending: tuple[int, type[Any]] | None = None
+        self._pending: int | None = None  # the request that was not answered yet
+        self._ended = False
         self._start(env)
 
     def _start(self, env: Mapping[str, str]) -> None:
@@ -91,27 +94,27 @@ class Child:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, kind: type[Request], expect: type[Any], *, limit_s: float, doing: str = "", **fields: Any) -> Any:
+    def ask(self, request: Request, expect: type[R], *, limit_s: float, doing: str = "") -> R | Failed:
         """Send a request and wait for its reply; a death, a time-out or too much memory raises Dead."""
-        self.send(kind, expect, doing=doing, **fields)
-        return self.receive(limit_s=limit_s)
+        self.send(request, doing=doing)
+        return self.receive(expect, limit_s=limit_s)
 
-    def send(self, kind: type[Request], expect: type[Any], *, doing: str = "", **fields: Any) -> None:
+    def send(self, request: Request, *, doing: str = "") -> None:
         """Send a request without waiting."""
         self.doing = doing or self.doing
         self._next_id += 1
-        self._pending = (self._next_id, expect)
-        line = records.encode(kind(id=self._next_id, **fields)) + b"\n"
+        self._pending = self._next_id
+        line = records.encode(msgspec.structs.replace(request, id=self._next_id)) + b"\n"
         try:
             _write_all(self._out, line)
         except OSError:
             raise self._obituary() from None
 
-    def receive(self, *, limit_s: float) -> Any:
+    def receive(self, expect: type[R], *, limit_s: float) -> R | Failed:
         """Wait for the reply to the request that was sent."""
         if self._pending is None:
             raise WorkerError("no request is under way.")
-        wanted, expect = self._pending
+        wanted = self._pending
         line = self._read_line(time.monotonic() + limit_s, limit_s)
         self._pending = None
         try:
@@ -123,9 +126,6 @@ class Child:
             ) from None
         if reply.id != wanted:
             raise WorkerError(f"worker answered request {reply.id} instead of {wanted}; see {self.log}.")
-        return self._expected(reply, expect)
-
-    def _expected(self, reply: AnyReply, expect: type[Any]) -> AnyReply:
         if isinstance(reply, expect | Failed):
             return reply
         raise WorkerError(f"worker answered {type(reply).__name__} instead of {expect.__name__}; see {self.log}.")
@@ -174,11 +174,10 @@ class Child:
 
     def time_batch(self) -> float:
         """Arm: seconds per call over one calibrated batch."""
-        reply = self.ask(TimeBatch, BatchTimed, limit_s=120.0, doing="timing a batch")
+        reply = self.ask(TimeBatch(), BatchTimed, limit_s=120.0, doing="timing a batch")
         if isinstance(reply, Failed):
             raise Dead(self.owner, reply.state, reply.reason)
-        seconds: float = reply.per_call_s
-        return seconds
+        return reply.per_call_s
 
     def settle(self) -> bool:
         """Arm: wait, mostly asleep, until no thread of the process tree wants a core."""
@@ -192,7 +191,7 @@ class Child:
     def quit(self) -> None:
         """End in order if it answers soon, otherwise by force."""
         with contextlib.suppress(OSError):
-            _write_all(self._out, records.encode(Quit(id=0)) + b"\n")
+            _write_all(self._out, records.encode(Quit()) + b"\n")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=1.0)
         self.kill()
@@ -207,6 +206,9 @@ class Child:
 
     def end(self) -> None:
         """The same, but the pipes stay open: another thread that waits for a reply is told of the death."""
+        if self._ended:  # its number may be another process's by now
+            return
+        self._ended = True
         strays = _descendants(self.pid) if self.alive else []
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)

@@ -7,25 +7,30 @@ budget. Not covered: a candidate's own opening, once eager's has worked: that is
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 from compilot.errors import EnvironmentProblem, TargetError
-from compilot.records import Shipment, State
+from compilot.records import Candidate, Shipment, State
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import LEAST_OPEN_S, Limits
-from compilot.trials.protocol import Open, Opened
+from compilot.trials.protocol import PROTOCOL, Failed, Open, Opened
 
 LONGER_BUDGET = f"give --budget more: half of it, and at least {LEAST_OPEN_S:.0f} s, is for this"
 
 
-def ask_to_open(child: Child, limits: Limits, *, doing: str = "opening", **fields: Any) -> Any:
-    """The worker's reply; fields: as Open takes them. Raises TargetError when the target takes too long."""
+def opening(shipment: Shipment, candidate: Candidate, workspace: Path) -> Open:
+    """What a worker is told first."""
+    return Open(protocol=PROTOCOL, shipment=shipment, candidate=candidate, workspace=str(workspace))
+
+
+def ask_to_open(child: Child, request: Open, limits: Limits, *, doing: str = "opening") -> Opened | Failed:
+    """The worker's reply. Raises TargetError when the target takes too long."""
     try:
-        return child.ask(Open, Opened, limit_s=limits.open_s, doing=doing, **fields)
+        return child.ask(request, Opened, limit_s=limits.open_s, doing=doing)
     except Dead as dead:
         if dead.state is not State.TIMED_OUT:
             raise
-        raise _too_slow(fields["shipment"], limits) from dead
+        raise _too_slow(request.shipment, limits) from dead
 
 
 def _too_slow(shipment: Shipment, limits: Limits) -> TargetError | EnvironmentProblem:

@@ -35,9 +35,9 @@ PROTOCOL = 1
 
 
 class Request(Record, frozen=True, kw_only=True, tag=True):
-    """Base of what the parent asks."""
+    """Base of what the parent asks; the pipe numbers it."""
 
-    id: int
+    id: int = 0
 
 
 class Open(Request, frozen=True, kw_only=True):
@@ -53,6 +53,7 @@ class Inspect(Request, frozen=True, kw_only=True):
     """Run eager, look at the model, write the references into a folder."""
 
     references: str
+    without: tuple[str, ...] = ()  # cases that ended eager's process
 
 
 class PrepareToolchain(Request, frozen=True, kw_only=True):
@@ -134,27 +135,16 @@ class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
-AnyRequest = (
-    Open
-    | Inspect
-    | Examine
-    | ExamineTimes
-    | PrepareToolchain
-    | Build
-    | Verify
-    | MakeGolden
-    | SaveWeights
-    | Warm
-    | TimeBatch
-    | TimeCalls
-    | Quit
-)
+TrialRequest = Open | Inspect | PrepareToolchain | Build | Verify | Warm | TimeBatch | TimeCalls
+DoctorRequest = Examine | ExamineTimes
+PackingRequest = MakeGolden | SaveWeights
+AnyRequest = TrialRequest | DoctorRequest | PackingRequest | Quit
 
 
 class Reply(Record, frozen=True, kw_only=True, tag=True):
-    """Base of what the worker answers."""
+    """Base of what the worker answers; it gets the number of its request."""
 
-    id: int
+    id: int = 0
 
 
 class Done(Reply, frozen=True, kw_only=True):

@@ -1,14 +1,23 @@
 """A worker's failure as the error it is.
 
-In: a Failed reply. Out: the error class the worker raised, with its sentence.
+In: a reply. Out: the reply that was wanted; of a Failed one the error class that the worker raised, with its sentence.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from compilot import errors
-from compilot.trials.protocol import Failed
+from compilot.trials.protocol import Failed, Reply
+
+R = TypeVar("R", bound=Reply)
+
+
+def answered(reply: R | Failed) -> R:
+    """The reply of a step that must work (eager's own); its failure is the user's or the environment's."""
+    if isinstance(reply, Failed):
+        raise_user_error(reply)
+    return reply
 
 
 def raise_user_error(reply: Failed) -> NoReturn:

@@ -15,10 +15,12 @@ import sys
 import traceback
 from typing import BinaryIO
 
+import msgspec
+
 from compilot import records
 from compilot.errors import CompilotError, first_cause
 from compilot.records import State
-from compilot.trials.protocol import AnyReply, AnyRequest, Done, Failed, Quit, decode_request
+from compilot.trials.protocol import Failed, Quit, Reply, decode_request
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
@@ -29,35 +31,34 @@ def main(argv: list[str]) -> int:
     os.umask(os.umask(0o022) | 0o022)  # what is made here is loaded later, and only if nobody else may write to it
     requests = os.fdopen(int(argv[0]), "rb")
     replies = os.fdopen(int(argv[1]), "wb", buffering=0)
-    from compilot.trials.steps import Steps  # imports torch: after the pipe is ours, so that a failure can be told
+    from compilot.trials import steps  # imports torch: after the pipe is ours, so that a failure can be told
 
-    steps = Steps()
+    worker = steps.WorkerState()
     for line in requests:
         request = decode_request(line)
         if isinstance(request, Quit):
             break
-        _send(replies, _answer(steps, request))
+        try:
+            reply = steps.HANDLERS[type(request)](worker, request)
+        except Exception as error:
+            reply = _failed(error)
+        _send(replies, msgspec.structs.replace(reply, id=request.id))
     # Threads of engines may hang in their own clean-up; the parent has everything it asked for.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _answer(steps: object, request: AnyRequest) -> AnyReply:
-    """The reply to one request; whatever goes wrong in a step is a reply too."""
-    step = getattr(steps, type(request).__name__.lower())
-    try:
-        reply: AnyReply = step(request) or Done(id=request.id)
-        return reply
-    except CompilotError as error:
-        return Failed(id=request.id, state=State.INFEASIBLE, reason=str(error), error=type(error).__name__)
-    except Exception as error:
-        with contextlib.suppress(OSError):  # the log may lie on a full disk
-            traceback.print_exc()
-        return Failed(id=request.id, state=State.INFEASIBLE, reason=first_cause(error))
+def _failed(error: Exception) -> Failed:
+    """Whatever goes wrong in a step is a reply too."""
+    if isinstance(error, CompilotError):
+        return Failed(state=State.INFEASIBLE, reason=str(error), error=type(error).__name__)
+    with contextlib.suppress(OSError):  # the log may lie on a full disk
+        traceback.print_exception(error)
+    return Failed(state=State.INFEASIBLE, reason=first_cause(error))
 
 
-def _send(replies: BinaryIO, reply: AnyReply) -> None:
+def _send(replies: BinaryIO, reply: Reply) -> None:
     data = memoryview(records.encode(reply) + b"\n")
     while data:
         data = data[replies.write(data) :]

@@ -1,21 +1,39 @@
-"""Time as a budget.
+"""Time as a budget: everything that reserves time is here.
 
-In: what trials and calls have cost so far. Out: may another trial start, how many pairs can be afforded. The cost of
-the race and of the confirmation is reserved before a trial starts, so that a run ends with a proven plan rather than
-with one more candidate. Pure: the clock is passed in.
+In: what trials and calls have cost so far. Out: may another trial start, how long may each part take, how many pairs
+can be afforded. The cost of the race and of the confirmation is reserved before a trial starts, so that a run ends with
+a proven plan rather than with one more candidate. The clock is passed in.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from compilot.candidates.search import plain_compile
+from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError
-from compilot.records import Trial
+from compilot.measure.racing import FEWEST_ROUNDS
+from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
+from compilot.records import Goal, Objective, Race, State, Trial
+from compilot.trials.runner import TAIL_CALLS, TAIL_S, Capacity
+from compilot.verdict.finalists import FINALISTS, choose_finalists, screening_ratio
 
 CONFIRM_PROCESSES = 3  # a process keeps its own small bias for life: one is not enough
+MOST_CONFIRM_PROCESSES = 5
+CONFIRM_PAIRS = 80  # per process; a further process tells more than further pairs
+OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over,
+OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, which mostly import
+TAIL_SHARE_P99 = 0.15
+TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
+FIRST_GUESS_TRIAL_S = 15.0
+FIRST_GUESS_CALL_S = 0.02
+FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
+WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
+RIVALS_WORKERS = 5  # eager twice, the chosen one, its rival, the yardstick
+YARDSTICKS_WORKERS = 4
 MIN_BATCH_S = 0.020
 SETTLE_S = 0.010  # threads of the previous arm going idle
 WARM_UP_S = 1.3
@@ -38,15 +56,8 @@ def parse_duration(text: str) -> float:
     return total
 
 
-class Costs(NamedTuple):
-    """What the run has learned of its own pace."""
-
-    eager_call_s: float
-    open_s: float  # start of one worker: imports and the model
-
-
 class Budget:
-    """How much time is left, and what the rest of the run will need of it."""
+    """How much time is left."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -69,13 +80,150 @@ class Budget:
         """The longest one step of a trial may take: what is left before the reserve, but never under 20 s."""
         return max(20.0, self.remaining_s - reserve_s)
 
-    def affordable_looks(
-        self, looks: Sequence[int], costs: Costs, trials: Sequence[Trial], most: int
-    ) -> tuple[int, ...]:
-        """The looks whose rounds fit into what is left, over all confirming processes; at least the first."""
-        left = self.remaining_s / CONFIRM_PROCESSES - confirm_fixed_s(costs, trials)
-        rounds = left / round_s(costs.eager_call_s, len(trials) + 2)
-        return tuple(n for n in looks if n <= min(rounds, most)) or tuple(looks[:1])
+
+class Spending:
+    """What a run may spend on each of its parts, from what it has learned of its own pace."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        trials: Mapping[str, Trial],
+        capacity: Callable[[], Capacity],
+        goal: Goal,
+        finalists: int = FINALISTS,
+    ) -> None:
+        """trials: every finished one, eager first, as it grows."""
+        self.budget = budget
+        self._trials = trials
+        self._capacity = capacity
+        self._goal = goal
+        self._finalists = finalists
+
+    @property
+    def workers(self) -> int:
+        """How many may live at once."""
+        return self._capacity().workers
+
+    @property
+    def costs(self) -> Costs:
+        """What the run has learned of its own pace so far."""
+        return Costs(self._eager_call_s(), self._capacity().open_s)
+
+    def _eager_call_s(self) -> float:
+        eager = self._trials.get(EAGER.id)
+        calls = sorted(eager.measurement.call_s) if eager is not None and eager.measurement else []
+        return calls[len(calls) // 2] if calls else FIRST_GUESS_CALL_S
+
+    # ----------------------------------------------------------------------------------------------------- trials
+
+    def may_try(self) -> bool:
+        """Another trial, with what comes after it still to be paid? Stopping must be worth it, too."""
+        return self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self._slack_s()) or not self._worth()
+
+    def trial_limit_s(self) -> float:
+        """For one trial."""
+        return self.budget.trial_cap_s(self.reserve_s())
+
+    def _worth(self) -> bool:
+        """Stop for the confirmation's sake only when there is a gain that it could show, or no time at all."""
+        if self.budget.remaining_s <= 0:
+            return len(self._trials) > 1  # however short the budget, one candidate is tried
+        best = [self._trials[i] for i in choose_finalists(self._trials.values(), limit=1)]
+        return any((screening_ratio(t) or 0.0) >= WORTH_CONFIRMING for t in best)
+
+    def _slack_s(self) -> float:
+        """Until two candidates have worked, trying may use what a confirmation may run over: one has no rival."""
+        able = [t for t in self._trials.values() if t.state is State.OK and not t.candidate.is_eager]
+        return OVERRUN_SHARE * self.budget.seconds if len(able) < FEWEST_ABLE else 0.0
+
+    def _expected_trial_s(self) -> float:
+        """A trial takes about as long as the longest of the last three did."""
+        tried = [t.wall_s for t in self._trials.values() if not t.candidate.is_eager and t.state is State.OK]
+        return max(tried[-3:], default=FIRST_GUESS_TRIAL_S)
+
+    # --------------------------------------------------------------------------------------- what is still to come
+
+    def reserve_s(self) -> float:
+        """After the trials: the race, where there is somebody to race, and the confirmation."""
+        racing = self.race_s() if len(choose_finalists(self._trials.values(), limit=2)) > 1 else 0.0
+        return racing + self.confirm_reserve_s()
+
+    def confirm_reserve_s(self) -> float:
+        """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""
+        best = [self._trials[i] for i in choose_finalists(self._trials.values(), limit=1)]
+        plain_id = plain_compile([t.candidate for t in self._trials.values()])
+        able = [t for t in self._trials.values() if t.candidate.id == plain_id and t.state is State.OK]
+        return confirmation_s(self.costs, [*best, *(t for t in able if t not in best)])
+
+    def race_s(self) -> float:
+        """A first look at the finalists: one more eager worker, then rounds over all of them."""
+        return self.costs.open_s + LOOKS[0] * round_s(self.costs.eager_call_s, self._finalists + 2)
+
+    def affords_a_race(self) -> bool:
+        """Before the confirmation."""
+        return self.budget.remaining_s >= self.confirm_reserve_s() + self.race_s()
+
+    def race_share_s(self) -> float:
+        """The race among finalists may use a quarter of what is left: the confirmation matters more."""
+        return max(0.0, self.budget.remaining_s / 4)
+
+    # ----------------------------------------------------------------------------------------------- confirmation
+
+    def affords_rival(self, rival: Trial) -> bool:
+        """To confirm it beside the chosen one."""
+        enough = self.confirm_reserve_s() + confirmation_s(self.costs, [rival]) / 2
+        return self.budget.remaining_s > enough and self.workers >= RIVALS_WORKERS
+
+    def affords(self, trials: Sequence[Trial]) -> bool:
+        """To confirm them in short races."""
+        enough = confirmation_s(self.costs, trials, FEWEST_ROUNDS)
+        return self.budget.remaining_s > enough and self.workers >= YARDSTICKS_WORKERS
+
+    def confirm_pairs(self, finalists: Sequence[Trial]) -> int:
+        """Pairs per process that fit into what is left, over all confirming processes; at least the first look's."""
+        left = self.budget.remaining_s / CONFIRM_PROCESSES - confirm_fixed_s(self.costs, finalists)
+        rounds = left / round_s(self.costs.eager_call_s, len(finalists) + 2)
+        return max((n for n in LOOKS if n <= min(rounds, CONFIRM_PAIRS)), default=LOOKS[0])
+
+    def confirm_share_s(self, race: Race) -> float:
+        """Time for the rounds of the next set of processes: an even share of what is left."""
+        return max(0.0, self.budget.remaining_s) / max(1, CONFIRM_PROCESSES - len(race.processes))
+
+    def tail_s(self) -> float:
+        """Time for the single calls of each confirmed arm; who wants the p99 gets as many as it needs."""
+        wanted = self._goal.objective is Objective.P99
+        share = TAIL_SHARE_P99 if wanted else TAIL_SHARE
+        longest = TAIL_CALLS * 2 * self.costs.eager_call_s if wanted else TAIL_S
+        return min(longest, max(0.0, self.budget.remaining_s) * share)
+
+    def confirmed_enough(self, race: Race, finalists: Sequence[Trial]) -> bool:
+        """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
+        done = len(race.processes)
+        if done and -self.budget.remaining_s > max(OVERRUN_S, OVERRUN_SHARE * self.budget.seconds):
+            return True  # not confirmed: a model too slow for this budget keeps eager
+        if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
+            return done >= MOST_CONFIRM_PROCESSES
+        widths = [interval_half_width(race, column) for column in candidate_columns(race)[:1]]
+        narrow = all(width is not None and width <= MIN_MARGIN for width in widths)
+        pairs = len(race.processes[0].rounds)
+        rounds = pairs * round_s(self.costs.eager_call_s, len(race.arms))
+        return narrow or self.budget.remaining_s < confirm_fixed_s(self.costs, finalists) + rounds
+
+
+def interval_half_width(race: Race, column: int) -> float | None:
+    """Half-width of an arm's interval against eager; None: it cannot be computed."""
+    interval = hierarchical_bootstrap(log_ratios(race, column, 0))
+    return None if interval is None else interval.half_width
+
+
+# ------------------------------------------------------------------------------------------------------ what it costs
+
+
+class Costs(NamedTuple):
+    """What the run has learned of its own pace."""
+
+    eager_call_s: float
+    open_s: float  # start of one worker: imports and the model
 
 
 def confirm_fixed_s(costs: Costs, trials: Sequence[Trial]) -> float:

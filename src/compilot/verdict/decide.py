@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from compilot.records import (
     BreakEven,
     Comparison,
     Decision,
     Measurement,
     Objective,
+    Outcome,
     Race,
     State,
     Trial,
@@ -24,9 +27,6 @@ from compilot.records import (
 from compilot.verdict import rules
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.contenders import Contender, Field, make_field
-from compilot.verdict.finalists import choose_finalists
-
-__all__ = ["choose_finalists", "decide"]
 
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
@@ -54,6 +54,27 @@ def decide(
         comparisons=comparisons,
         break_even=_break_even(field, choice.contender),
     )
+
+
+def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted: int) -> Verdict:
+    """A verdict on a model that cannot be judged, or was not confirmed in time, says so and what to do.
+
+    processes: sets of fresh ones that were done, of those wanted. Not confirmed in time means eager.
+    """
+    if unjudgeable:
+        return msgspec.structs.replace(verdict, because=unjudgeable)
+    if verdict.decision is Decision.USE and processes < wanted:
+        why = f"confirmed in {processes} of {wanted} processes when the budget ended; raise --budget"
+        eager = verdict.comparisons[0].baseline_id
+        return _keep(eager, f"{verdict.because}, but {why}", verdict.comparisons)
+    if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):
+        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may tell it from noise")
+    return verdict
+
+
+def _nearly_shown(comparison: Comparison) -> bool:
+    """Faster by its whole interval, but not by more than this short race's own noise."""
+    return comparison.outcome is Outcome.NO_DIFFERENCE and comparison.low > 1.0
 
 
 def _apply_rule(field: Field, objective: Objective, horizon_calls: int | None) -> rules.Choice:

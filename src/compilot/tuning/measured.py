@@ -3,7 +3,7 @@
 A race counts while no candidate was tried or struck out after it. A confirmation is in the journal when all of it is
 done, and counts with the warm starts of all its arms: a run that ended before its files were written gets them so.
 A run that came to its end measures again when it is resumed, as somebody asked for more. Not covered: trials
-(pipeline.finished_trials), and whether the run was about the same model and machine (also there).
+(resuming.finished_trials), and whether the run was about the same model and machine (also there).
 """
 
 from __future__ import annotations

@@ -1,0 +1,187 @@
+"""One candidate's trial: build -> check -> warm-up -> single calls -> pairs with eager, in its own process.
+
+In: the run's workers, a job, what answers are held against. Out: its Trial, whatever happens. Every step gets what is
+left of the time and no step more than its own limit. `build` may run beside other builds, `measure` has the machine.
+Not covered: what the samples mean (verdict/).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from compilot.errors import EnvironmentProblem
+from compilot.measure.racing import race
+from compilot.measure.tolerance import tolerance_of
+from compilot.records import Measurement, Reference, State, Trial
+from compilot.trials.child import Child, Dead
+from compilot.trials.limits import Limits
+from compilot.trials.protocol import Built, CallsTimed, TimeCalls, Verified, Verify, Warmed
+from compilot.trials.runner import BESIDE, TAIL_CALLS, Job
+from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+
+SCREENING_PAIRS = 8  # enough to sort candidates; who wins is decided in the race
+FEWEST_SCREENING_PAIRS = 2  # of a model so slow that the trial's time is up
+SCREENING_TAIL_S = 1.5
+
+
+class Judge(NamedTuple):
+    """What answers are held against."""
+
+    reference: Reference | None
+    tolerance: float | None  # of lower precisions; None: each one's default
+
+
+class Attempt:
+    """A trial while it goes on: each step adds to the record, and a failure ends it."""
+
+    def __init__(self, workers: Workers, job: Job, judge: Judge) -> None:
+        self._workers = workers
+        self._job = job
+        self._judge = judge
+        self._begin = time.monotonic()
+        self._child: Child | None = None
+        self.trial = Trial(candidate=job.candidate, state=State.OK, reason="", stderr_log=f"logs/{job.candidate.id}.log")
+
+    def build(self, *, beside: bool = False) -> None:
+        """Start the process, build and answer the first call; beside: other builds are under way."""
+        if not self.trial.candidate.is_eager:
+            self._workers.clear(self.trial.candidate)
+        self._take(lambda: self._open_and_build(beside))
+
+    def measure(self) -> Trial:
+        """Check the answers, then time them; the trial as it is in the end."""
+        self._take(self._check, self._steady, self._screen)
+        if self.trial.state is not State.OK and not self.trial.candidate.is_eager:
+            self._workers.drop(self.trial.candidate.id)
+        check = self.trial.check
+        reason = self.trial.reason or (check.why if check is not None else "")
+        return msgspec.structs.replace(self.trial, reason=reason, wall_s=time.monotonic() - self._begin)
+
+    # ------------------------------------------------------------------------------------------------------ steps
+
+    def _open_and_build(self, beside: bool) -> None:
+        candidate, tell = self._job.candidate, self._workers.observer.doing
+        child = self._workers.live(candidate.id)
+        if child is None:
+            tell("starting its process")
+            child = self._workers.open(candidate, self._limits())
+        tell("building and answering the first call")
+        built = self._workers.build(child, self._limits(), known=self._job.known_code)
+        first = first_call(built)
+        self._know(measurement=msgspec.structs.replace(first, doubts=(BESIDE,)) if beside else first)
+        if built.same_as is not None:
+            self._know(same_as=built.same_as, code_sha256=built.code_sha256)
+            reason = f"generates the same program as candidate {built.same_as}; not measured twice"
+            raise Failure(candidate.id, State.PRUNED, reason)
+        refuse_fallbacks(child, built)
+        self._know(
+            guard=built.guard,
+            artifacts=built.artifacts,
+            code_sha256=built.code_sha256,
+            frozen_weights=built.frozen_weights,
+            weights_sha256=built.weights_sha256,
+        )
+        self._child = child
+
+    def _check(self) -> None:
+        if self._job.candidate.is_eager:  # it is what the others are judged by
+            return
+        assert self._judge.reference is not None  # `inspect` comes first
+        self._workers.observer.doing("checking its answers")
+        request = Verify(
+            references=str(self._workers.run_dir / "reference"),
+            reference=self._judge.reference,
+            tolerance=tolerance_of(self._job.candidate.settings.precision, self._judge.tolerance),
+        )
+        child = self._worker
+        reply = child.ask(request, Verified, limit_s=self._limits().check_s, doing="checking")
+        check = must(child, reply).check
+        self._know(check=check)
+        if not check.passed:
+            raise Failure(child.owner, State.WRONG, check.why)
+
+    def _steady(self) -> None:
+        self._workers.observer.doing("warming up and timing single calls")
+        warmed = self._workers.warm_up(self._worker, self._limits())
+        assert self.trial.measurement is not None  # of the first call
+        measured = timed(self._worker, self.trial.measurement, warmed, SCREENING_TAIL_S)
+        self._know(measurement=measured)
+        if not self._job.candidate.is_eager and (why := too_large(measured, self._workers.limits.memory_bytes)):
+            raise Failure(self._job.candidate.id, State.INFEASIBLE, why)
+
+    def _screen(self) -> None:
+        if self._job.candidate.is_eager:
+            return
+        self._workers.observer.doing("pairing with eager")
+        samples = race(
+            [self._workers.eager, self._worker],
+            looks=(SCREENING_PAIRS,),
+            stop=lambda _: True,
+            seed=0,
+            time_is_up=lambda: self._left_s() < 0,
+            discard=1,
+            fewest=FEWEST_SCREENING_PAIRS,
+        )
+        self._know(screening=tuple((row[0], row[1]) for row in samples.rounds))
+
+    # --------------------------------------------------------------------------------------------------- the story
+
+    def _take(self, *steps: Callable[[], None]) -> None:
+        """The steps in order, unless one before them was the end of it."""
+        try:
+            for step in steps if self.trial.state is State.OK else ():
+                step()
+        except Failure as failure:
+            self._know(state=failure.state, reason=failure.reason)
+        except Dead as dead:
+            if dead.owner != self._job.candidate.id:  # eager's, while it was being paired with this candidate
+                raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
+            self._know(state=dead.state, reason=dead.reason)
+
+    def _know(self, **found: Any) -> None:
+        self.trial = msgspec.structs.replace(self.trial, **found)
+
+    @property
+    def _worker(self) -> Child:
+        assert self._child is not None  # no step comes before the build
+        return self._child
+
+    def _left_s(self) -> float:
+        return self._begin + self._job.limit_s - time.monotonic()
+
+    def _limits(self) -> Limits:
+        return self._workers.limits.capped(self._left_s())
+
+
+def first_call(built: Built) -> Measurement:
+    """What the build cost."""
+    return Measurement(
+        cold_s=built.cold_s, cold_cache=built.cold_cache, cold_cpu_s=built.cpu_s, compiler_runs=built.compiler_runs
+    )
+
+
+def timed(child: Child, first: Measurement, warmed: Warmed, for_s: float) -> Measurement:
+    """The measurement of a warm worker, with single calls for the tail."""
+    tail = must(child, child.ask(TimeCalls(calls=TAIL_CALLS, for_s=for_s), CallsTimed, limit_s=120.0, doing="timing"))
+    return msgspec.structs.replace(
+        first,
+        warm_up=warmed.warm_up,
+        calls_per_batch=warmed.calls_per_batch,
+        call_s=tail.call_s,
+        samples_per_call=warmed.samples_per_call,
+        peak_rss_bytes=max(warmed.peak_rss_bytes, tail.peak_rss_bytes),
+        steady_rss_bytes=warmed.rss_bytes,
+        doubts=(*first.doubts, *(() if warmed.warm_up.steady else ("unsteady",))),
+    )
+
+
+def too_large(measured: Measurement, limit_bytes: int | None) -> str:
+    """Why a candidate uses too much memory, "" where it does not: looks while it runs may have missed the peak."""
+    if limit_bytes is None or measured.peak_rss_bytes <= limit_bytes:
+        return ""
+    peak, steady, limit = (n / 2**20 for n in (measured.peak_rss_bytes, measured.steady_rss_bytes, limit_bytes))
+    return f"peak memory {peak:.0f} MiB ({steady:.0f} MiB steady) is above the limit of {limit:.0f} MiB"

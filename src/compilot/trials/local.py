@@ -1,0 +1,386 @@
+"""The runner on this machine: one child process per candidate.
+
+In: a workload, jobs. Out: trials, races over live workers, sets of fresh ones. Covered: a trial's record, whatever
+happens in it; builds side by side where that is asked for; races with an A/A arm; cases that end eager's own process.
+Not covered: the processes themselves (workers.py), a trial's steps (attempt.py), which candidate comes next
+(candidates/), what the samples mean (verdict/). Timing never runs side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from compilot.diagnose.report_records import DoctorReport
+from compilot.engines.eager.build import EAGER
+from compilot.errors import CompilotError, EnvironmentProblem
+from compilot.measure.racing import race as run_race
+from compilot.measure.reference import RUNNING
+from compilot.measure.stats import candidate_columns, should_stop
+from compilot.progress import Observer
+from compilot.records import Candidate, Measurement, ProcessSamples, Race, Reference, Shipment, State, Trial
+from compilot.trials.attempt import Attempt, Judge, first_call, timed
+from compilot.trials.child import Child, Dead
+from compilot.trials.limits import Limits
+from compilot.trials.load import LoadWatch
+from compilot.trials.opening import ask_to_open, opening
+from compilot.trials.protocol import Inspect, Inspected, Opened, PrepareToolchain, ToolchainReady
+from compilot.trials.refusing import refusal
+from compilot.trials.replies import answered
+from compilot.trials.runner import (
+    BESIDE,
+    ArmLost,
+    Capacity,
+    FreshSet,
+    Inspection,
+    Job,
+    Model,
+    RaceRules,
+    SetRules,
+    arm_ids,
+)
+from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+
+NEED_COMPILER = ("inductor", "aoti")
+MOST_DEADLY = 4  # cases that may end eager's process before the model itself is to blame
+
+Doctor = Callable[[Shipment], AbstractContextManager[Callable[[], DoctorReport]]]
+
+
+class LocalRunner:
+    """Runs trials and races on this machine."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        *,
+        limits: Limits,
+        observer: Observer,
+        tolerance: float | None = None,
+        builds_at_once: int = 1,
+        compiler_first: bool = False,
+        doctor: Doctor | None = None,
+    ) -> None:
+        """tolerance: of lower precisions; None: each one's default. builds_at_once: how many builds may overlap.
+
+        compiler_first, doctor: try the C++ compiler, and have the model examined, beside eager's start.
+        """
+        self.run_dir = run_dir
+        self.limits = limits
+        self.observer = observer
+        self.tolerance = tolerance
+        self.toolchain: ToolchainReady | None = None  # None: not tried yet
+        self.workers = Workers(None, run_dir, limits=limits, observer=observer)
+        self._builds_at_once = builds_at_once
+        self._compiler_first = compiler_first
+        self._doctor = doctor
+        self._beside = ExitStack()
+        self._wait_for_compiler: Callable[[], ToolchainReady] | None = None
+        self._wait_for_doctor: Callable[[], DoctorReport] | None = None
+        self._reference: Reference | None = None
+        self._dynamic = False  # whether the user declared which dimensions vary
+        self._jobs: list[Job] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.workers.abort()
+        self._beside.close()
+        self.workers.close()
+
+    # ------------------------------------------------------------------------------------------------ eager first
+
+    def open(self, workload: Shipment) -> Model:
+        """Start eager's worker; the compiler's trial and the doctor begin beside it where they were asked for."""
+        self.workers.shipment = workload
+        if self._compiler_first:
+            self._wait_for_compiler = self._beside.enter_context(self._compiler_beside())
+        if self._doctor is not None:
+            self._wait_for_doctor = self._beside.enter_context(self._doctor(workload))
+        begin = time.monotonic()
+        opened = self._start_eager()
+        self.workers.open_s = time.monotonic() - begin
+        return Model(opened.ref, opened.notes)
+
+    def _start_eager(self) -> Opened:
+        with _eager_must_live():
+            child = self.workers.spawn(EAGER, "eager")
+            request = opening(self.workers.the_shipment, EAGER, self.workers.workspace(EAGER))
+            return answered(ask_to_open(child, request, self.limits))
+
+    def inspect(self) -> Inspection:
+        """Run eager and its float64 self, which every candidate is held against; wait for what began beside it."""
+        if self._wait_for_compiler is not None:
+            self._wait_for_compiler()
+        seen = self._told()
+        self._beside.close()
+        inspected = self._inspect_eager()
+        self._reference = inspected.reference
+        self.workers.indices = inspected.diagnosis.indices
+        self._dynamic = inspected.diagnosis.dynamic
+        tried = self.toolchain
+        problem = tried.problem if tried is not None else None
+        diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem)
+        return Inspection(diagnosis, inspected.fingerprint, tried.wall_s if tried is not None else None, seen)
+
+    def _told(self) -> DoctorReport | CompilotError | None:
+        """The report, or why there is none: the doctor is here to help, what it cannot do must not stop a run."""
+        try:
+            return self._wait_for_doctor() if self._wait_for_doctor is not None else None
+        except CompilotError as problem:
+            return problem
+
+    def _inspect_eager(self) -> Inspected:
+        """The look at eager; a case of our own that ends eager's process is left out, and said."""
+        self.observer.doing("running eager and its float64 reference")
+        folder = self.run_dir / "reference"
+        without: tuple[str, ...] = ()
+        while True:
+            request = Inspect(references=str(folder), without=without)
+            try:
+                asked = self.workers.eager.ask(
+                    request, Inspected, limit_s=self.limits.inspect_s, doing="running eager"
+                )
+                return answered(asked)
+            except Dead as dead:
+                case = _deadly_case(folder, dead)
+                if case is None or len(without) == MOST_DEADLY:
+                    raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
+                self.observer.note(f"eager itself does not survive the inputs '{case}' ({dead.reason}): left out")
+                without = (*without, case)
+                self.workers.drop(EAGER.id)
+                self._start_eager()
+
+    # ---------------------------------------------------------------------------------------------- the compiler
+
+    def try_compiler(self) -> ToolchainReady:
+        """Build the shared C++ header in a worker of its own; its cost is nobody's compile time."""
+        with self._compiler_beside() as ready:
+            return ready()
+
+    @contextlib.contextmanager
+    def _compiler_beside(self) -> Iterator[Callable[[], ToolchainReady]]:
+        """The same while the caller does something else; what it gets waits for the compiler."""
+        child = self.workers.spawn(EAGER, "toolchain", keep=False)
+        try:
+            child.send(PrepareToolchain(), doing="trying the C++ compiler")
+            yield lambda: self._compiler_tried(child)
+        finally:
+            child.kill()
+
+    def _compiler_tried(self, child: Child) -> ToolchainReady:
+        try:
+            reply = child.receive(ToolchainReady, limit_s=self.limits.prepare_s)
+            self.toolchain = reply if isinstance(reply, ToolchainReady) else _unready(reply.reason)
+        except Dead as dead:
+            self.toolchain = _unready(dead.reason)
+        return self.toolchain
+
+    def _compiler_problem(self) -> str | None:
+        """Why C++ cannot be compiled here, None where it can; asked once, in a short run not before it is needed."""
+        if self.toolchain is None:
+            self.observer.stage("trying the C++ compiler and building its shared header, once per machine")
+            self.try_compiler()
+        return self.toolchain.problem if self.toolchain else None
+
+    # ----------------------------------------------------------------------------------------------------- trials
+
+    @property
+    def capacity(self) -> Capacity:
+        """As known so far."""
+        return Capacity(self.workers.at_once, self.workers.open_s)
+
+    def free_slots(self) -> int:
+        """One, unless builds may overlap: a cold start timed beside another build has to be measured again."""
+        return self._builds_at_once
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take these jobs; they are begun when somebody asks for what was completed."""
+        self._jobs += jobs
+
+    def completed(self) -> Iterator[Trial]:
+        """Build what was submitted, side by side where it is more than one; then check and time one after another."""
+        jobs, self._jobs = self._jobs, []
+        refused = {job.candidate.id: why for job in jobs if (why := self._refusal(job.candidate))}
+        for job in jobs:
+            if why := refused.get(job.candidate.id):
+                yield Trial(candidate=job.candidate, state=State.INFEASIBLE, reason=why)
+        judge = Judge(self._reference, self.tolerance)
+        attempts = [Attempt(self.workers, job, judge) for job in jobs if job.candidate.id not in refused]
+        self._build(attempts)
+        for attempt in attempts:
+            trial = attempt.measure()
+            self._learn_from(trial)
+            yield trial
+
+    def _refusal(self, candidate: Candidate) -> str | None:
+        """Why a candidate is not worth a process."""
+        if why := refusal(candidate, self.workers.indices, dynamic=self._dynamic):
+            return why
+        if candidate.settings.engine in NEED_COMPILER and (problem := self._compiler_problem()):
+            return f"no working C++ compiler: {problem}"
+        return None
+
+    def _build(self, attempts: Sequence[Attempt]) -> None:
+        if len(attempts) < 2:
+            for attempt in attempts:
+                attempt.build()
+            return
+        with ThreadPoolExecutor(len(attempts), thread_name_prefix="compilot-build") as pool:
+            builds = [pool.submit(attempt.build, beside=True) for attempt in attempts]
+            try:
+                for build in builds:
+                    build.result()
+            except BaseException:
+                self.workers.end()  # threads that wait for a worker are told of its death
+                raise
+
+    def _learn_from(self, trial: Trial) -> None:
+        """Eager's own trial tells how large the model is."""
+        if trial.candidate.is_eager and trial.measurement and trial.measurement.steady_rss_bytes:
+            self.workers.learn_capacity(trial.measurement.steady_rss_bytes)
+
+    def built_alone(self, trial: Trial) -> Trial:
+        """One more cold build in an empty folder, with nothing beside it; only its cost is kept."""
+        child = self.workers.spawn(trial.candidate, f"{trial.candidate.id}-alone", keep=False, apart="-alone")
+        try:
+            folder = self.workers.workspace(trial.candidate, "-alone")
+            request = opening(self.workers.the_shipment, trial.candidate, folder)
+            must(child, child.ask(request, Opened, limit_s=self.limits.open_s, doing="opening"))
+            first = first_call(self.workers.build(child, self.limits))
+        except (Dead, Failure):
+            return trial  # it keeps its doubt
+        finally:
+            child.kill()
+            self.workers.clear(trial.candidate, "-alone")
+        assert trial.measurement is not None
+        alone = msgspec.structs.replace(
+            trial.measurement,
+            cold_s=first.cold_s,
+            cold_cpu_s=first.cold_cpu_s,
+            compiler_runs=first.compiler_runs,
+            doubts=tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE),
+        )
+        return msgspec.structs.replace(trial, measurement=alone)
+
+    def fetch(self, trial: Trial) -> None:
+        """They are where they were made."""
+
+    def keep(self, ids: Sequence[str]) -> None:
+        """Let go of every other candidate's worker; eager always stays."""
+        self.workers.keep_only(ids)
+
+    # ------------------------------------------------------------------------------------------------------ races
+
+    def race(self, candidates: Sequence[Candidate], rules: RaceRules) -> Race:
+        """Race live workers: eager, eager again where memory allows, and the candidates."""
+        with_aa = self._with_aa(candidates)
+        self.keep([c.id for c in candidates])
+        ids = arm_ids(EAGER.id, candidates, with_aa)
+        start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=rules.purpose)
+        with self._losses():
+            arms = [self.workers.eager, *([self.workers.spare()] if with_aa else [])]
+            arms += [self.workers.live(c.id) or self.workers.reopen(c) for c in candidates]
+            samples, load = self._time(arms, ids, rules, seed=0)
+        return msgspec.structs.replace(start, processes=(samples,), load=load)
+
+    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+        """Race fresh processes that reuse the trials' files; they are gone afterwards."""
+        self.workers.close()
+        with_aa = self._with_aa(candidates)
+        with self._losses():
+            arms, warm = self._fresh_arms(candidates, with_aa, rules.tail_s)
+            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose="confirm")
+            ids = arm_ids(EAGER.id, candidates, with_aa)
+            samples, load = self._time(arms, ids, timing, seed=rules.number)
+        self.workers.close()
+        return FreshSet(samples, with_aa, warm, load)
+
+    def _with_aa(self, candidates: Sequence[Candidate]) -> bool:
+        return len(candidates) + 2 <= self.workers.at_once
+
+    @contextlib.contextmanager
+    def _losses(self) -> Iterator[None]:
+        """A worker that fails in a race: eager's own ends the run, a candidate's is the candidate's story."""
+        try:
+            yield
+        except (Dead, Failure) as loss:
+            if loss.owner == EAGER.id:
+                raise EnvironmentProblem(f"eager's own process failed in a race: {loss.reason}.") from loss
+            self.workers.drop(loss.owner)
+            raise ArmLost(loss.owner, loss.state, f"in a race: {loss.reason}") from loss
+
+    def _fresh_arms(
+        self, candidates: Sequence[Candidate], with_aa: bool, tail_s: float
+    ) -> tuple[list[Child], dict[str, Measurement]]:
+        """A new process per arm: they import side by side, but each answers its first call alone."""
+        order = [EAGER, *([EAGER] if with_aa else []), *candidates]
+        arms = [self.workers.begin_extra(f"{candidate.id}-confirm", candidate) for candidate in order]
+        for arm in arms:
+            must(arm, arm.receive(Opened, limit_s=self.limits.open_s))
+        warm: dict[str, Measurement] = {}
+        for arm, candidate in zip(arms, order, strict=True):
+            built = self.workers.build(arm, self.limits, reuse=True)
+            refuse_fallbacks(arm, built)
+            warmed = self.workers.warm_up(arm, self.limits)
+            if candidate.id not in warm:  # eager's twin has nothing to add
+                warm[candidate.id] = timed(arm, first_call(built), warmed, tail_s)
+        return arms, warm
+
+    def _time(
+        self, arms: Sequence[Child], ids: tuple[str, ...], rules: RaceRules, *, seed: int
+    ) -> tuple[ProcessSamples, str]:
+        """One set of processes through its rounds, and what was odd on the machine meanwhile."""
+        end = time.monotonic() + rules.for_s
+        watch = LoadWatch([arm.pid for arm in arms])
+        samples = run_race(
+            arms,
+            looks=rules.looks,
+            stop=lambda rounds: _is_settled(rounds, ids, rules),
+            seed=seed,
+            on_round=lambda done: self.observer.racing(rules.purpose, ids, done, max(rules.looks)),
+            time_is_up=lambda: time.monotonic() > end,
+        )
+        return samples, watch.odd()
+
+
+def _is_settled(rounds: Sequence[tuple[float, ...]], ids: tuple[str, ...], rules: RaceRules) -> bool:
+    """At a look: is every arm's interval narrow? The width wanted is fixed: the race cannot talk itself out."""
+    if rules.half_width is None:
+        return False
+    so_far = Race(arms=ids, with_aa=len(set(ids)) < len(ids), processes=(ProcessSamples(rounds=tuple(rounds)),))
+    return should_stop(so_far, candidate_columns(so_far), rules.half_width)[0]
+
+
+@contextlib.contextmanager
+def _eager_must_live() -> Iterator[None]:
+    """Without eager's process there is no run."""
+    try:
+        yield
+    except Dead as dead:
+        raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
+
+
+def _deadly_case(folder: Path, dead: Dead) -> str | None:
+    """The case that eager's process was running when it died by a signal; None: none of ours."""
+    if dead.state is not State.CRASHED:
+        return None
+    with contextlib.suppress(OSError):
+        return (folder / RUNNING).read_text() or None
+    return None
+
+
+def _unready(reason: str) -> ToolchainReady:
+    return ToolchainReady(wall_s=0.0, problem=reason)

@@ -1,0 +1,43 @@
+"""What a worker keeps between requests: the workload, the candidate, the callable and its unit of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compilot.identity.model import model_fingerprint
+from compilot.records import Candidate, Guard, ModelFingerprint
+from compilot.trials import audit
+from compilot.trials.serving import Serving
+from compilot.workload import Workload
+
+if TYPE_CHECKING:
+    from compilot.diagnose.examine import Examination
+
+
+class WorkerState:
+    """One worker's own."""
+
+    def __init__(self) -> None:
+        self.compiler = audit.CompilerRuns().install()
+        self.workload: Workload
+        self.model_fingerprint: ModelFingerprint
+        self.candidate: Candidate
+        self.workspace: Path
+        self.fn: Callable[..., Any]
+        self.serving: Serving
+        self.unit: Any = None
+        self.batch = 1
+        self.examination: Examination | None = None
+
+    def use(self, fn: Callable[..., Any], guard: Guard) -> None:
+        """This callable is the one to judge and to time; its first call is made."""
+        self.fn = fn
+        self.serving = Serving(fn, self.workload.model, guard)
+        self.unit = self.workload.unit(fn)
+        self.unit.call()
+
+    def weights_sha256(self) -> str:
+        """Digest of the model's weight values."""
+        return model_fingerprint(self.workload.model, weights=True).weights_sha256 or ""

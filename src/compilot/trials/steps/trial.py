@@ -1,0 +1,309 @@
+"""What a worker does for a trial: open, look, build, check, warm up, time.
+
+The measured arm is the shipped arm: the callable timed and checked here is the one `compilot.compile` gives the user,
+guards and marshalling included. Eager itself is timed as the user's bare model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import psutil
+import torch
+
+from compilot import diagnose, indices
+from compilot._collector import no_collector
+from compilot._torch import compiling, toolchain, trace
+from compilot.artifacts.cachelist import write_list
+from compilot.diagnose import vanishing
+from compilot.engines import registry
+from compilot.engines.baked import Named, digest_in_files, weight_tensors
+from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.errors import WorkerError
+from compilot.identity.keys import KEY_FILE, key_components, save_components
+from compilot.identity.machine import machine_fingerprint
+from compilot.identity.model import model_fingerprint
+from compilot.measure import correctness, sampling
+from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Guard, IndexFacts, State
+from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.fast import Fast, attach
+from compilot.runtime.guards import in_range, make_guard
+from compilot.runtime.process import apply_settings
+from compilot.trials import audit
+from compilot.trials.protocol import (
+    PROTOCOL,
+    BatchTimed,
+    Build,
+    Built,
+    CallsTimed,
+    Failed,
+    Inspect,
+    Inspected,
+    Open,
+    Opened,
+    PrepareToolchain,
+    TimeBatch,
+    TimeCalls,
+    ToolchainReady,
+    Verified,
+    Verify,
+    Warm,
+    Warmed,
+)
+from compilot.trials.steps.state import WorkerState
+from compilot.tuning.budget import THROUGH_DYNAMO
+from compilot.workload.shipping import unship
+from compilot.workload.variations import cases
+
+WORKERS_END_LIMIT_S = 20.0
+
+
+class SameProgram(BaseException):
+    """Stops a compile from within: another candidate has this very code. Not an Exception: torch wraps those."""
+
+    def __init__(self, candidate_id: str) -> None:
+        super().__init__(candidate_id)
+        self.candidate_id = candidate_id
+
+
+def open_workload(worker: WorkerState, request: Open) -> Opened:
+    """Load the workload and apply the candidate's process settings."""
+    if request.protocol != PROTOCOL:
+        raise WorkerError(f"parent speaks protocol {request.protocol}, this worker {PROTOCOL}.")
+    worker.candidate = request.candidate
+    worker.workspace = Path(request.workspace)
+    apply_settings(request.candidate.process)
+    if request.candidate.settings.engine.startswith(THROUGH_DYNAMO):
+        compiling.import_dynamo()
+    load = worker.workload = unship(request.shipment)
+    worker.model_fingerprint = model_fingerprint(load.model)
+    return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=len(load.examples))
+
+
+def inspect(worker: WorkerState, request: Inspect) -> Inspected:
+    """Look at the model, run eager, write the references."""
+    load = worker.workload
+    kept = [case for case in cases(load) if case.name not in request.without]
+    reference = correctness.make_reference(load, kept, Path(request.references))
+    diagnosis = diagnose.inspect(load, reference)
+    if diagnosis.unjudgeable is None:
+        diagnosis = msgspec.structs.replace(diagnosis, indices=indices.find(load))
+    fingerprint = Fingerprint(machine=machine_fingerprint(), model=worker.model_fingerprint)
+    return Inspected(diagnosis=diagnosis, reference=reference, fingerprint=fingerprint)
+
+
+def prepare_toolchain(worker: WorkerState, request: PrepareToolchain) -> ToolchainReady:
+    """Build the shared precompiled header by compiling something trivial."""
+    compiling.import_dynamo()  # before the clock
+    begin = time.perf_counter()
+    problem = toolchain.try_compiler()
+    return ToolchainReady(wall_s=time.perf_counter() - begin, problem=problem)
+
+
+# ---------------------------------------------------------------------------------------------------------- building
+
+
+def build(worker: WorkerState, request: Build) -> Built | Failed:
+    """Make the callable and answer the first call, counting what it costs."""
+    if not (worker.candidate.settings.engine == "eager" or request.reuse):
+        compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
+    cold_cache = not any((worker.workspace / "inductor").glob("*"))
+    runs, cpu, begin = worker.compiler.count, audit.cpu_seconds(), time.perf_counter()
+    codes: list[str] = []
+    guard = _guard(worker, request.indices)
+    same_as: str | None = None
+    files: tuple[ArtifactFile, ...] = ()
+    weights: Named = weight_tensors(worker.workload.model)  # before anything is built from them
+    try:
+        with trace.generated_code(_watch(worker.candidate, codes, request.known_code)):
+            files = _make(worker, guard, request.reuse)
+    except SameProgram as same:
+        same_as = same.candidate_id
+    except Infeasible as cause:
+        return Failed(state=State.INFEASIBLE, reason=str(cause))
+    cold_s = time.perf_counter() - begin
+    fresh = same_as is None and not request.reuse
+    if fresh:
+        _note_key(worker, guard)
+    _wait_for_compile_workers()
+    return Built(
+        cold_s=cold_s,
+        cold_cache=cold_cache,
+        cpu_s=audit.cpu_seconds() - cpu,
+        compiler_runs=worker.compiler.count - runs,
+        guard=guard,
+        artifacts=(*files, *_cache(worker)) if fresh else (),
+        code_sha256=_program_digest(worker.candidate, codes) if codes else None,
+        same_as=same_as,
+        frozen_weights=same_as is None and bool(getattr(worker.fn, "frozen_weights", False)),
+        weights_sha256=_weights_in_files(worker, weights) if fresh else None,
+        fallbacks=() if same_as else tuple(worker.serving.new()),
+    )
+
+
+def _guard(worker: WorkerState, facts: IndexFacts) -> Guard:
+    settings, load = worker.candidate.settings, worker.workload
+    found = {} if settings.engine == "eager" else in_range(facts, settings.shapes)  # eager looks for itself
+    return make_guard(
+        load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad, indices=found
+    )
+
+
+def _make(worker: WorkerState, guard: Guard, reuse: bool) -> tuple[ArtifactFile, ...]:
+    """Build the engine's files unless they are there, attach the callable and answer the first call."""
+    load, candidate = worker.workload, worker.candidate
+    if candidate.is_eager:
+        worker.use(load.model, guard)
+        return ()
+    files: tuple[ArtifactFile, ...] = ()
+    if not reuse:
+        engine = registry.build_half(candidate.settings.engine)
+        files = tuple(engine.build(BuildRequest(load.model, load.call, guard, candidate, worker.workspace)))
+    fast = attach(load.model, candidate, guard, worker.workspace)
+    with torch.set_grad_enabled(load.grad):
+        fast.prepare(load.call)
+    worker.use(fast, guard)
+    return files
+
+
+def _watch(candidate: Candidate, codes: list[str], known: Mapping[str, str]) -> Callable[[str], None]:
+    """Collect generated code; stop the compile when its first graph is another candidate's only graph."""
+
+    def on_code(code: str) -> None:
+        codes.append(trace.normalised(code))
+        twin = known.get(_program_digest(candidate, codes)) if len(codes) == 1 else None
+        if twin is not None:
+            raise SameProgram(twin)
+
+    return on_code
+
+
+def _program_digest(candidate: Candidate, codes: list[str]) -> str:
+    """Digest of everything that makes the program: its code, and settings that act below the code."""
+    engine = registry.build_half(candidate.settings.engine)
+    below = getattr(engine, "below_the_code", repr)(candidate)
+    return hashlib.sha256("\0".join([str(len(codes)), below, *codes]).encode()).hexdigest()
+
+
+def _cache(worker: WorkerState) -> tuple[ArtifactFile, ...]:
+    """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
+    if not registry.needs_compiler(worker.candidate.settings.engine):
+        return ()
+    found = write_list(worker.workspace, "inductor/")
+    return () if found is None else (found,)
+
+
+def _weights_in_files(worker: WorkerState, weights: Named) -> str | None:
+    core = getattr(worker.fn, "_compilot_core", None)
+    return digest_in_files(core.loaded, weights) if isinstance(core, Dispatcher) else None
+
+
+def _note_key(worker: WorkerState, guard: Guard) -> None:
+    """What this build depends on, for those who ask later why a start was cold."""
+    settings = worker.candidate.settings
+    if not settings.engine.startswith(THROUGH_DYNAMO):
+        return
+    folder = worker.workspace / "inductor"
+    found = key_components(settings=settings, guard=guard, model=worker.model_fingerprint, cache_dir=folder)
+    save_components(found, worker.workspace / KEY_FILE)
+
+
+def _wait_for_compile_workers() -> None:
+    """Timing starts only when no compiler or compile worker of this process is left."""
+    toolchain.shutdown_compile_workers()
+    children = psutil.Process().children(recursive=True)
+    psutil.wait_procs(children, timeout=WORKERS_END_LIMIT_S)
+
+
+# ---------------------------------------------------------------------------------------------------------- checking
+
+
+def verify(worker: WorkerState, request: Verify) -> Verified | Failed:
+    """Check the callable against the references; eager's answers in its place do not count."""
+    load, wanted = worker.workload, (Path(request.references), request.reference, request.tolerance)
+    serving = worker.serving
+    try:
+        check = correctness.check(worker.fn, load, cases(load), *wanted, missed=serving.missed, takes=serving.takes)
+    except correctness.NotServed as missed:
+        return Failed(state=State.INFEASIBLE, reason=str(missed))
+    lost = vanishing.caveats(load.model, worker.candidate.settings.engine)
+    check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
+    return Verified(check=_writable(check))
+
+
+def _writable(check: Check) -> Check:
+    """JSON has no infinity: the largest number stands for it."""
+    worst = tuple(
+        msgspec.structs.replace(
+            one, **{name: _finite(getattr(one, name)) for name in ("rmse", "eager_rmse", "limit", "max_abs")}
+        )
+        for one in check.worst
+    )
+    relative = None if check.relative_error is None else _finite(check.relative_error)
+    return msgspec.structs.replace(check, worst=worst, relative_error=relative)
+
+
+def _finite(value: float) -> float:
+    return value if math.isfinite(value) else sys.float_info.max
+
+
+# ------------------------------------------------------------------------------------------------------------ timing
+
+
+def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
+    """Call until steady, then calibrate the batch."""
+    steadied = sampling.warm_up(worker.unit.call, lambda: _compiles(worker), request.for_s)
+    worker.batch = steadied.calls_per_batch
+    return _eagers_time(worker) or Warmed(
+        warm_up=steadied.warm_up,
+        calls_per_batch=worker.batch,
+        call_s=steadied.call_s / worker.unit.calls,
+        rss_bytes=psutil.Process().memory_info().rss,
+        peak_rss_bytes=audit.peak_rss_bytes(),
+        samples_per_call=worker.workload.samples_per_call(),
+    )
+
+
+def _compiles(worker: WorkerState) -> int:
+    return worker.fn.stats().compiles if isinstance(worker.fn, Fast) else 0
+
+
+def time_batch(worker: WorkerState, request: TimeBatch) -> BatchTimed | Failed:
+    """Time one calibrated batch."""
+    with no_collector():
+        per_unit = sampling.time_batch(worker.unit.call, worker.batch)
+    return _eagers_time(worker) or BatchTimed(per_call_s=per_unit / worker.unit.calls)
+
+
+def time_calls(worker: WorkerState, request: TimeCalls) -> CallsTimed | Failed:
+    """Time single calls, for the tails."""
+    samples = sampling.time_calls(worker.unit.call, request.calls, request.for_s)
+    per_call = tuple(s / worker.unit.calls for s in samples)
+    peak = audit.peak_rss_bytes()
+    return _eagers_time(worker) or CallsTimed(call_s=per_call, peak_rss_bytes=peak)
+
+
+def _eagers_time(worker: WorkerState) -> Failed | None:
+    """What was timed was eager, at least in part; None: it was the candidate."""
+    if not (reasons := worker.serving.new()):
+        return None
+    text = f"eager had to answer calls in its place while it was timed: {'; '.join(reasons)}"
+    return Failed(state=State.INFEASIBLE, reason=text)
+
+
+HANDLERS = {
+    Open: open_workload,
+    Inspect: inspect,
+    PrepareToolchain: prepare_toolchain,
+    Build: build,
+    Verify: verify,
+    Warm: warm,
+    TimeBatch: time_batch,
+    TimeCalls: time_calls,
+}

@@ -1,0 +1,110 @@
+"""Arms side by side: eager and candidates, each in processes of its own, timed in turns.
+
+In: a runner that has opened a workload, and candidates. Out: trials, one race over sets of fresh processes, and each
+arm's first calls there. Used by everyone who measures: `tune`'s confirmation, `bench`, the ahead-of-time twin, `env`.
+Covered: eager first, arms that are lost in a race, groups where memory has no room for all. Not covered: what the
+figures mean (verdict/), writing them down (whoever asked).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.engines.eager.build import EAGER
+from compilot.errors import EnvironmentProblem
+from compilot.records import Candidate, Measurement, Race, State, Trial
+from compilot.trials.runner import ArmLost, Job, RaceRules, Runner, SetRules, arm_ids
+
+
+class Compared(NamedTuple):
+    """Arms that were timed side by side in fresh processes."""
+
+    race: Race
+    warm: dict[str, list[Measurement]]  # first calls of each arm, one per set of processes
+
+    @property
+    def first_warm(self) -> dict[str, Measurement]:
+        """Of the first set: the one with single calls for the tail."""
+        return {candidate_id: measured[0] for candidate_id, measured in self.warm.items()}
+
+
+def try_one(runner: Runner, candidate: Candidate, limit_s: float) -> Trial:
+    """One candidate, alone."""
+    runner.submit([Job(candidate, limit_s)])
+    return next(iter(runner.completed()))
+
+
+def try_eager(runner: Runner, limit_s: float) -> Trial:
+    """The baseline; without it there is nothing to compare with."""
+    trial = try_one(runner, EAGER, limit_s)
+    if trial.state is not State.OK:
+        raise EnvironmentProblem(f"eager itself failed ({trial.state}): {trial.reason}.")
+    return trial
+
+
+def in_fresh_processes(
+    runner: Runner,
+    candidates: Sequence[Candidate],
+    *,
+    enough: Callable[[Race], bool],
+    rules: Callable[[Race], SetRules],
+    purpose: str = "confirm",
+) -> Compared:
+    """Set after set of fresh processes, until `enough` says so; `rules` says how the next one is timed."""
+    race = Race(arms=(), with_aa=False, processes=(), purpose=purpose)
+    warm: dict[str, list[Measurement]] = {}
+    while not enough(race):
+        one = runner.confirm(candidates, rules(race))
+        race = msgspec.structs.replace(
+            race,
+            arms=arm_ids(EAGER.id, candidates, one.with_aa),
+            with_aa=one.with_aa,
+            processes=(*race.processes, one.samples),
+            load=one.load or race.load,
+        )
+        for candidate_id, measurement in one.warm.items():
+            warm.setdefault(candidate_id, []).append(measurement)
+    return Compared(race, warm)
+
+
+def side_by_side(
+    runner: Runner, candidates: Sequence[Candidate], *, pairs: int, processes: int, purpose: str
+) -> Compared:
+    """A fixed number of sets and pairs. Raises ArmLost."""
+    return in_fresh_processes(
+        runner,
+        candidates,
+        enough=lambda race: len(race.processes) >= processes,
+        rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes))),
+        purpose=purpose,
+    )
+
+
+def first_has_the_tail(rules: SetRules) -> SetRules:
+    """Single calls are timed in the first set only: they are many."""
+    return rules if rules.number == 0 else rules._replace(tail_s=0.0)
+
+
+def survivors(
+    runner: Runner, candidates: Sequence[Candidate], *, pairs: int, processes: int, purpose: str
+) -> Iterator[Compared | ArmLost]:
+    """All arms in one race where memory allows, else group after group; again without an arm that failed in it."""
+    size = max(1, runner.capacity.workers - 1)
+    groups = [list(candidates[i : i + size]) for i in range(0, len(candidates), size)]
+    for group in groups or [[]]:  # eager alone is raced too, for its own figures
+        while True:
+            try:
+                yield side_by_side(runner, group, pairs=pairs, processes=processes, purpose=purpose)
+                break
+            except ArmLost as lost:
+                group = [candidate for candidate in group if candidate.id != lost.owner]
+                yield lost
+
+
+def eager_against_itself(runner: Runner, pairs: int, limit_s: float) -> Race:
+    """The machine's own noise: two processes of the same model."""
+    try_eager(runner, limit_s)
+    return runner.race([], RaceRules((pairs,), purpose="aa"))

@@ -1,0 +1,220 @@
+"""The journal of a run: written at once, and read again by a run that goes on with it.
+
+In: what happens. Out: lines on disk before the next step begins, so that a crash loses nothing; every finished trial,
+newest figures first; races of an interrupted part that need no second time. Covered: header and diagnosis, the doctor's
+findings among them. Not covered: the file itself (artifacts/journal.py), whose run it is (resuming.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from compilot._version import __version__
+from compilot.artifacts import journal as journals
+from compilot.artifacts.journal import Journal
+from compilot.candidates.offers import unserved
+from compilot.diagnose.hints import search_hints
+from compilot.diagnose.ranking import once, top_findings
+from compilot.errors import CompilotError
+from compilot.progress import Observer
+from compilot.records import (
+    JOURNAL_SCHEMA,
+    Diagnosis,
+    DiagnosisLine,
+    Fingerprint,
+    Measurement,
+    Race,
+    RaceLine,
+    RunHeader,
+    State,
+    Trial,
+    TrialLine,
+    Verdict,
+    VerdictLine,
+    WarmStartLine,
+    WorkloadRef,
+)
+from compilot.reportfile import save
+from compilot.trials.runner import ArmLost, Inspection, Model
+from compilot.tuning.budget import Budget
+from compilot.tuning.comparing import Compared
+from compilot.tuning.measured import Measured, measured
+from compilot.tuning.options import TuneOptions
+from compilot.tuning.resuming import finished_trials, refuse_a_second_run, refuse_foreign_run, usable
+from compilot.verdict.finalists import screening_ratio
+
+JOURNAL = "journal.jsonl"
+LAST_FILE = "trials.csv"  # that a run writes
+
+
+class RunJournal:
+    """What one run found out."""
+
+    header: RunHeader
+
+    def __init__(
+        self, run_dir: Path, options: TuneOptions, budget: Budget, observer: Observer, *, resume: bool = False
+    ) -> None:
+        """A directory that holds a run already is refused, or resumed."""
+        self._run_dir = run_dir
+        self._options = options
+        self._budget = budget
+        self._observer = observer
+        self._earlier = Measured()
+        self._trials: dict[str, Trial] = {}
+        self.verdict: Verdict | None = None
+        refuse_a_second_run(run_dir, JOURNAL, resume)
+        if resume:
+            refuse_foreign_run(run_dir, JOURNAL)
+        self._file = Journal.open(run_dir / JOURNAL) if resume else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """Every finished trial by candidate, an interrupted part's first."""
+        return self._trials
+
+    def begin(self, model: Model, seen: Inspection) -> Diagnosis:
+        """Header and diagnosis on disk; what an interrupted part of this run has finished is known from here on."""
+        for note in model.notes:
+            self._observer.note(note)
+        self.header = make_header(model.ref, seen.fingerprint, self._options)
+        if self._file is None:
+            self._file = Journal.create(self._run_dir / JOURNAL, self.header)
+        else:
+            self._go_on()
+        self._observer.started(self.header, self._run_dir)
+        diagnosis = self._examined(completed(seen, self._options), seen)
+        tried_s = seen.compiler_tried_s
+        if tried_s is not None and diagnosis.compiler_problem is None:
+            self._observer.note(f"the C++ compiler works ({tried_s:.1f} s, counted in no candidate's cold time)")
+        self._write(DiagnosisLine(diagnosis=diagnosis, prepare_s=tried_s or 0.0))
+        for finding in diagnosis.findings:
+            self._observer.note(f"{finding.explanation}; {finding.advice}")
+        return diagnosis
+
+    def _go_on(self) -> None:
+        """Trials and races of the interrupted part, as far as their files are as they were."""
+        lines = journals.read(self._run_dir / JOURNAL)
+        before = finished_trials(self._run_dir, lines, self.header)
+        self._trials = usable(before, self._run_dir, self._observer)
+        if len(self._trials) == len(before):  # else files were damaged: other ones will race
+            self._earlier = measured(lines, finished=(self._run_dir / LAST_FILE).exists())
+
+    def _examined(self, diagnosis: Diagnosis, seen: Inspection) -> Diagnosis:
+        """The diagnosis with what the doctor found, worst first."""
+        report = seen.doctor
+        if report is None or diagnosis.unjudgeable is not None:
+            return diagnosis
+        if isinstance(report, CompilotError):
+            self._observer.note(f"the doctor could not look at the model: {report}")
+            return diagnosis
+        save(report, self._run_dir / "doctor")
+        for what in report.unseen:
+            self._observer.note(f"the doctor did not see everything: {what}")
+        findings = once((*top_findings(report), *diagnosis.findings))
+        return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(report))
+
+    # --------------------------------------------------------------------------------------------- what happens
+
+    def append(self, trial: Trial) -> None:
+        """A trial ended."""
+        self._know(trial)
+        self._observer.finished(trial, screening_ratio(trial))
+
+    def strike_out(self, lost: ArmLost) -> None:
+        """A candidate that failed in a race is out, whatever its trial said."""
+        trial = msgspec.structs.replace(self._trials[lost.owner], state=lost.state, reason=lost.reason)
+        self._know(trial)
+        self._observer.finished(trial, None)
+
+    def raced(self, race: Race) -> None:
+        """A race among finalists ended."""
+        self._write(RaceLine(race=race, at_s=self._budget.elapsed_s))
+        self._observer.raced(race)
+
+    def confirmed(self, compared: Compared) -> None:
+        """The confirmation ended."""
+        self.raced(compared.race)
+        for candidate_id, measurements in compared.warm.items():
+            for measurement in measurements:
+                self._write(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+
+    def decided(self, verdict: Verdict) -> None:
+        """What the run came to."""
+        self.verdict = verdict
+        self._write(VerdictLine(verdict=verdict, at_s=self._budget.elapsed_s))
+
+    def _know(self, trial: Trial) -> None:
+        self._trials[trial.candidate.id] = trial
+        self._write(TrialLine(trial=trial, at_s=self._budget.elapsed_s))
+
+    def _write(self, line: DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine) -> None:
+        assert self._file is not None  # `begin` comes first
+        self._file.append(line)
+
+    # ---------------------------------------------------------------------------------------- what is known already
+
+    def known_code(self) -> dict[str, str]:
+        """Digest of each program seen so far -> the candidate that has it."""
+        trials = self._trials.values()
+        return {t.code_sha256: t.candidate.id for t in trials if t.code_sha256 and t.state is State.OK}
+
+    def race_of(self, arms: Sequence[str]) -> Race | None:
+        """An interrupted part's race among these."""
+        found = self._earlier.race_of(arms)
+        if found is not None:
+            self._observer.note("the race among the finalists is in the journal already")
+        return found
+
+    def confirmation_of(self, arms: Sequence[str]) -> tuple[Race, dict[str, Measurement]] | None:
+        """An interrupted part's confirmation of these."""
+        found = self._earlier.confirmation_of(arms)
+        if found is not None:
+            self._observer.note("the confirmation is in the journal already")
+        return found
+
+
+def completed(seen: Inspection, options: TuneOptions) -> Diagnosis:
+    """The look at the model, with what the parent knows: the CPU, and precisions that nobody serves."""
+    diagnosis = msgspec.structs.replace(seen.diagnosis, cpu_isa=seen.fingerprint.machine.cpu_isa)
+    if diagnosis.unjudgeable:
+        return diagnosis
+    missing = unserved(options.engines, diagnosis, options.allow_precision)
+    return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
+
+
+def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions) -> RunHeader:
+    """First line of the journal."""
+    return RunHeader(
+        schema=JOURNAL_SCHEMA,
+        compilot=__version__,
+        created=now(),
+        workload=ref,
+        fingerprint=fingerprint,
+        budget_s=options.budget_s,
+        objective=options.goal.objective,
+        horizon_calls=options.goal.horizon_calls,
+        argv=options.argv,
+        allow_precision=options.allow_precision,
+        tolerance=options.tolerance,
+    )
+
+
+def now() -> str:
+    """This moment, UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
