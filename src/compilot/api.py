@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from compilot.artifacts import homes, planfile, planfolder
 from compilot.errors import InputError, RunDirError
 from compilot.progress import Observer
-from compilot.records import Objective, Plan, Precision, Shipment
+from compilot.records import Goal, Objective, Plan, Precision, Shipment
 from compilot.tuning.budget import parse_duration
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def tune(
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
     """
     from compilot.tuning import pipeline
+    from compilot.tuning.options import TuneOptions
 
     workload = _opened(model, args, kwargs)
     run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
-    options = pipeline.Options(
+    options = TuneOptions(
         budget_s=_seconds(budget),
-        objective=_objective(objective),
-        horizon_calls=horizon,
+        goal=Goal(objective=_objective(objective), horizon_calls=horizon),
         engines=tuple(engines),
         max_memory_bytes=max_memory,
         **precision_options(allow_precision, tolerance),

@@ -26,9 +26,9 @@ from compilot.records import Candidate, Plan, Settings, Shipment
 from compilot.reportfile import save
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
-from compilot.trials.opening import ask_to_open
-from compilot.trials.protocol import PROTOCOL, Examine, Examined, ExamineStep, ExamineTimes, Failed
-from compilot.trials.replies import raise_user_error
+from compilot.trials.opening import ask_to_open, opening
+from compilot.trials.protocol import Examine, Examined, ExamineStep, ExamineTimes
+from compilot.trials.replies import answered
 from compilot.workload.shapetrace import CallSizes, ShapeSpec, read_trace
 
 if TYPE_CHECKING:
@@ -136,8 +136,10 @@ def add_times(
     try:
         _open(child, shipment, folder, tell)
         tell(_TIMING)
-        reply = child.ask(ExamineTimes, Examined, limit_s=STEP_LIMIT_S, doing=_TIMING, report=report, plan=plan)
-        return _must(reply).report  # type: ignore[no-any-return]
+        request = ExamineTimes(report=report, plan=plan)
+        found = answered(child.ask(request, Examined, limit_s=STEP_LIMIT_S, doing=_TIMING)).report
+        assert found is not None  # it was asked for
+        return found
     except (Dead, CompilotError) as problem:
         return _noted(report, f"where the time goes could not be measured: {problem}")
     finally:
@@ -155,9 +157,8 @@ def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:
 
 def _open(child: Child, shipment: Shipment, folder: Path, tell: Tell, end_s: float = math.inf) -> None:
     tell("opening the model")
-    fields = {"protocol": PROTOCOL, "shipment": shipment, "candidate": _PATIENT, "workspace": str(folder)}
     limits = Limits(open_s=_limit_s(Limits().open_s, end_s))
-    _must(ask_to_open(child, limits, doing="opening the model", **fields))
+    answered(ask_to_open(child, opening(shipment, _PATIENT, folder), limits, doing="opening the model"))
 
 
 def _limit_s(own_s: float, end_s: float) -> float:
@@ -180,8 +181,7 @@ def _steps(
         if step is not ExamineStep.REPORT:
             tell(_WORDS[step])
         limit_s = _limit_s(STEP_LIMIT_S, end_s)
-        reply = child.ask(Examine, Examined, limit_s=limit_s, doing=_WORDS[step], step=step, shapes=shapes)
-        return _must(reply).report
+        return answered(child.ask(Examine(step=step, shapes=shapes), Examined, limit_s=limit_s, doing=_WORDS[step])).report
 
     try:
         _open(child, shipment, folder, tell, end_s)
@@ -231,9 +231,3 @@ def _without(found: DoctorReport, missing: Mapping[ExamineStep, Exception]) -> D
 
 def _noted(report: DoctorReport, note: str) -> DoctorReport:
     return msgspec.structs.replace(report, notes=(*report.notes, note))
-
-
-def _must(reply: Any) -> Any:
-    if isinstance(reply, Failed):
-        raise_user_error(reply)
-    return reply

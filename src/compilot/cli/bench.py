@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from compilot.progress import Observer
     from compilot.records import Candidate, DynamicDim, Fingerprint, Plan, Trial, WorkloadRef
     from compilot.report import RunData
-    from compilot.trials.runner import LocalRunner
+    from compilot.trials.runner import Runner
 
 TRIAL_CAP_S = 600.0
 
 
-class Request(NamedTuple):
+class BenchRequest(NamedTuple):
     """What is to be compared, and how long."""
 
     target: str
@@ -63,7 +63,7 @@ def bench(
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
         watching = Observer() if quiet else PlainObserver()
         dims = dimensions([each for _, each in plans], dynamic or ())
-        labels = measure(Request(target, plans, pairs, processes, dims, seed), run_dir, watching)
+        labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
         show(run_dir, labels, as_json=json)
 
 
@@ -81,54 +81,44 @@ def dimensions(plans: Sequence[Plan], spellings: Sequence[str]) -> tuple[Dynamic
     return merge(tuple(widest.values()), [parse_dynamic(text) for text in spellings])
 
 
-def measure(request: Request, run_dir: Path, observer: Observer) -> dict[str, str]:
+def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[str, str]:
     """Build, check and time every arm; the journal in the run directory has it all. Returns id -> plan path."""
     from compilot.report import write_csv
     from compilot.trials.limits import Limits, default_memory_limit
-    from compilot.trials.runner import LocalRunner
-    from compilot.workload.dispatch import ship_target
+    from compilot.trials.local import LocalRunner
 
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
-    shipment = ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic)
     allowed = [e.evidence.tolerance for _, plan in request.plans for e in plan.entries if e.evidence.tolerance]
     tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
-    runner = LocalRunner(shipment, run_dir, limits=limits, observer=observer, tolerance=tolerance)
-    try:
+    with LocalRunner(run_dir, limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner:
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)
             _races(runner, journal, trials, request, observer)
-    except BaseException:
-        runner.abort()
-        raise
-    finally:
-        runner.close()
     write_csv(run_dir)
     return labels
 
 
 def _prepare(
-    runner: LocalRunner, request: Request, run_dir: Path, observer: Observer
+    runner: Runner, request: BenchRequest, run_dir: Path, observer: Observer
 ) -> tuple[Journal, list[Candidate], dict[str, str]]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
-    import msgspec
-
     from compilot.artifacts.journal import Journal
     from compilot.engines.inductor.build import offer
     from compilot.records import DiagnosisLine
-    from compilot.tuning.pipeline import Options, make_header
+    from compilot.tuning.journal import make_header
+    from compilot.tuning.options import TuneOptions
+    from compilot.workload.dispatch import ship_target
 
-    observer.stage("starting eager, the baseline")
-    opened, inspected = runner.open_eager()
-    header = make_header(opened.ref, inspected.fingerprint, Options(budget_s=0.0, argv=tuple(sys.argv)))
+    observer.stage("starting eager, the baseline, and trying the C++ compiler")
+    model = runner.open(ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic))
+    seen = runner.inspect()
+    header = make_header(model.ref, seen.fingerprint, TuneOptions(budget_s=0.0, argv=tuple(sys.argv)))
     journal = Journal.create(run_dir / "journal.jsonl", header)
-    observer.stage("trying the C++ compiler and building its shared header")
-    toolchain = runner.prepare_toolchain()
-    diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
-    journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
-    for note in [*opened.notes, *_plan_notes(request.plans, opened.ref, inspected.fingerprint)]:
+    journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
+    for note in [*model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
         observer.note(note)
-    arms = {candidate.id: candidate for candidate in offer(diagnosis)[:1]}
+    arms = {candidate.id: candidate for candidate in offer(seen.diagnosis)[:1]}
     labels: dict[str, str] = {}
     for path, plan in request.plans:
         for entry in plan.entries:
@@ -156,77 +146,54 @@ def _spelled(dims: Sequence[DynamicDim]) -> str:
     return ", ".join(f"{d.input}:{d.dim}={d.min}..{d.max}" for d in dims) or "none"
 
 
-def _trials(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], observer: Observer) -> list[Trial]:
+def _trials(runner: Runner, journal: Journal, arms: Sequence[Candidate], observer: Observer) -> list[Trial]:
     """Each arm built cold and checked, in its own process; those that work go on."""
     from compilot.engines.eager.build import EAGER
     from compilot.records import State, TrialLine
-    from compilot.trials.runner import eager_must_work
+    from compilot.tuning.comparing import try_eager, try_one
 
     good = []
     for number, candidate in enumerate([EAGER, *arms], 1):
         observer.trying(candidate, number, 0.0)
-        trial = runner.trial(candidate, {}, TRIAL_CAP_S)
-        if candidate.is_eager:
-            eager_must_work(trial)
-            _learn_capacity(runner, trial, len(arms) + 2, observer)
+        trial = try_eager(runner, TRIAL_CAP_S) if candidate.is_eager else try_one(runner, candidate, TRIAL_CAP_S)
         journal.append(TrialLine(trial=trial, at_s=0.0))
         observer.finished(trial, None)
-        if trial.state is State.OK and not candidate.is_eager:
+        if candidate.is_eager:
+            _tell_room(runner.capacity.workers, len(arms) + 2, observer)
+        elif trial.state is State.OK:
             good.append(trial)
-        runner.keep_only([])
+        runner.keep([])
     return good
 
 
-def _learn_capacity(runner: LocalRunner, eager: Trial, wanted: int, observer: Observer) -> None:
-    """How many workers fit, from the size of eager's; said where that is fewer than all arms with eager twice."""
-    if eager.measurement is None or not eager.measurement.steady_rss_bytes:
-        return
-    room = runner.learn_capacity(eager.measurement.steady_rss_bytes)
+def _tell_room(room: int, wanted: int, observer: Observer) -> None:
+    """Fewer workers fit than all arms with eager twice."""
     if room < wanted:
         text = f"the model is large for this machine's memory: at most {room} of {wanted} workers live at once"
         observer.note(f"{text}, so arms are raced in smaller groups or without the second eager")
 
 
 def _races(
-    runner: LocalRunner, journal: Journal, trials: Sequence[Trial], request: Request, observer: Observer
+    runner: Runner, journal: Journal, trials: Sequence[Trial], request: BenchRequest, observer: Observer
 ) -> None:
-    """All arms in one race where memory allows, else group after group, each beside eager."""
-    size = max(1, runner.workers_at_once - 1)
-    groups = [trials[i : i + size] for i in range(0, len(trials), size)]
-    for group in groups or [[]]:  # eager alone is raced too, for its own figures
-        _race_the_living(runner, journal, group, request, observer)
-
-
-def _race_the_living(
-    runner: LocalRunner, journal: Journal, trials: Sequence[Trial], request: Request, observer: Observer
-) -> None:
-    """Race, and race again without an arm that failed in it: its failure is its result."""
+    """Fresh processes, interleaved; an arm that fails in a race has its failure for a result."""
     import msgspec
 
-    from compilot.records import TrialLine
-    from compilot.trials.runner import ArmLost
+    from compilot.records import RaceLine, TrialLine, WarmStartLine
+    from compilot.tuning.comparing import Compared, survivors
 
-    left = {trial.candidate.id: trial for trial in trials}
-    while True:
-        try:
-            return _race(runner, journal, [trial.candidate for trial in left.values()], request)
-        except ArmLost as lost:
-            failed = msgspec.structs.replace(left.pop(lost.owner), state=lost.state, reason=lost.reason)
+    by_id = {trial.candidate.id: trial for trial in trials}
+    how = {"pairs": request.pairs, "processes": request.processes}
+    for found in survivors(runner, [trial.candidate for trial in trials], **how, purpose="bench"):
+        if not isinstance(found, Compared):
+            failed = msgspec.structs.replace(by_id[found.owner], state=found.state, reason=found.reason)
             journal.append(TrialLine(trial=failed, at_s=0.0))
             observer.finished(failed, None)
-
-
-def _race(runner: LocalRunner, journal: Journal, arms: Sequence[Candidate], request: Request) -> None:
-    """Fresh processes, interleaved."""
-    import msgspec
-
-    from compilot.records import RaceLine, WarmStartLine
-
-    race, warm = runner.confirm(arms, pairs=request.pairs, enough=lambda race: len(race.processes) >= request.processes)
-    journal.append(RaceLine(race=msgspec.structs.replace(race, purpose="bench"), at_s=0.0))
-    for candidate_id, measurements in warm.items():
-        for measurement in measurements:
-            journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+            continue
+        journal.append(RaceLine(race=found.race, at_s=0.0))
+        for candidate_id, measurements in found.warm.items():
+            for measurement in measurements:
+                journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
 
 
 def show(run_dir: Path, labels: dict[str, str], *, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from compilot.cli import common
 if TYPE_CHECKING:
     from compilot.records import Comparison
     from compilot.trials.protocol import ToolchainReady
-    from compilot.trials.runner import LocalRunner
+    from compilot.trials.runner import Runner
 
 AA_TARGET = "compilot.cli._aa_model:factory"
 AA_PAIRS = 40
@@ -47,20 +47,13 @@ def look(aa_pairs: int) -> dict[str, Any]:
     from compilot.identity.machine import machine_fingerprint
     from compilot.progress import Observer
     from compilot.trials.limits import Limits
-    from compilot.trials.runner import LocalRunner
-    from compilot.workload.dispatch import ship_target
+    from compilot.trials.local import LocalRunner
 
     with tempfile.TemporaryDirectory(prefix="compilot-env-") as folder:
-        runner = LocalRunner(ship_target(AA_TARGET), Path(folder), limits=Limits(), observer=Observer())
-        try:
+        with LocalRunner(Path(folder), limits=Limits(), observer=Observer()) as runner:
             common.tell("trying the C++ compiler ...")
-            toolchain = runner.prepare_toolchain()
+            toolchain = runner.try_compiler()
             aa = measure_noise(runner, aa_pairs) if aa_pairs else None
-        except BaseException:
-            runner.abort()
-            raise
-        finally:
-            runner.close()
     return {
         "machine": msgspec.to_builtins(machine_fingerprint()),
         "toolchain": _toolchain(toolchain),
@@ -70,17 +63,17 @@ def look(aa_pairs: int) -> dict[str, Any]:
     }
 
 
-def measure_noise(runner: LocalRunner, pairs: int) -> Comparison:
+def measure_noise(runner: Runner, pairs: int) -> Comparison:
     """Eager against eager, in two processes."""
     from compilot.engines.eager.build import EAGER
-    from compilot.trials.runner import eager_must_work
+    from compilot.tuning.comparing import eager_against_itself
     from compilot.verdict.compare import compare
+    from compilot.workload.dispatch import ship_target
 
     common.tell(f"timing a small eager model against itself, {pairs} pairs ...")
-    runner.open_eager()
-    eager_must_work(runner.trial(EAGER, {}, AA_CAP_S))
-    race = runner.race([], looks=(pairs,), stop=lambda race: False, purpose="aa")
-    return compare(race, EAGER.id, EAGER.id)
+    runner.open(ship_target(AA_TARGET))
+    runner.inspect()
+    return compare(eager_against_itself(runner, pairs, AA_CAP_S), EAGER.id, EAGER.id)
 
 
 def _toolchain(ready: ToolchainReady) -> dict[str, Any]:

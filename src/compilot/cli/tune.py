@@ -17,7 +17,8 @@ from compilot.records import Objective
 if TYPE_CHECKING:
     from compilot.packing import Packed
     from compilot.progress import Observer
-    from compilot.tuning.pipeline import Options, Outcome
+    from compilot.tuning.options import TuneOptions
+    from compilot.tuning.pipeline import Tuned
 
 
 def tune(
@@ -62,7 +63,7 @@ def tune(
         finish(outcome, pack, as_json=json, quiet=quiet)
 
 
-def finish(outcome: Outcome, out: Path | None, *, as_json: bool, quiet: bool) -> None:
+def finish(outcome: Tuned, out: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Show the result, and pack it where that was asked for: packing may take minutes, the result does not wait."""
     from compilot import report
 
@@ -75,7 +76,7 @@ def finish(outcome: Outcome, out: Path | None, *, as_json: bool, quiet: bool) ->
     return common.print_json(document)
 
 
-def _pack(outcome: Outcome, out: Path, *, quiet: bool) -> Packed:
+def _pack(outcome: Tuned, out: Path, *, quiet: bool) -> Packed:
     from compilot.cli.progress import PlainObserver
     from compilot.packing import Options, pack
     from compilot.progress import Observer
@@ -91,14 +92,14 @@ def _resume(target: str, run_dir: Path) -> str:
 
 def _options(
     budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
-) -> Options:
+) -> TuneOptions:
     from compilot.tuning.budget import parse_duration
-    from compilot.tuning.pipeline import Options
+    from compilot.records import Goal
+    from compilot.tuning.options import TuneOptions
 
-    return Options(
+    return TuneOptions(
         budget_s=parse_duration(budget),
-        objective=objective,
-        horizon_calls=horizon,
+        goal=Goal(objective=objective, horizon_calls=horizon),
         engines=common.parse_names(engines),
         max_memory_bytes=common.parse_size(max_memory) if max_memory else None,
         argv=tuple(sys.argv),
@@ -106,8 +107,8 @@ def _options(
 
 
 def _run(
-    target: str, seed: int | None, dynamic: list[str], run_dir: Path, options: Options, *, quiet: bool, resume: bool
-) -> Outcome:
+    target: str, seed: int | None, dynamic: list[str], run_dir: Path, options: TuneOptions, *, quiet: bool, resume: bool
+) -> Tuned:
     from compilot.tuning import pipeline
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
@@ -132,7 +133,7 @@ def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer
     return LiveObserver(budget_s)
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Tuned) -> None:
     """The result on stdout: the table, the sentence and how to use the plan."""
     from rich.console import Console
 

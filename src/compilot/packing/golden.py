@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
@@ -17,20 +17,22 @@ from compilot.packing.runs import Run
 from compilot.records import Candidate, Golden, Guard, IndexFacts, Parameter, PlanEntry
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
-from compilot.trials.opening import ask_to_open
+from compilot.trials.opening import ask_to_open, opening
 from compilot.trials.protocol import (
-    PROTOCOL,
     Build,
     Built,
     Failed,
     GoldenMade,
     MakeGolden,
+    Reply,
     SaveWeights,
     WeightsSaved,
 )
 from compilot.trials.replies import raise_user_error
 
 LIMITS = Limits()
+
+R = TypeVar("R", bound=Reply)
 
 
 class Made(NamedTuple):
@@ -48,12 +50,13 @@ def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: i
     names = {end: f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs")}
     (staged / "golden").mkdir(exist_ok=True)
     with _worker(run, entry.candidate, place) as child:
-        how = {"reuse": True, "indices": _indices(entry.guard)}
-        built = _ask(child, Build, Built, LIMITS.build_s, "loading the packed files", **how)
+        load = Build(reuse=True, indices=_indices(entry.guard))
+        built = _must(child.ask(load, Built, limit_s=LIMITS.build_s, doing="loading the packed files"))
         if built.guard != entry.guard or built.fallbacks:
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
-        made = _ask(child, MakeGolden, GoldenMade, LIMITS.check_s, "the golden call", folder=str(staged), **names)
+        request = MakeGolden(folder=str(staged), **names)
+        made = _must(child.ask(request, GoldenMade, limit_s=LIMITS.check_s, doing="the golden call"))
     return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256, built.frozen_weights)
 
 
@@ -66,21 +69,16 @@ def _indices(guard: Guard) -> IndexFacts:
 def save_weights(run: Run, place: Path, path: Path) -> str:
     """The weights of the run's model as safetensors; returns the digest of their values."""
     with _worker(run, EAGER, place) as child:
-        saved = _ask(child, SaveWeights, WeightsSaved, LIMITS.check_s, "writing the weights", path=str(path))
-    return str(saved.weights_sha256)
+        request = SaveWeights(path=str(path))
+        saved = _must(child.ask(request, WeightsSaved, limit_s=LIMITS.check_s, doing="writing the weights"))
+    return saved.weights_sha256
 
 
 @contextmanager
 def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
     child = Child(candidate.id, log=run.folder / "logs" / "pack.log", env=worker_env(place))
-    fields: dict[str, Any] = {
-        "protocol": PROTOCOL,
-        "shipment": run.shipment,
-        "candidate": candidate,
-        "workspace": str(place),
-    }
     try:
-        _must(ask_to_open(child, LIMITS, **fields))
+        _must(ask_to_open(child, opening(run.shipment, candidate, place), LIMITS))
         yield child
     except Dead as dead:
         raise EnvironmentProblem(f"the packed files cannot be started: {dead.reason}.") from dead
@@ -88,11 +86,7 @@ def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
         child.quit()
 
 
-def _ask(child: Child, kind: type[Any], expect: type[Any], limit_s: float, doing: str, **fields: Any) -> Any:
-    return _must(child.ask(kind, expect, limit_s=limit_s, doing=doing, **fields))
-
-
-def _must(reply: Any) -> Any:
+def _must(reply: R | Failed) -> R:
     if isinstance(reply, Failed):
         if reply.error:
             raise_user_error(reply)

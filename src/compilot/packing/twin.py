@@ -14,7 +14,6 @@ import msgspec
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.engines import registry
-from compilot.engines.eager.build import EAGER
 from compilot.packing.runs import Run
 from compilot.progress import Observer
 from compilot.records import (
@@ -34,7 +33,9 @@ from compilot.records import (
     Verdict,
 )
 from compilot.trials.limits import Limits, default_memory_limit
-from compilot.trials.runner import ArmLost, LocalRunner, eager_must_work
+from compilot.trials.local import LocalRunner
+from compilot.trials.runner import ArmLost, Runner
+from compilot.tuning.comparing import side_by_side, try_eager, try_one
 from compilot.tuning.resuming import why_changed
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.compare import compare
@@ -63,15 +64,12 @@ def find_twin(run: Run, entry: PlanEntry, observer: Observer) -> Twin:
         return Twin(None, f"{entry.candidate.settings.engine} has no ahead-of-time form")
     if problem := registry.build_half("aoti").validate(candidate.settings):
         return Twin(None, f"it has no ahead-of-time form: {problem}")
-    runner = LocalRunner(
-        run.shipment, run.folder, limits=Limits(memory_bytes=default_memory_limit()), observer=observer
-    )
+    limits = Limits(memory_bytes=default_memory_limit())
     try:
-        return _measure(run, entry, candidate, runner, observer)
+        with LocalRunner(run.folder, limits=limits, observer=observer, compiler_first=True) as runner:
+            return _measure(run, entry, candidate, runner, observer)
     except ArmLost as lost:
         return Twin(None, f"the measurement was lost: {lost.reason}")
-    finally:
-        runner.close()
 
 
 def twin_of(winner: Candidate) -> Candidate | None:
@@ -92,29 +90,27 @@ def twin_of(winner: Candidate) -> Candidate | None:
     )
 
 
-def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: LocalRunner, observer: Observer) -> Twin:
+def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: Runner, observer: Observer) -> Twin:
     observer.stage(f"looking for a form that starts without a compiler: {candidate.label}")
-    runner.open_eager()
-    runner.prepare_toolchain()
-    eager = runner.trial(EAGER, {}, TRIAL_CAP_S)
-    eager_must_work(eager)
+    runner.open(run.shipment)
+    runner.inspect()
+    eager = try_eager(runner, TRIAL_CAP_S)
     known = _known(run, candidate)
-    trial = known or runner.trial(candidate, {}, TRIAL_CAP_S)
+    trial = known or try_one(runner, candidate, TRIAL_CAP_S)
     observer.finished(trial, None)
     if trial.state is not State.OK:
         return Twin(None, f"{candidate.label}: {trial.state}, {trial.reason}")
-    race, warm = runner.confirm(
-        [entry.candidate, candidate], pairs=PAIRS, enough=lambda race: len(race.processes) >= PROCESSES
-    )
+    compared = side_by_side(runner, [entry.candidate, candidate], pairs=PAIRS, processes=PROCESSES, purpose=PURPOSE)
+    race = compared.race
     with Journal.open(run.folder / "journal.jsonl") as journal:
         if known is None:
             journal.append(TrialLine(trial=trial, at_s=0.0))
-        journal.append(RaceLine(race=msgspec.structs.replace(race, purpose=PURPOSE), at_s=0.0))
+        journal.append(RaceLine(race=race, at_s=0.0))
     versus = compare(race, candidate.id, entry.candidate.id)
     told = f"{candidate.label} against {entry.candidate.label}: {versus.ratio:.2f}x ({interval(versus)})"
     if versus.outcome in (Outcome.SLOWER, Outcome.UNDECIDED):
         return Twin(None, f"{told}, so the measured plan is packed as it is")
-    entry = _entry(run, trial, eager, race, versus, warm[candidate.id][0])
+    entry = _entry(run, trial, eager, race, versus, compared.first_warm[candidate.id])
     return Twin(entry, f"packed as its twin, not shown slower: {told}")
 
 
