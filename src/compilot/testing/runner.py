@@ -1,0 +1,249 @@
+"""A runner that runs nothing: candidates behave as they are told, and time passes on a clock of its own.
+
+In: a fate for each candidate. Out: what a real runner gives, in milliseconds, the same for the same seed. For tests of
+searches, of the story of `tune`, and of whatever speaks to a `Runner`. Give its clock to the budget:
+`Budget(60.0, clock=runner.clock)`. Not covered: files; a fake trial has none.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+
+from compilot.engines.eager.build import EAGER
+from compilot.records import (
+    Candidate,
+    Check,
+    Diagnosis,
+    Fingerprint,
+    Guard,
+    MachineFingerprint,
+    Measurement,
+    ModelFingerprint,
+    ProcessSamples,
+    Race,
+    Shipment,
+    State,
+    Trial,
+    WarmUp,
+    WorkloadRef,
+)
+from compilot.trials.runner import (
+    BESIDE,
+    ArmLost,
+    Capacity,
+    FreshSet,
+    Inspection,
+    Job,
+    Model,
+    RaceRules,
+    SetRules,
+    arm_ids,
+)
+
+SCREENING_PAIRS = 8
+TAIL_CALLS = 64
+
+
+class Fate(NamedTuple):
+    """How one candidate behaves."""
+
+    speed: float = 1.0  # times as fast as eager
+    state: State = State.OK
+    reason: str = ""
+    cold_s: float = 1.0  # build and first call
+    warm_s: float = 0.1  # first call with the files at hand
+    rss_bytes: int = 1 << 28
+    code: str | None = None  # a candidate with the same code as an earlier one is pruned
+    lost: str = ""  # why it fails in a race, though it passed its trial
+
+
+Fates = Mapping[str, Fate] | Callable[[Candidate], Fate]
+
+
+class FakeRunner:
+    """Stands in for a Runner."""
+
+    def __init__(
+        self,
+        fates: Fates,
+        *,
+        eager_call_s: float = 0.010,
+        noise: float = 0.01,
+        seed: int = 0,
+        slots: int = 1,
+        workers: int = 99,
+        open_s: float = 1.0,
+        diagnosis: Diagnosis | None = None,
+    ) -> None:
+        """fates: by engine name or label, or a function of the candidate; who has none is infeasible."""
+        self._fates = fates
+        self._eager_call_s = eager_call_s
+        self._noise = noise
+        self._seed = seed
+        self._slots = slots
+        self._capacity = Capacity(workers, open_s)
+        self._diagnosis = diagnosis or Diagnosis(cores=2, threads=2)
+        self._jobs: list[Job] = []
+        self._now_s = 0.0
+        self.tried: list[str] = []  # labels, in order
+        self.raced: list[tuple[str, ...]] = []  # labels of each race
+        self.confirmed: list[tuple[str, ...]] = []  # of each set of fresh processes
+        self.rebuilt: list[str] = []
+        self.closed = False
+
+    def clock(self) -> float:
+        """Seconds that have passed here."""
+        return self._now_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.closed = True
+
+    def open(self, workload: Shipment) -> Model:
+        """Nothing is opened."""
+        self._now_s += self._capacity.open_s
+        return Model(WorkloadRef(label="Fake", target=workload.target))
+
+    def inspect(self) -> Inspection:
+        """The diagnosis it was given."""
+        return Inspection(self._diagnosis, fake_fingerprint())
+
+    @property
+    def capacity(self) -> Capacity:
+        """As it was told."""
+        return self._capacity
+
+    def free_slots(self) -> int:
+        """As it was told."""
+        return self._slots
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Take these jobs."""
+        self._jobs += jobs
+
+    def completed(self) -> Iterator[Trial]:
+        """Their trials, one after another."""
+        jobs, self._jobs = self._jobs, []
+        self._now_s += max((self._fate(job.candidate).cold_s for job in jobs), default=0.0)  # builds overlap
+        for job in jobs:
+            self.tried.append(job.candidate.label)
+            yield self._trial(job, beside=len(jobs) > 1)
+
+    def keep(self, ids: Sequence[str]) -> None:
+        """Nobody is alive."""
+
+    def race(self, candidates: Sequence[Candidate], rules: RaceRules) -> Race:
+        """Samples around each candidate's speed, to the last look."""
+        self.raced.append(tuple(c.label for c in candidates))
+        self._lose(candidates)
+        with_aa = self._with_aa(candidates)
+        samples = self._samples(candidates, with_aa, max(rules.looks), f"race {rules.purpose}")
+        ids = arm_ids(EAGER.id, candidates, with_aa)
+        return Race(arms=ids, with_aa=with_aa, processes=(samples,), purpose=rules.purpose)
+
+    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+        """The same, and each one's warm start."""
+        self.confirmed.append(tuple(c.label for c in candidates))
+        self._lose(candidates)
+        with_aa = self._with_aa(candidates)
+        self._now_s += self._capacity.open_s * (len(candidates) + 2)
+        samples = self._samples(candidates, with_aa, rules.pairs, f"set {rules.number}")
+        warm = {c.id: self._measurement(c, warm=True) for c in (EAGER, *candidates)}
+        return FreshSet(samples, with_aa, warm)
+
+    def built_alone(self, trial: Trial) -> Trial:
+        """The same figures without the doubt."""
+        self.rebuilt.append(trial.candidate.label)
+        return msgspec.structs.replace(trial, measurement=self._measurement(trial.candidate))
+
+    def fetch(self, trial: Trial) -> None:
+        """There are no files."""
+
+    # --------------------------------------------------------------------------------------------------- figures
+
+    def _fate(self, candidate: Candidate) -> Fate:
+        if candidate.is_eager:
+            return Fate(cold_s=self._eager_call_s)
+        if callable(self._fates):
+            return self._fates(candidate)
+        unknown = Fate(state=State.INFEASIBLE, reason="nobody said how it behaves")
+        return self._fates.get(candidate.label, self._fates.get(candidate.settings.engine, unknown))
+
+    def _trial(self, job: Job, *, beside: bool) -> Trial:
+        candidate, fate = job.candidate, self._fate(job.candidate)
+        begin = Trial(candidate=candidate, state=fate.state, reason=fate.reason, wall_s=fate.cold_s)
+        if fate.state is not State.OK:
+            return begin
+        if fate.code is not None and (same := job.known_code.get(fate.code)) is not None:
+            reason = f"generates the same program as candidate {same}; not measured twice"
+            return msgspec.structs.replace(begin, state=State.PRUNED, reason=reason, same_as=same)
+        measured = self._measurement(candidate)
+        if beside:
+            measured = msgspec.structs.replace(measured, doubts=(BESIDE,))
+        rows = () if candidate.is_eager else self._samples([candidate], False, SCREENING_PAIRS, "screening").rounds
+        return msgspec.structs.replace(
+            begin,
+            measurement=measured,
+            check=Check(passed=True, why="as it was told", reference="float64"),
+            code_sha256=fate.code,
+            guard=Guard(positional=1, keywords=(), tensors=()),
+            screening=tuple((row[0], row[1]) for row in rows),
+        )
+
+    def _measurement(self, candidate: Candidate, *, warm: bool = False) -> Measurement:
+        fate, random_ = self._fate(candidate), self._random(f"calls {candidate.id} {warm}")
+        return Measurement(
+            cold_s=fate.warm_s if warm else fate.cold_s,
+            cold_cache=not warm,
+            warm_up=WarmUp(calls=10, wall_s=1.0, steady=True),
+            call_s=tuple(self._sample(candidate, random_) for _ in range(TAIL_CALLS)),
+            peak_rss_bytes=fate.rss_bytes,
+            steady_rss_bytes=fate.rss_bytes,
+        )
+
+    def _samples(self, candidates: Sequence[Candidate], with_aa: bool, rounds: int, what: str) -> ProcessSamples:
+        arms = [EAGER, *([EAGER] if with_aa else []), *candidates]
+        random_ = self._random(f"{what} {[arm.id for arm in arms]}")
+        rows = tuple(tuple(self._sample(arm, random_) for arm in arms) for _ in range(rounds))
+        self._now_s += sum(map(sum, rows))
+        return ProcessSamples(rounds=rows)
+
+    def _sample(self, candidate: Candidate, random_: random.Random) -> float:
+        return self._eager_call_s / self._fate(candidate).speed * random_.lognormvariate(0.0, self._noise)
+
+    def _random(self, what: str) -> random.Random:
+        return random.Random(zlib.crc32(f"{self._seed} {what}".encode()))
+
+    def _with_aa(self, candidates: Sequence[Candidate]) -> bool:
+        return len(candidates) + 2 <= self._capacity.workers
+
+    def _lose(self, candidates: Sequence[Candidate]) -> None:
+        for candidate in candidates:
+            if lost := self._fate(candidate).lost:
+                raise ArmLost(candidate.id, State.CRASHED, lost)
+
+
+def fake_fingerprint() -> Fingerprint:
+    """Of a machine and a model that do not exist."""
+    machine = MachineFingerprint(
+        torch="0", python="0", platform="none", glibc="none", cpu_model="none", cpu_isa=(), cores=2, threads=2
+    )
+    model = ModelFingerprint(
+        class_name="Fake",
+        code_sha256="0",
+        structure_sha256="0",
+        parameters_sha256="0",
+        parameter_count=0,
+        parameter_bytes=0,
+    )
+    return Fingerprint(machine=machine, model=model)
