@@ -23,8 +23,8 @@ from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.shipments import keep_shipment
-from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
+from compilot.candidates.spaces import unserved
 from compilot.diagnose.hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport

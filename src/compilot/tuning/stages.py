@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.journal import Journal
-from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
 from compilot.engines.eager.build import EAGER
 from compilot.measure.racing import FEWEST_ROUNDS
@@ -84,10 +83,9 @@ class Run(NamedTuple):
 
 
 def make_search(run: Run, diagnosis: Diagnosis) -> Search:
-    """The engines' offers in a sensible order, without what an earlier run of this journal has finished."""
-    wanted = run.options.engines, diagnosis, run.options.allow_precision
-    search = OrderedSearch({} if diagnosis.unjudgeable else collect_offers(*wanted), diagnosis, refine)
-    search.forget(list(run.trials))
+    """A search that knows what an earlier run of this journal has finished."""
+    search = OrderedSearch(engines=run.options.engines, precisions=run.options.allow_precision)
+    search.begin(diagnosis)
     for trial in run.trials.values():
         search.tell(trial)
     return search
@@ -101,7 +99,7 @@ def try_candidates(run: Run, search: Search) -> None:
         if not run.budget.may_try(expected_trial_s(run), reserve - slack_s(run)) and worth_stopping(run):
             run.observer.note("the budget for trials is used; what is left is reserved for the confirmation")
             return
-        jobs = search.ask(run.runner.free_slots())
+        jobs = search.ask(run.runner.free_slots(), run.budget)
         if not jobs:
             return
         for candidate in jobs:

@@ -1,4 +1,4 @@
-"""The search asks for what it asked for when `tests/data/search_order.json` was written: same candidates, same order."""
+"""The search asks for what it asked for when tests/data/search_order.json was written, in the same order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilot.candidates.offers import collect_offers, refine, why_nobody
 from compilot.candidates.search import OrderedSearch
+from compilot.candidates.spaces import why_nobody
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.protocol import Availability
 from compilot.records import Candidate, Diagnosis, Precision, State, Trial
+from compilot.tuning.budget import Budget
 
 RECORD = json.loads((Path(__file__).parents[2] / "data" / "search_order.json").read_text())
 DIAGNOSES = msgspec.convert(RECORD["diagnoses"], dict[str, Diagnosis])
@@ -30,10 +31,9 @@ def _everything_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(scenario: dict[str, Any], earlier: Sequence[Trial]) -> OrderedSearch:
-    diagnosis = DIAGNOSES[scenario["diagnosis"]]
-    wanted = scenario["engines"] or ENGINES, diagnosis, tuple(map(Precision, scenario["allowed"]))
-    search = OrderedSearch({} if diagnosis.unjudgeable else collect_offers(*wanted), diagnosis, refine)
-    search.forget([trial.candidate.id for trial in earlier])
+    precisions = tuple(map(Precision, scenario["allowed"]))
+    search = OrderedSearch(engines=scenario["engines"] or ENGINES, precisions=precisions)
+    search.begin(DIAGNOSES[scenario["diagnosis"]])
     for trial in earlier:
         search.tell(trial)
     return search
@@ -52,7 +52,7 @@ def asked(scenario: dict[str, Any]) -> list[Candidate]:
     """Everything that is asked for until the search ends; it may be interrupted once and resumed by a new search."""
     told = [Trial(candidate=EAGER, state=State.OK, reason="")]
     search, found, resumes_after = begun(scenario, told), list[Candidate](), scenario["resumes_after"]
-    while jobs := search.ask(scenario["slots"]):
+    while jobs := search.ask(scenario["slots"], Budget(300.0)):
         if resumes_after is not None and len(found) >= resumes_after:
             search, resumes_after = begun(scenario, told), None
             continue
