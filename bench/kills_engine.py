@@ -29,7 +29,8 @@ import torch
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
-from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile, Diagnosis, Settings
 from compilot.trials import trying
 from compilot.trials.limits import Limits
 from compilot.tuning import pipeline, stages
@@ -52,8 +53,8 @@ class Engine:
     def available(self) -> Availability:
         return Availability(ok=True, version=self.VERSION)
 
-    def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]:
-        return (Candidate(settings=Settings(engine=self.name), label=self.name, rationale="to be interrupted"),)
+    def space(self, diagnosis: Diagnosis) -> Space:
+        return Space(seeds=(Seed("", "to be interrupted"),))
 
     def validate(self, settings: Settings) -> str | None:
         return None

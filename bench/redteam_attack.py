@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 import redteam_judge as judge
-from compilot.candidates.offers import collect_offers
+from compilot.candidates.spaces import candidates_of
 from compilot.identity.model import model_fingerprint
 from compilot.records import Check, Diagnosis, Reference
 from compilot.trials.protocol import Build, Built, Failed, Inspect, Verify
@@ -120,7 +120,7 @@ class Attacker:
         """Build, judge, attack."""
         if number != self.number:
             self._open(number)
-        candidates = collect_offers([engine], self.diagnosis)[engine]
+        candidates = candidates_of(engine, self.diagnosis)
         if not candidates:
             return {"state": "infeasible", "reason": "not offered"}
         steps = self.steps = self._steps()

@@ -7,7 +7,8 @@ import torch
 
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, Infeasible, Loaded
-from compilot.records import ArtifactFile, Candidate, Settings
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile
 
 VERSION = str(torch.__version__)  # what a plan is bound to
 
@@ -18,11 +19,10 @@ class Build:
     def available(self):
         return Availability(ok=True, version=torch.__version__)
 
-    def offer(self, diagnosis):
+    def space(self, diagnosis):
         if diagnosis.dynamic or diagnosis.training:
-            return ()  # a trace is right for one shape and one mode
-        why = "no Python between the operators"
-        return (Candidate(settings=Settings(engine="script"), label="script", rationale=why),)
+            return Space()  # a trace is right for one shape and one mode
+        return Space(seeds=(Seed("", "no Python between the operators"),))
 
     def validate(self, settings):
         return "script has no options" if settings.options else None

@@ -29,8 +29,9 @@ from values import StrangeNumbers
 from compilot._tree import Call, output_leaves
 from compilot.engines import registry
 from compilot.engines.protocol import BuildRequest, Infeasible, LoadRequest, NotTaken
+from compilot.engines.space import fitting, seeded, turned
 from compilot.errors import NoFallback
-from compilot.records import Candidate, Diagnosis, DynamicDim, Settings, Shapes
+from compilot.records import Candidate, Diagnosis, DynamicDim, Precision, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 
@@ -80,8 +81,14 @@ class OfferContract(HostileCalls, HostileSizes):
     def settings(cls, shapes: Shapes) -> Settings:
         if cls.offered is None:
             return Settings(engine=cls.name, shapes=shapes)
-        offers = cls.build.offer(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
+        offers = cls.offers(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
         return next(candidate.settings for candidate in offers if candidate.label == cls.offered)
+
+    @classmethod
+    def offers(cls, diagnosis: Diagnosis) -> list[Candidate]:
+        """Its seeds in the model's own precision."""
+        found = seeded(cls.name, cls.build.space(diagnosis), diagnosis)
+        return [candidate for candidate in found if candidate.settings.precision is Precision.AS_IS]
 
     def load_again(self, made: Made, **changes: Any) -> Any:
         request = LoadRequest(made.model, made.guard, made.settings, made.workspace)
@@ -371,15 +378,22 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
     # ---- the build half ----------------------------------------------------------------------------------------------
 
     def test_offers_are_valid_distinct_and_explained(self) -> None:
-        found = self.build.offer(Diagnosis(has_4d_input=True, has_conv=True))
+        found = self.offers(Diagnosis(has_4d_input=True, has_conv=True))
         assert found
         assert len({candidate.id for candidate in found}) == len(found)
         for candidate in found:
             assert candidate.settings.engine == self.name
             assert candidate.rationale
             assert self.build.validate(candidate.settings) is None
-        assert not self.build.offer(Diagnosis(training=True))
-        assert all(c.settings.shapes is Shapes.DYNAMIC for c in self.build.offer(Diagnosis(dynamic=True)))
+        assert not self.offers(Diagnosis(training=True))
+        assert all(c.settings.shapes is Shapes.DYNAMIC for c in self.offers(Diagnosis(dynamic=True)))
+
+    def test_every_turn_of_a_knob_is_valid(self) -> None:
+        for diagnosis in (Diagnosis(), Diagnosis(has_4d_input=True, has_conv=True), Diagnosis(dynamic=True)):
+            space = self.build.space(diagnosis)
+            for seed in seeded(self.name, space, diagnosis):
+                for knob, value in ((k, value) for k in fitting(space.knobs, diagnosis) for value in k.values):
+                    assert self.build.validate(turned(seed, knob, value).settings) is None
 
     def test_options_it_does_not_know_are_refused(self) -> None:
         assert "no option 'wings'" in self.build.validate(Settings(engine=self.name, options={"wings": 2}))

@@ -15,7 +15,8 @@ from compilot.engines.files import artifact_files, artifact_path
 from compilot.engines.marshal import make_call, names_of
 from compilot.engines.needs import not_for_exports, unknown_options
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Loaded, LoadRequest
-from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings, Shapes
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile, Diagnosis, Settings
 
 MODEL_NAME = "program.pt2"
 VERSION = "1"
@@ -25,11 +26,8 @@ def available() -> Availability:
     return Availability(ok=True, version="1")
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
-    if not_for_exports(diagnosis):
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    return (Candidate(settings=Settings(engine="fake", shapes=shapes), label="fake", rationale="for tests"),)
+def space(diagnosis: Diagnosis) -> Space:
+    return Space() if not_for_exports(diagnosis) else Space(seeds=(Seed("", "for tests"),))
 
 
 def validate(settings: Settings) -> str | None:

@@ -227,5 +227,5 @@ class TestAoti(EngineContract):
 
     @classmethod
     def settings(cls, shapes: Shapes) -> Settings:
-        offers = cls.build.offer(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
+        offers = cls.offers(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
         return offers[0 if shapes is Shapes.DYNAMIC else -1].settings

@@ -16,7 +16,8 @@ from typing import Any
 
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
-from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile, Diagnosis, Settings
 
 ILLEGAL = {"x86_64": b"\x0f\x0b", "aarch64": b"\x00\x00\x00\x00"}  # ud2, udf
 SLEEPER = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
@@ -59,8 +60,8 @@ class Engine:
     def available(self) -> Availability:
         return Availability(ok=True, version=self.VERSION)
 
-    def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]:
-        return (Candidate(settings=Settings(engine=self.name), label=self.name, rationale="to see what happens"),)
+    def space(self, diagnosis: Diagnosis) -> Space:
+        return Space(seeds=(Seed("", "to see what happens"),))
 
     def validate(self, settings: Settings) -> str | None:
         return None

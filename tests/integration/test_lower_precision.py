@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.candidates.spaces import candidates_of
 from compilot.engines.eager.build import EAGER
 from compilot.engines.onnxruntime import build as onnxruntime
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -30,7 +31,7 @@ pytest.importorskip("onnxscript")
 
 
 def int8(*, dynamic: bool = False, **options: bool) -> Candidate:
-    found = onnxruntime.offer_precision(Diagnosis(dynamic=dynamic), Precision.INT8_DYNAMIC).candidates[0]
+    _, found, *_ = candidates_of("onnxruntime", Diagnosis(dynamic=dynamic), (Precision.INT8_DYNAMIC,))
     settings = msgspec.structs.replace(found.settings, options={**found.settings.options, **options})
     return msgspec.structs.replace(found, settings=settings)
 

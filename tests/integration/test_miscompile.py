@@ -9,8 +9,8 @@ import torch
 import torch._inductor.config as inductor_config
 from torch import nn
 
+from compilot.candidates.spaces import candidates_of
 from compilot.engines.eager.build import EAGER
-from compilot.engines.inductor.build import offer
 from compilot.measure.correctness import check, make_reference
 from compilot.progress import Observer
 from compilot.records import Diagnosis, State
@@ -60,7 +60,7 @@ def test_a_miscompiled_candidate_is_refused_in_its_trial(tmp_path: Path) -> None
     try:
         runner.open_eager()
         assert runner.trial(EAGER, {}, 60.0).state is State.OK
-        trial = runner.trial(offer(Diagnosis())[0], {}, 300.0)
+        trial = runner.trial(candidates_of("inductor", Diagnosis())[0], {}, 300.0)
     finally:
         runner.close()
     assert trial.state is State.WRONG, trial.reason

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from compilot.engines.eager import build as eager
-from compilot.engines.inductor import build as inductor
+from compilot.candidates.spaces import candidates_of
+from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Diagnosis, State
 from compilot.trials.limits import Limits
@@ -29,7 +29,7 @@ def opened(tmp_path: Path) -> Iterator[Opening]:
         )
         runners.append(runner)
         _, inspected = runner.open_eager()
-        assert runner.trial(eager.EAGER, {}, 60.0).state is State.OK
+        assert runner.trial(EAGER, {}, 60.0).state is State.OK
         return runner, inspected
 
     yield open_target
@@ -53,7 +53,7 @@ def assert_judged_when_seeded(inspected: Inspected) -> None:
 def test_dropout_in_train_mode_is_right_with_eagers_numbers_and_wrong_with_others(opened: Opening):
     runner, inspected = opened("dropping")
     assert_judged_when_seeded(inspected)
-    offers = [*inductor.offer(inspected.diagnosis)]
+    offers = candidates_of("inductor", inspected.diagnosis)
     plain = runner.trial(only(offers, "inductor"), {}, 120.0)
     assert plain.state is State.WRONG
     assert "draws other random numbers than eager" in plain.reason
@@ -65,7 +65,7 @@ def test_dropout_in_train_mode_is_right_with_eagers_numbers_and_wrong_with_other
 def test_noise_in_eval_mode_is_right_in_another_layout_and_compiled_with_eagers_numbers(opened: Opening):
     runner, inspected = opened("noisy_images")
     assert_judged_when_seeded(inspected)
-    found = [*eager.offer(inspected.diagnosis), *inductor.offer(inspected.diagnosis)]
+    found = [c for name in ("eager", "inductor") for c in candidates_of(name, inspected.diagnosis)]
     for label in ("eager channels_last", "inductor fallback_random"):
         trial = runner.trial(only(found, label), {}, 120.0)
         assert trial.state is State.OK, trial.reason
@@ -74,5 +74,5 @@ def test_noise_in_eval_mode_is_right_in_another_layout_and_compiled_with_eagers_
 
 
 def test_only_candidates_that_can_draw_eagers_numbers_are_offered():
-    labels = [c.label for c in inductor.offer(Diagnosis(stochastic=True))]
+    labels = [c.label for c in candidates_of("inductor", Diagnosis(stochastic=True))]
     assert labels == ["inductor", "inductor fallback_random", "inductor freezing + fallback_random"]

@@ -16,11 +16,11 @@ import torch
 import compilot
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
+from compilot.candidates.spaces import candidates_of
 from compilot.cli import whycold
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
-from compilot.engines.inductor import build as inductor
 from compilot.errors import InputError, TargetError
 from compilot.progress import Observer
 from compilot.records import (
@@ -195,7 +195,7 @@ def _check_why_cold(run_dir: Path, model: torch.nn.Module, cache: Path) -> None:
 def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_runs(tmp_path: Path):
     shipment = ship_target(f"{DECIDING}:chain")
     runner = LocalRunner(shipment, tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
-    by_label = {c.label: c for c in inductor.offer(Diagnosis())}
+    by_label = {c.label: c for c in candidates_of("inductor", Diagnosis())}
     try:
         runner.open_eager()
         assert runner.trial(EAGER, {}, 60.0).state is State.OK

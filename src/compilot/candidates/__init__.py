@@ -1,4 +1,5 @@
-"""Candidates: what to try next. In: engines' offers, then each trial as it ends. Out: the next candidate, and why.
+"""Candidates: what to try next. In: a diagnosis and the engines' spaces, then each trial as it ends. Out: candidates.
 
-`search.py` holds the ask/tell seam and the ordered search behind it.
+`search.py` holds the seam and the ordered search behind it, `spaces.py` what engines declare, `process.py` the knobs of
+the whole process.
 """

@@ -1,21 +1,21 @@
-"""Search: ask for the next candidate, tell how it went. In: offers by engine, trials. Out: candidates and finalists.
+"""Search: begin with a diagnosis, ask for the next candidates, tell how each went.
 
-Covered: an ordered search that tries cheap engines early, takes turns between engines, and follows up on the best one
-so far with process settings and its engine's own options. Not covered: learning from earlier runs; it plugs into the
-same two methods.
+In: a diagnosis, trials. Out: candidates. Covered: an ordered search over the engines' spaces: it tries cheap engines
+early, takes turns between engines, and follows up on the best one so far with knobs of the process and of its engine.
+Not covered: learning from earlier runs; it plugs into the same three methods.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
+from compilot.candidates.process import DENORMALS, threads_knob
+from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.engines.eager.build import EAGER
-from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
+from compilot.engines.space import fitting, varied
+from compilot.records import Candidate, Diagnosis, Precision, ProcessSettings, Settings, State, Trial
+from compilot.verdict.finalists import screening_ratio
 
 # A short budget should already have seen what gains most for its time: engines that build in seconds, then eager in
 # another memory layout (no build, a small gain), then those that run a C++ compiler for half a minute.
@@ -27,43 +27,50 @@ QUICK_TRIAL_S = 10.0  # variations of a candidate that takes no longer come next
 WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
 
 
-class Search(Protocol):
-    """The seam: later searches (learned order, cluster) implement these."""
+class TimeLeft(Protocol):
+    """What a search may know of the budget."""
 
-    def ask(self, slots: int) -> list[Candidate]:
+    @property
+    def remaining_s(self) -> float: ...
+
+
+class Search(Protocol):
+    """The seam: what is tried next. Later searches (learned order, cluster) implement these three."""
+
+    def begin(self, diagnosis: Diagnosis) -> None:
+        """A run begins: what is known of the model and the machine."""
+
+    def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
         """Up to `slots` candidates to try next; none: the search is over."""
 
     def tell(self, trial: Trial) -> None:
-        """A trial ended."""
-
-
-def screening_ratio(trial: Trial) -> float | None:
-    """Median paired speed-up over eager seen at the screening; None: there was none."""
-    pairs = [(eager, mine) for eager, mine in trial.screening if eager > 0 and mine > 0]
-    if not pairs:
-        return None
-    return math.exp(statistics.median(math.log(eager / mine) for eager, mine in pairs))
+        """A trial ended, now or in an interrupted part of this run; its candidate is not asked for again."""
 
 
 class OrderedSearch:
     """Engines take turns, cheap ones first; within an engine its own order; then variations of the best."""
 
-    def __init__(
-        self,
-        offers: Mapping[str, Sequence[Candidate]],
-        diagnosis: Diagnosis,
-        refine: Callable[[Candidate, Diagnosis], Sequence[Candidate]] = lambda best, diagnosis: (),
-    ) -> None:
-        self._queue = interleave(offers, broken=bool(diagnosis.export_stops))
-        self._diagnosis = diagnosis
-        self._refine = refine
-        self._known = {candidate.id for candidate in self._queue}
+    def __init__(self, engines: Sequence[str] = (), precisions: Sequence[Precision] = ()) -> None:
+        self._engines = engines  # none: every engine that is usable here
+        self._precisions = precisions  # lower ones that the user allows
+        self._diagnosis = Diagnosis()
+        self._queue: list[Candidate] = []
+        self._known: set[str] = set()  # ids of candidates that were queued or told
         self._told: list[Trial] = []
         self._followed: set[str] = set()  # ids of candidates that were varied, "" for eager itself
         self._varied: set[str] = set()  # ids of their variations
 
-    def ask(self, slots: int) -> list[Candidate]:
-        """The next candidates in order; variations of the best so far once a few are known."""
+    def begin(self, diagnosis: Diagnosis) -> None:
+        """Queue what the engines would try; nothing for a model whose answers nobody can judge."""
+        self._diagnosis = diagnosis
+        if not diagnosis.unjudgeable:
+            names = usable_engines(self._engines)
+            offers = {name: candidates_of(name, diagnosis, self._precisions) for name in names}
+            self._queue = interleave(offers, broken=bool(diagnosis.export_stops))
+            self._known = {candidate.id for candidate in self._queue}
+
+    def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
+        """The next candidates in order, whatever the time; variations of the best so far once a few are known."""
         if len(self._told) >= FOLLOW_UP_AFTER or not self._queue:
             self._follow_up(self._best())
         batch, self._queue = self._queue[:slots], self._queue[slots:]
@@ -72,11 +79,8 @@ class OrderedSearch:
     def tell(self, trial: Trial) -> None:
         """Remember how it went."""
         self._told.append(trial)
-
-    def forget(self, tried: Sequence[str]) -> None:
-        """Do not ask for candidates that an earlier run of this journal has finished."""
-        self._queue = [c for c in self._queue if c.id not in set(tried)]
-        self._known |= set(tried)
+        self._known.add(trial.candidate.id)
+        self._queue = [candidate for candidate in self._queue if candidate.id != trial.candidate.id]
 
     def _follow_up(self, best: Trial | None) -> None:
         """Once early on the best so far, if that is quick, and once on the best of all."""
@@ -91,11 +95,15 @@ class OrderedSearch:
         self._queue = found + self._queue
 
     def _variations(self, best: Candidate | None) -> list[Candidate]:
-        """Threads matter most, then the engine's own options; denormals last, and only where there are any."""
+        """Threads matter most, then the engine's own knobs; denormals last, and only where there are any."""
+        if self._diagnosis.unjudgeable:
+            return []
         if best is None:  # nothing was faster; denormals may be what slows eager down
-            return denormal_variations(EAGER, self._diagnosis)
-        found = [*thread_variations(best, self._diagnosis), *self._refine(best, self._diagnosis)]
-        return [*found, *denormal_variations(best, self._diagnosis)]
+            return varied(EAGER, fitting([DENORMALS], self._diagnosis))
+        own = space_of(best.settings.engine, self._diagnosis).knobs
+        knobs = fitting([threads_knob(self._diagnosis), *own, DENORMALS], self._diagnosis)
+        allowed = (Precision.AS_IS, *self._precisions)
+        return [c for c in varied(best, knobs) if c.settings.precision in allowed]
 
     def _best(self) -> Trial | None:
         """The fastest that is no variation itself; None: nothing was worth following."""
@@ -127,29 +135,6 @@ def interleave(offers: Mapping[str, Sequence[Candidate]], *, broken: bool = Fals
 def _turns(offers: Mapping[str, Sequence[Candidate]], names: Sequence[str]) -> list[Candidate]:
     turns = range(max((len(offers[name]) for name in names), default=0))
     return [candidate for turn in turns for name in names for candidate in offers[name][turn : turn + 1]]
-
-
-def thread_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
-    """The best candidate with other thread counts: one, and half the cores where that is more."""
-    counts = sorted({1, diagnosis.cores // 2, diagnosis.cores} - {diagnosis.threads, 0})
-    return [
-        msgspec.structs.replace(
-            best,
-            label=f"{best.label}, {n} thread{'s' if n > 1 else ''}",
-            rationale=f"the best so far with {n} of {diagnosis.cores} cores: less waiting of threads for each other",
-            process=ProcessSettings(threads=n),
-        )
-        for n in counts
-    ]
-
-
-def denormal_variations(best: Candidate, diagnosis: Diagnosis) -> list[Candidate]:
-    """The best candidate with denormal numbers taken as zero, where the model meets any."""
-    if not diagnosis.denormals:
-        return []
-    why = "the model meets numbers too small to be normal, which many CPUs compute far more slowly"
-    process = msgspec.structs.replace(best.process, flush_denormals=True)
-    return [msgspec.structs.replace(best, label=f"{best.label}, denormals as zero", rationale=why, process=process)]
 
 
 def plain_compile(candidates: Sequence[Candidate]) -> str | None:

@@ -104,7 +104,7 @@ def _prepare(
 ) -> tuple[Journal, list[Candidate], dict[str, str]]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
     from compilot.artifacts.journal import Journal
-    from compilot.engines.inductor.build import offer
+    from compilot.candidates.spaces import candidates_of
     from compilot.records import DiagnosisLine
     from compilot.tuning.journal import make_header
     from compilot.tuning.options import TuneOptions
@@ -118,7 +118,7 @@ def _prepare(
     journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
     for note in [*model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
         observer.note(note)
-    arms = {candidate.id: candidate for candidate in offer(seen.diagnosis)[:1]}
+    arms = {candidate.id: candidate for candidate in candidates_of("inductor", seen.diagnosis)[:1]}
     labels: dict[str, str] = {}
     for path, plan in request.plans:
         for entry in plan.entries:

@@ -88,13 +88,14 @@ def _engines() -> dict[str, Any]:
 
 def _precisions(isa: tuple[str, ...]) -> dict[str, Any]:
     """Which engines here compute in a lower precision when the user allows it, or why none does."""
-    from compilot.candidates.offers import lower_offer, usable_engines, why_nobody
-    from compilot.records import Diagnosis, Precision
+    from compilot.candidates.spaces import serving, why_nobody
+    from compilot.engines.space import LOWER
+    from compilot.records import Diagnosis
 
     found: dict[str, Any] = {}
     diagnosis = Diagnosis(cpu_isa=isa)
-    for precision in (p for p in Precision if p is not Precision.AS_IS):
-        able = [name for name in usable_engines(()) if lower_offer(name, diagnosis, precision).candidates]
+    for precision in LOWER:
+        able = serving((), diagnosis, precision)
         found[precision.value] = {"engines": able, "why": why_nobody((), diagnosis, precision)}
     return found
 

@@ -1,14 +1,16 @@
 """Lower precisions: which of them this machine computes in, and what a model cast to one looks like from outside.
 
-In: a diagnosis, a precision. Out: why it cannot pay here, or None; torch's dtype for it. Covered: CPUs by their vector
+In: a diagnosis, a precision. Out: why it cannot pay here, or seeds in it. Covered: CPUs by their vector
 extensions, GPUs. Not covered: whether it is accurate enough (measure/) or faster (the race).
 A CPU without the arithmetic emulates it: on AVX2 alone a bf16 matrix product takes several times as long as float32.
 """
 
 from __future__ import annotations
 
-from compilot.engines.protocol import Lower
-from compilot.records import Candidate, Diagnosis, MemoryFormat, OptionValue, Precision, Settings, Shapes
+from collections.abc import Mapping
+
+from compilot.engines.space import Seed, Value
+from compilot.records import Diagnosis, MemoryFormat, Precision
 
 # Vector extensions that compute in a precision, as /proc/cpuinfo spells them.
 EXTENSIONS = {
@@ -34,24 +36,20 @@ def has_dot_product(diagnosis: Diagnosis) -> bool:
     return any(name in diagnosis.cpu_isa for name in VNNI)
 
 
-def cast_offer(
-    engine: str, diagnosis: Diagnosis, precision: Precision, *, frozen: bool = False, channels_last: bool = False
-) -> Lower:
-    """A copy of the model with its weights cast to bf16 or fp16, for engines that run the model itself."""
-    if precision not in EXTENSIONS:
-        return Lower(why=f"{engine} has no {precision} of its own")
-    if diagnosis.training:
-        return Lower(why="lower precision is for inference; call model.eval()")
-    if why := no_arithmetic(diagnosis, precision):
-        return Lower(why=why)
-    options: dict[str, OptionValue] = {"freezing": True} if frozen else {}
-    settings = Settings(
-        engine=engine,
-        precision=precision,
-        options=options,
-        shapes=Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC,
-        memory_format=MemoryFormat.CHANNELS_LAST if channels_last else MemoryFormat.PRESERVE,
+def cast_problems(engine: str, diagnosis: Diagnosis) -> dict[Precision, str]:
+    """Why engines that run the model itself cannot run a copy of it cast to a precision; those not in it they can."""
+    training = "lower precision is for inference; call model.eval()" if diagnosis.training else ""
+    half = {precision: training or no_arithmetic(diagnosis, precision) for precision in EXTENSIONS}
+    int8 = Precision.INT8_DYNAMIC
+    return {int8: f"{engine} has no {int8} of its own"} | {precision: why for precision, why in half.items() if why}
+
+
+def cast_seeds(lacks: Mapping[Precision, str], point: Mapping[str, Value]) -> tuple[Seed, ...]:
+    """A copy of the model with its weights cast to bf16 or fp16, and more knobs set beside it."""
+    more = [str(value) if isinstance(value, MemoryFormat) else name for name, value in point.items()]
+    why = "weights and activations in {}: half the memory traffic, twice the arithmetic per instruction"
+    return tuple(
+        Seed(" + ".join([precision, *more]), why.format(precision), {"precision": precision, **point})
+        for precision in EXTENSIONS
+        if precision not in lacks
     )
-    label = " + ".join([f"{engine} {precision}", *options, *(["channels_last"] if channels_last else [])])
-    why = f"weights and activations in {precision}: half the memory traffic, twice the arithmetic per instruction"
-    return Lower((Candidate(settings=settings, label=label, rationale=why),))

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 
 from compilot.engines.protocol import Availability
-from compilot.records import Diagnosis, MemoryFormat, OptionValue, Precision, Settings
+from compilot.engines.space import Value
+from compilot.records import Diagnosis, MemoryFormat, Precision, Settings
 
 
 def installed(extra: str, packages: Sequence[str]) -> Availability:
@@ -51,7 +52,7 @@ def other_precision(settings: Settings, known: Sequence[Precision] = ()) -> str 
 
 def misfit(
     settings: Settings,
-    options: Mapping[str, tuple[OptionValue, ...] | type],
+    options: Mapping[str, tuple[Value, ...] | type],
     precisions: Sequence[Precision] = (),
     *,
     layouts: bool = False,
@@ -64,7 +65,7 @@ def misfit(
     return other_precision(settings, precisions) or unknown_options(settings.engine, settings, options)
 
 
-def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[OptionValue, ...] | type]) -> str | None:
+def unknown_options(engine: str, settings: Settings, known: Mapping[str, tuple[Value, ...] | type]) -> str | None:
     """Why the options make no sense; None: they do."""
     for name, value in settings.options.items():
         if name not in known:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from compilot._tree import Call
+    from compilot.engines.space import Space  # the run plane needs none
 
 
 class Availability(NamedTuple):
@@ -35,13 +36,6 @@ class Infeasible(Exception):
 
 class NotTaken(Exception):
     """Raised by a loaded callable: the guard took this call, the artifact does not (sizes it needs equal are not)."""
-
-
-class Lower(NamedTuple):
-    """What an engine offers in a lower precision: candidates, or why it has none."""
-
-    candidates: tuple[Candidate, ...] = ()
-    why: str = ""
 
 
 class BuildRequest(NamedTuple):
@@ -106,16 +100,13 @@ class Loaded(NamedTuple):
 
 
 class BuildHalf(Protocol):
-    """engines/NAME/build.py implements this as module-level functions.
-
-    Two more are optional. `offer_precision(diagnosis, precision) -> Lower`: what it can do in a lower precision that
-    the user allows. `refine(best, diagnosis) -> Sequence[Candidate]`: other settings worth trying once its own
-    candidate is the best of the run.
-    """
+    """engines/NAME/build.py implements this as module-level functions."""
 
     def available(self) -> Availability: ...
 
-    def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]: ...
+    def space(self, diagnosis: Diagnosis) -> Space:
+        """What can be set for such a model, and what it would try first; an empty one: it cannot run it."""
+        ...
 
     def validate(self, settings: Settings) -> str | None:
         """Why these settings make no sense for this engine; None: they do."""

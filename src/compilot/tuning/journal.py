@@ -18,7 +18,7 @@ import msgspec
 from compilot._version import __version__
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
-from compilot.candidates.offers import unserved
+from compilot.candidates.spaces import unserved
 from compilot.diagnose.hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.errors import CompilotError

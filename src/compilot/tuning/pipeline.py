@@ -57,12 +57,12 @@ def tune(
     model = runner.open(workload)
     diagnosis = journal.begin(model, runner.inspect())
     search.begin(diagnosis)
-    for trial in journal.trials.values():  # of an interrupted part of this run
-        search.tell(trial)
     spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
     observer.trying(EAGER, 1, budget.remaining_s)
     journal.append(try_eager(runner, budget.seconds))  # eager first, always; on resume its figures are today's
     tell_room(runner, finalists, observer)
+    for trial in journal.trials.values():  # those of an interrupted part of this run, too
+        search.tell(trial)
     while (may_try := spending.may_try()) and (jobs := search.ask(runner.free_slots(), budget)):
         for number, candidate in enumerate(jobs, len(journal.trials)):
             observer.trying(candidate, number + 1, budget.remaining_s)

@@ -1,11 +1,23 @@
+"""The ordered search: whose turn it is, what is followed up, what is not asked for twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
-from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio, thread_variations
-from compilot.engines.eager import build as eager
+from compilot.candidates.process import threads_knob
+from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio
+from compilot.candidates.spaces import candidates_of
 from compilot.engines.inductor import build as inductor
+from compilot.engines.space import varied
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
+from compilot.tuning.budget import Budget
 
+Over = Callable[..., OrderedSearch]
 IMAGES = Diagnosis(has_4d_input=True, has_conv=True, cores=2, threads=2)
+LEFT = Budget(300.0)
 
 
 def candidate(engine: str, label: str) -> Candidate:
@@ -32,14 +44,15 @@ def test_the_same_settings_are_asked_for_once():
     assert len(interleave({"inductor": twice})) == 1
 
 
-def test_engines_that_need_one_graph_come_last_where_the_graph_is_broken():
+def test_engines_that_need_one_graph_come_last_where_the_graph_is_broken(over: Over):
     offers = {name: [candidate(name, name)] for name in ("onnxruntime", "openvino", "aoti", "inductor")}
     assert [c.label for c in interleave(offers)] == ["onnxruntime", "openvino", "inductor", "aoti"]
     assert [c.label for c in interleave(offers, broken=True)] == ["inductor", "onnxruntime", "openvino", "aoti"]
-    search = OrderedSearch(offers, Diagnosis(graph_breaks=2, export_stops=1))
-    assert search.ask(1)[0].label == "inductor"
-    unharmed = OrderedSearch(offers, Diagnosis(graph_breaks=2, export_stops=0))  # a print, a lock ...
-    assert unharmed.ask(1)[0].label == "onnxruntime"
+    engines = dict.fromkeys(offers, ("x",))
+    search = over(engines, Diagnosis(graph_breaks=2, export_stops=1))
+    assert search.ask(1, LEFT)[0].label == "inductor x"
+    unharmed = over(engines, Diagnosis(graph_breaks=2, export_stops=0))  # a print, a lock ...
+    assert unharmed.ask(1, LEFT)[0].label == "onnxruntime x"
 
 
 def test_other_packages_backends_stay_last_where_the_graph_is_broken():
@@ -48,89 +61,114 @@ def test_other_packages_backends_stay_last_where_the_graph_is_broken():
 
 
 def test_sizes_that_made_torch_compile_again_bring_one_program_for_all_sizes_forward():
-    assert inductor.offer(IMAGES)[-1].label == "inductor dynamic"
-    varied = inductor.offer(Diagnosis(size_recompiles=1))
+    assert candidates_of("inductor", IMAGES)[-1].label == "inductor dynamic"
+    varied = candidates_of("inductor", Diagnosis(size_recompiles=1))
     assert [c.label for c in varied[:2]] == ["inductor", "inductor dynamic"]
     assert len({c.id for c in varied}) == len(varied)
 
 
-def test_the_search_ends_when_everything_was_asked_for():
-    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
-    assert [c.label for c in search.ask(1)] == ["a"]
-    assert search.ask(1) == []
+def test_the_search_ends_when_everything_was_asked_for(over: Over):
+    search = over({"inductor": ["a"]}, IMAGES)
+    assert [c.label for c in search.ask(1, LEFT)] == ["inductor a"]
+    assert search.ask(1, LEFT) == []
 
 
-def test_the_best_is_followed_up_with_other_thread_counts():
-    best = candidate("inductor", "best")
-    search = OrderedSearch({"inductor": [best, candidate("inductor", "other")]}, IMAGES)
-    for job in (*search.ask(1), *search.ask(1)):
-        search.tell(finished(job, 2.0 if job is best else 1.1))
-    (follow_up,) = search.ask(5)
+def test_the_best_is_followed_up_with_other_thread_counts(over: Over):
+    search = over({"inductor": ["best", "other"]}, IMAGES)
+    best, other = (*search.ask(1, LEFT), *search.ask(1, LEFT))
+    search.tell(finished(best, 2.0))
+    search.tell(finished(other, 1.1))
+    (follow_up,) = search.ask(5, LEFT)
     assert follow_up.process == ProcessSettings(threads=1)
     assert follow_up.settings == best.settings
 
 
-def test_nothing_is_followed_up_when_nothing_was_faster():
-    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
-    (job,) = search.ask(1)
+def test_nothing_is_followed_up_when_nothing_was_faster(over: Over):
+    search = over({"inductor": ["a"]}, IMAGES)
+    (job,) = search.ask(1, LEFT)
     search.tell(finished(job, 0.9))
-    assert search.ask(5) == []
+    assert search.ask(5, LEFT) == []
 
 
-def test_a_wrong_candidate_is_not_followed_up_however_fast():
-    search = OrderedSearch({"inductor": [candidate("inductor", "a")]}, IMAGES)
-    (job,) = search.ask(1)
+def test_a_wrong_candidate_is_not_followed_up_however_fast(over: Over):
+    search = over({"inductor": ["a"]}, IMAGES)
+    (job,) = search.ask(1, LEFT)
     search.tell(finished(job, 5.0, State.WRONG))
-    assert search.ask(5) == []
+    assert search.ask(5, LEFT) == []
 
 
-def test_what_an_earlier_run_finished_is_not_asked_for_again():
-    first, second = candidate("inductor", "a"), candidate("inductor", "b")
-    search = OrderedSearch({"inductor": [first, second]}, IMAGES)
-    search.forget([first.id])
-    assert search.ask(5) == [second]
+def test_what_an_earlier_run_finished_is_not_asked_for_again(over: Over):
+    first, second = over({"inductor": ["a", "b"]}, IMAGES).ask(2, LEFT)
+    resumed = over({"inductor": ["a", "b"]}, IMAGES)
+    resumed.tell(finished(first, 0.9))
+    assert resumed.ask(5, LEFT) == [second]
+
+
+def test_a_variation_that_an_earlier_run_finished_is_not_asked_for_again(over: Over):
+    search = over({"inductor": ["a"]}, IMAGES)
+    (job,) = search.ask(1, LEFT)
+    search.tell(finished(job, 2.0))
+    (one_thread,) = search.ask(5, LEFT)
+    resumed = over({"inductor": ["a"]}, IMAGES)
+    for trial in (finished(job, 2.0), finished(one_thread, 1.5)):
+        resumed.tell(trial)
+    assert resumed.ask(5, LEFT) == []
+
+
+def test_nothing_is_asked_for_where_no_answer_can_be_judged(over: Over):
+    odd = msgspec.structs.replace(IMAGES, unjudgeable="two calls differ", denormals=True)
+    search = over({"inductor": ["a"]}, odd)
+    assert search.ask(5, LEFT) == []
+    search.tell(finished(candidate("inductor", "a"), 2.0))
+    assert search.ask(5, LEFT) == []
+
+
+def test_an_engine_that_cannot_be_used_is_no_matter_where_nothing_is_tried():
+    OrderedSearch(engines=("no such engine",)).begin(Diagnosis(unjudgeable="two calls differ"))
 
 
 def test_more_cores_give_more_thread_counts():
     many = Diagnosis(cores=8, threads=8)
-    assert [c.process.threads for c in thread_variations(candidate("inductor", "a"), many)] == [1, 4]
+    found = varied(candidate("inductor", "a"), [threads_knob(many)])
+    assert [c.process.threads for c in found] == [1, 4]
+    assert [c.label for c in found] == ["a, 1 thread", "a, 4 threads"]
 
 
 def test_images_get_channels_last_and_texts_do_not():
     texts = Diagnosis(has_4d_input=False, has_conv=False)
-    assert [c.label for c in eager.offer(IMAGES)] == ["eager channels_last"]
-    assert eager.offer(texts) == ()
-    assert any("channels_last" in c.label for c in inductor.offer(IMAGES))
-    plain = [c.label for c in inductor.offer(texts)]
+    assert [c.label for c in candidates_of("eager", IMAGES)] == ["eager channels_last"]
+    assert candidates_of("eager", texts) == []
+    assert any("channels_last" in c.label for c in candidates_of("inductor", IMAGES))
+    plain = [c.label for c in candidates_of("inductor", texts)]
     assert "inductor" in plain
     assert not any("channels_last" in label for label in plain)
 
 
 def test_a_convolution_net_has_at_least_eight_ways_to_run():
-    offers = {"eager": eager.offer(IMAGES), "inductor": inductor.offer(IMAGES)}
+    offers = {"eager": candidates_of("eager", IMAGES), "inductor": candidates_of("inductor", IMAGES)}
     assert len(interleave(offers)) >= 8
 
 
 def test_declared_dynamic_dimensions_reach_every_inductor_candidate():
-    assert {c.settings.shapes for c in inductor.offer(Diagnosis(dynamic=True))} == {Shapes.DYNAMIC}
+    assert {c.settings.shapes for c in candidates_of("inductor", Diagnosis(dynamic=True))} == {Shapes.DYNAMIC}
 
 
 def test_a_model_in_train_mode_is_never_frozen():
-    found = [bool(c.settings.options.get("freezing")) for c in inductor.offer(Diagnosis(training=True))]
+    found = [bool(c.settings.options.get("freezing")) for c in candidates_of("inductor", Diagnosis(training=True))]
     assert found
     assert not any(found)
-    assert any(c.settings.options.get("freezing") for c in inductor.offer(Diagnosis()))
+    assert any(c.settings.options.get("freezing") for c in candidates_of("inductor", Diagnosis()))
 
 
 def test_plain_compile_is_recognised_whatever_the_shapes_policy():
     for diagnosis in (Diagnosis(), Diagnosis(dynamic=True)):
-        offers = inductor.offer(diagnosis)
+        offers = candidates_of("inductor", diagnosis)
         assert plain_compile(list(offers)) == offers[0].id
     assert plain_compile([candidate("eager", "x")]) is None
 
 
 def test_options_that_act_below_the_code_keep_programs_apart():
-    by_label = {c.label: c for c in inductor.offer(IMAGES)}
+    by_label = {c.label: c for c in candidates_of("inductor", IMAGES)}
     plain, overhead = by_label["inductor"], by_label["inductor reduce-overhead"]
     assert inductor.below_the_code(plain) == inductor.below_the_code(overhead)
     assert inductor.below_the_code(plain) != inductor.below_the_code(by_label["inductor cpp_wrapper"])

@@ -26,11 +26,21 @@ from compilot.engines.needs import misfit, not_for_exports
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import no_prints
 from compilot.engines.rewriting import remainder_from_fmod, rewrite
+from compilot.engines.space import CHANNELS_LAST, FREEZING, MAX_AUTOTUNE, Seed, Space, options_of
 from compilot.engines.whereabouts import cause
-from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, OptionValue, Settings, Shapes
+from compilot.records import ArtifactFile, Diagnosis, MemoryFormat, Settings
 
 REWRITTEN = {"remainder": remainder_from_fmod}  # its own loses the digits where the quotient is large
-OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {"freezing": bool, "max_autotune": bool}
+KNOBS = (FREEZING, MAX_AUTOTUNE, CHANNELS_LAST)
+_LAST = {"memory_format": MemoryFormat.CHANNELS_LAST}
+_WHY_LAST = "convolutions on channels-last memory from end to end"
+SEEDS = (
+    Seed("freezing", "native code without Python glue, weights prepacked", {"freezing": True}),
+    Seed("freezing + channels_last", _WHY_LAST, {"freezing": True, **_LAST}),
+    Seed("channels_last", f"{_WHY_LAST}, weights as they are", _LAST),
+    Seed("freezing + max_autotune", MAX_AUTOTUNE.why, {"freezing": True, "max_autotune": True}),
+    Seed("", "native code without Python glue: starts in milliseconds"),
+)
 
 
 def available() -> Availability:
@@ -38,36 +48,14 @@ def available() -> Availability:
     return Availability(ok=True, version=metadata.version("torch"))
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+def space(diagnosis: Diagnosis) -> Space:
     """Prepacked weights first: on ResNet-18 they halve the time of the plain package."""
-    if not_for_exports(diagnosis):
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    found = [_candidate("freezing", "native code without Python glue, weights prepacked", shapes, freezing=True)]
-    if diagnosis.has_4d_input and diagnosis.has_conv:
-        why, last = "convolutions on channels-last memory from end to end", MemoryFormat.CHANNELS_LAST
-        found.append(_candidate("freezing + channels_last", why, shapes, memory_format=last, freezing=True))
-        found.append(_candidate("channels_last", f"{why}, weights as they are", shapes, memory_format=last))
-    why = "constant weights let the C++ GEMM templates compete with the library"
-    found.append(_candidate("freezing + max_autotune", why, shapes, freezing=True, max_autotune=True))
-    return (*found, _candidate("", "native code without Python glue: starts in milliseconds", shapes))
-
-
-def _candidate(
-    label: str,
-    rationale: str,
-    shapes: Shapes,
-    *,
-    memory_format: MemoryFormat = MemoryFormat.PRESERVE,
-    **options: OptionValue,
-) -> Candidate:
-    settings = Settings(engine="aoti", shapes=shapes, options=options, memory_format=memory_format)
-    return Candidate(settings=settings, label=f"aoti {label}".strip(), rationale=rationale)
+    return Space() if not_for_exports(diagnosis) else Space(KNOBS, SEEDS)
 
 
 def validate(settings: Settings) -> str | None:
-    """Only the options above."""
-    return misfit(settings, OPTIONS, layouts=True)
+    """Only the knobs above."""
+    return misfit(settings, options_of(KNOBS), layouts=True)
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

@@ -1,6 +1,6 @@
 """CUDA graphs, tuning plane: offered only where the inputs are on a GPU. Unproven: written without a GPU at hand.
 
-In: a diagnosis. Out: one candidate. The recording itself is made at the first call (load.py), nothing is kept in files.
+In: a diagnosis. Out: a space of one point. The recording is made at the first call (load.py), nothing is kept in files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from importlib import metadata
 
 from compilot.engines.needs import cuda_problem, misfit
 from compilot.engines.protocol import Availability, BuildRequest
-from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings, Shapes
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile, Diagnosis, Settings, Shapes
 
 
 def available() -> Availability:
@@ -19,12 +20,11 @@ def available() -> Availability:
     return Availability(ok=not why, version=metadata.version("torch"), why=why)
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+def space(diagnosis: Diagnosis) -> Space:
     """For fixed shapes on a GPU, without training: a recording has fixed addresses and no gradients."""
     if not diagnosis.cuda or diagnosis.dynamic or diagnosis.training or diagnosis.unjudgeable:
-        return ()
-    why = "the GPU's work is recorded once and replayed: no launch overhead, and no compile"
-    return (Candidate(settings=Settings(engine="cudagraphs"), label="cudagraphs", rationale=why),)
+        return Space()
+    return Space(seeds=(Seed("", "the GPU's work is recorded once and replayed: no launch overhead, and no compile"),))
 
 
 def validate(settings: Settings) -> str | None:

@@ -10,12 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import metadata
 
-from compilot.engines.arithmetic import cast_offer
+from compilot.engines.arithmetic import cast_problems, cast_seeds
 from compilot.engines.needs import other_precision
-from compilot.engines.protocol import Availability, BuildRequest, Lower
-from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, Precision, Settings, Shapes
+from compilot.engines.protocol import Availability, BuildRequest
+from compilot.engines.space import CHANNELS_LAST, Seed, Space, precision_knob
+from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, Precision, Settings
 
 EAGER = Candidate(settings=Settings(), label="eager", rationale="the baseline: the model exactly as it is")
+_LAST = Seed(
+    "channels_last",
+    "convolutions often run faster on channels-last memory, and it costs no compile",
+    {"memory_format": MemoryFormat.CHANNELS_LAST},
+)
 
 
 def available() -> Availability:
@@ -23,19 +29,11 @@ def available() -> Availability:
     return Availability(ok=True, version=metadata.version("torch"))
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
-    """Channels-last, where there are images and convolutions."""
-    if not (diagnosis.has_4d_input and diagnosis.has_conv):
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    settings = Settings(memory_format=MemoryFormat.CHANNELS_LAST, shapes=shapes)
-    why = "convolutions often run faster on channels-last memory, and it costs no compile"
-    return (Candidate(settings=settings, label="eager channels_last", rationale=why),)
-
-
-def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
-    """The model cast to half precision, where the machine computes in it."""
-    return cast_offer("eager", diagnosis, precision)
+def space(diagnosis: Diagnosis) -> Space:
+    """Channels-last, where there are images and convolutions; half precision, where the machine computes in it."""
+    lacks = cast_problems("eager", diagnosis)
+    knobs = (CHANNELS_LAST, precision_knob(lacks))
+    return Space(knobs, (_LAST, *cast_seeds(lacks, {})), lacks)
 
 
 def validate(settings: Settings) -> str | None:

@@ -1,9 +1,9 @@
 """Inductor, tuning plane: which torch.compile configurations are worth trying.
 
-In: a diagnosis. Out: candidates, best first. The build itself is the first call of the loaded callable (load.py):
-torch.compile compiles on use, and the shipped arm must be the measured one. Covered: modes, true freezing, layouts,
-the C++ wrapper. Infeasible: models that compute `%` of floats (AOTInductor runs those: its graph can be rewritten).
-Not covered: regions (a later stage).
+In: a diagnosis. Out: a space, likely winners first. The build itself is the first call of the loaded callable
+(load.py): torch.compile compiles on use, and the shipped arm must be the measured one. Covered: modes, true freezing,
+layouts, the C++ wrapper. Infeasible: models that compute `%` of floats (AOTInductor runs those: its graph can be
+rewritten). Not covered: regions (a later stage).
 """
 
 from __future__ import annotations
@@ -15,21 +15,84 @@ import torch
 
 from compilot._torch.remainders import remainder_of_floats
 from compilot._tree import map_call
-from compilot.engines.arithmetic import cast_offer
+from compilot.engines.arithmetic import cast_problems, cast_seeds
 from compilot.engines.needs import other_precision
-from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
-from compilot.records import (
-    ArtifactFile,
-    Candidate,
-    Diagnosis,
-    MemoryFormat,
-    OptionValue,
-    Precision,
-    Settings,
-    Shapes,
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
+from compilot.engines.space import (
+    CHANNELS_LAST,
+    FREEZING,
+    MAX_AUTOTUNE,
+    Acts,
+    Knob,
+    Need,
+    Risk,
+    Seed,
+    Space,
+    precision_knob,
 )
+from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, Precision, Settings, Shapes
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+KNOBS = (
+    FREEZING,
+    MAX_AUTOTUNE,
+    CHANNELS_LAST,
+    Knob(
+        "mode",
+        Acts.MODE,
+        (None, "max-autotune-no-cudagraphs", "reduce-overhead"),
+        "torch's own names for several options at once",
+        risk=Risk.SLOW_BUILD,
+        variations=(),
+    ),
+    Knob("cpp_wrapper", Acts.OPTION, (False, True), "less overhead per call", risk=Risk.SLOW_BUILD, variations=()),
+    Knob(
+        "shapes",
+        Acts.SHAPES,
+        (Shapes.STATIC, Shapes.DYNAMIC),
+        "no recompile when a size changes",
+        needs=(Need.UNDECLARED_SIZES,),
+        variations=(),
+    ),
+    Knob(
+        "fallback_random",
+        Acts.OPTION,
+        (False, True),
+        "the random numbers that eager draws, by eager's own operators and in the same order",
+        needs=(Need.RANDOM_NUMBERS,),
+        variations=(),
+    ),
+)
+_LAST = {"memory_format": MemoryFormat.CHANNELS_LAST}
+PLAIN = Seed("", "what `torch.compile(model)` gives, the yardstick")
+DYNAMIC = Seed(
+    "dynamic",
+    "one program for all sizes: no recompile when a size changes, often at no cost",
+    {"shapes": Shapes.DYNAMIC},
+)
+SEEDS = (
+    PLAIN,
+    Seed("freezing + max_autotune", MAX_AUTOTUNE.why, {"freezing": True, "max_autotune": True}),
+    Seed("freezing", FREEZING.why, {"freezing": True}),
+    Seed(
+        "freezing + channels_last",
+        "prepacked convolutions without layout changes in between",
+        {"freezing": True, **_LAST},
+    ),
+    Seed("max-autotune-no-cudagraphs", "torch's own search over kernels", {"mode": "max-autotune-no-cudagraphs"}),
+    Seed(
+        "reduce-overhead",
+        "CUDA graphs; without a GPU it should be the same program as the default",
+        {"mode": "reduce-overhead"},
+    ),
+    Seed("cpp_wrapper", "C++ instead of Python glue: less overhead per call", {"cpp_wrapper": True}),
+)
+_WHY_RANDOM = "draws the random numbers that eager draws, so that its answers are eager's"
+RANDOM = (  # all others draw random numbers of their own
+    PLAIN,
+    Seed("fallback_random", _WHY_RANDOM, {"fallback_random": True}),
+    Seed("freezing + fallback_random", _WHY_RANDOM, {"freezing": True, "fallback_random": True}),
+)
 # Options whose whole effect shows in the generated code: two candidates that differ only in these and have the same
 # code are the same program. Everything else may act below the code (compiler flags, threads), so it is in the digest.
 _SHOWN_IN_CODE = frozenset(
@@ -42,80 +105,15 @@ def available() -> Availability:
     return Availability(ok=True, version=metadata.version("torch"))
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+def space(diagnosis: Diagnosis) -> Space:
     """Configurations worth their compile time, likely winners first. The first is plain torch.compile."""
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+    lacks = cast_problems("inductor", diagnosis)
     images = diagnosis.has_4d_input and diagnosis.has_conv
-    offers = [_candidate("", "what `torch.compile(model)` gives, the yardstick", shapes)]
-    if diagnosis.stochastic:  # all others draw random numbers of their own
-        return [*offers, *_random(shapes, diagnosis.training)]
-    if not diagnosis.training:
-        offers += _frozen(shapes, images)
-    offers += _modes(shapes)
-    offers.append(
-        _candidate("cpp_wrapper", "C++ instead of Python glue: less overhead per call", shapes, cpp_wrapper=True)
-    )
-    if not diagnosis.dynamic:
-        why = "one program for all sizes: no recompile when a size changes, often at no cost"
-        place = 1 if diagnosis.size_recompiles else len(offers)  # static code would serve the first size alone
-        offers.insert(place, _candidate("dynamic", why, Shapes.DYNAMIC))
-    return offers
-
-
-def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
-    """The model cast to half precision, its weights constants; images in channels-last."""
-    images = diagnosis.has_4d_input and diagnosis.has_conv
-    return cast_offer("inductor", diagnosis, precision, frozen=True, channels_last=images)
-
-
-def _frozen(shapes: Shapes, images: bool) -> list[Candidate]:
-    """Weights folded in as constants, alone and with what it enables."""
-    found = [
-        _candidate(
-            "freezing + max_autotune",
-            "constant weights let the C++ GEMM templates compete with the library",
-            shapes,
-            freezing=True,
-            max_autotune=True,
-        ),
-        _candidate("freezing", "weights become constants: folded, prepacked, fused", shapes, freezing=True),
-    ]
-    if images:
-        why = "prepacked convolutions without layout changes in between"
-        cl = MemoryFormat.CHANNELS_LAST
-        found.append(_candidate("freezing + channels_last", why, shapes, memory_format=cl, freezing=True))
-    return found
-
-
-def _random(shapes: Shapes, training: bool) -> list[Candidate]:
-    """For models that draw random numbers: eager's own, by eager's own operators, in the same order."""
-    why = "draws the random numbers that eager draws, so that its answers are eager's"
-    found = [_candidate("fallback_random", why, shapes, fallback_random=True)]
-    if not training:
-        found += [_candidate("freezing + fallback_random", why, shapes, fallback_random=True, freezing=True)]
-    return found
-
-
-def _modes(shapes: Shapes) -> list[Candidate]:
-    """torch's own named modes."""
-    why = {
-        "max-autotune-no-cudagraphs": "torch's own search over kernels",
-        "reduce-overhead": "CUDA graphs; without a GPU it should be the same program as the default",
-    }
-    return [_candidate(mode, reason, shapes, mode=mode) for mode, reason in why.items()]
-
-
-def _candidate(
-    label: str,
-    rationale: str,
-    shapes: Shapes,
-    *,
-    mode: str | None = None,
-    memory_format: MemoryFormat = MemoryFormat.PRESERVE,
-    **options: OptionValue,
-) -> Candidate:
-    settings = Settings(engine="inductor", mode=mode, options=options, shapes=shapes, memory_format=memory_format)
-    return Candidate(settings=settings, label=f"inductor {label}".strip(), rationale=rationale)
+    seeds = RANDOM if diagnosis.stochastic else (*SEEDS, DYNAMIC)
+    if diagnosis.size_recompiles and not diagnosis.stochastic:  # static code would serve the first size alone
+        seeds = (PLAIN, DYNAMIC, *SEEDS[1:])
+    cast = cast_seeds(lacks, {"freezing": True, **(_LAST if images else {})})
+    return Space((*KNOBS, precision_knob(lacks)), (*seeds, *cast), lacks)
 
 
 def validate(settings: Settings) -> str | None:

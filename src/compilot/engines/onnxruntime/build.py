@@ -1,4 +1,4 @@
-"""ONNX Runtime, tuning plane: export to ONNX and offer the session options that matter.
+"""ONNX Runtime, tuning plane: export to ONNX; the session options that matter.
 
 In: a BuildRequest. Out: `optimised.onnx` (graph, see optimise.py), `optimised.data` (weights) and `structure.json`, or
 Infeasible; `model.onnx` and `model.onnx.data` where the rewritten graph could not be kept.
@@ -11,11 +11,10 @@ than the CPU's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from compilot.engines import structure
@@ -35,20 +34,58 @@ from compilot.engines.onnxruntime.load import (
 from compilot.engines.onnxruntime.means import as_eager_means
 from compilot.engines.onnxruntime.optimise import optimise
 from compilot.engines.onnxruntime.quantise import KINDS, quantise
-from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
+from compilot.engines.space import LOWER, Acts, Knob, Risk, Seed, Space, Variation, options_of, precision_knob
 from compilot.engines.whereabouts import cause
-from compilot.records import ArtifactFile, Candidate, Diagnosis, OptionValue, Precision, Settings, Shapes
+from compilot.records import ArtifactFile, Diagnosis, Precision, Settings
 
-OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
-    "graph_optimization": ("all", "extended", "basic", "disabled"),
-    "threads": int,
-    "allow_spinning": bool,
-    "memory_pattern": bool,
-    "execution_mode": ("sequential", "parallel"),
-    "denormals_as_zero": bool,
-    "weights": tuple(KINDS),
-}
+KNOBS = (
+    Knob(
+        "graph_optimization",
+        Acts.OPTION,
+        ("all", "extended", "basic", "disabled"),
+        "fewer rewrites of the graph",
+        variations=(Variation("extended", "extended optimisations", "the best so far, without its own memory layout"),),
+    ),
+    Knob(
+        "allow_spinning",
+        Acts.OPTION,
+        (True, False),
+        "waiting threads sleep: no core is burnt meanwhile",
+        variations=(),
+    ),
+    Knob(
+        "memory_pattern",
+        Acts.OPTION,
+        (True, False),
+        "memory allocated as it is needed",
+        variations=(
+            Variation(False, "no memory pattern", "the best so far, memory allocated as it is needed, not ahead"),
+        ),
+    ),
+    Knob(
+        "execution_mode",
+        Acts.OPTION,
+        ("sequential", "parallel"),
+        "branches of the graph side by side",
+        variations=(Variation("parallel", "parallel", "the best so far, branches of the graph side by side"),),
+    ),
+    Knob(
+        "weights",
+        Acts.OPTION,
+        tuple(KINDS),
+        "no saturation on CPUs without 8-bit dot products",
+        risk=Risk.NUMERICS,
+        only_with={"precision": Precision.INT8_DYNAMIC},
+        variations=(),
+    ),
+)
+SEEDS = (
+    Seed("", "all graph optimisations, as many threads as torch"),
+    Seed("no spinning", "waiting threads sleep: no core is burnt meanwhile", {"allow_spinning": False}),
+)
+OPTIONS = {**options_of(KNOBS), "threads": int, "denormals_as_zero": bool}  # these two follow the process
 
 
 def available() -> Availability:
@@ -56,53 +93,25 @@ def available() -> Availability:
     return installed("onnxruntime", ("onnxruntime", "onnx", "onnxscript"))
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
-    """The default first; then without spinning, which is kinder to everything else on the machine."""
+def space(diagnosis: Diagnosis) -> Space:
+    """The default first; then without spinning, which is kinder to everything else on the machine; 8-bit integers."""
     if not_for_exports(diagnosis):
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    return (
-        _candidate("", "all graph optimisations, as many threads as torch", shapes),
-        _candidate("no spinning", "waiting threads sleep: no core is burnt meanwhile", shapes, allow_spinning=False),
-    )
+        return Space(lacks=dict.fromkeys(LOWER, "onnxruntime runs inference on the CPU only"))
+    lacks = {p: f"onnxruntime has no {p} kernels for CPUs" for p in (Precision.BF16, Precision.FP16)}
+    return Space((*KNOBS, precision_knob(lacks)), (*SEEDS, *_small_integers(diagnosis)), lacks)
 
 
-def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
-    """8-bit integers run on every CPU; half precision has no kernels here."""
-    if not_for_exports(diagnosis):
-        return Lower(why="onnxruntime runs inference on the CPU only")
-    if precision is not Precision.INT8_DYNAMIC:
-        return Lower(why=f"onnxruntime has no {precision} kernels for CPUs")
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
+def _small_integers(diagnosis: Diagnosis) -> tuple[Seed, ...]:
+    """They run on every CPU; half precision has no kernels here."""
+    int8, point = Precision.INT8_DYNAMIC, {"precision": Precision.INT8_DYNAMIC}
     why = "matrix products on 8-bit integers: a quarter of the memory traffic"
     if has_dot_product(diagnosis):
-        return Lower((_candidate(precision.value, why, shapes, precision),))
-    first = _candidate(precision.value, f"{why}; 7 bits, or sums would saturate", shapes, precision, weights="7-bit")
-    label, why = f"{precision} unsigned", "all 8 bits without saturation: less error, somewhat slower"
-    return Lower((first, _candidate(label, why, shapes, precision, weights="unsigned")))
-
-
-def refine(best: Candidate, diagnosis: Diagnosis) -> Sequence[Candidate]:
-    """The other session options, one at a time, once the rest is known to be good."""
-    found: list[tuple[str, str, dict[str, OptionValue]]] = [
-        ("extended optimisations", "without its own memory layout", {"graph_optimization": "extended"}),
-        ("no memory pattern", "memory allocated as it is needed, not ahead", {"memory_pattern": False}),
-        ("parallel", "branches of the graph side by side", {"execution_mode": "parallel"}),
-    ]
-    return tuple(_variant(best, name, why, options) for name, why, options in found)
-
-
-def _variant(best: Candidate, name: str, why: str, options: Mapping[str, OptionValue]) -> Candidate:
-    settings = msgspec.structs.replace(best.settings, options={**best.settings.options, **options})
-    label, rationale = f"{best.label}, {name}", f"the best so far, {why}"
-    return msgspec.structs.replace(best, settings=settings, label=label, rationale=rationale)
-
-
-def _candidate(
-    label: str, rationale: str, shapes: Shapes, precision: Precision = Precision.AS_IS, **options: OptionValue
-) -> Candidate:
-    settings = Settings(engine="onnxruntime", shapes=shapes, options=options, precision=precision)
-    return Candidate(settings=settings, label=f"onnxruntime {label}".strip(), rationale=rationale)
+        return (Seed(int8, why, point),)
+    more = "all 8 bits without saturation: less error, somewhat slower"
+    return (
+        Seed(int8, f"{why}; 7 bits, or sums would saturate", {**point, "weights": "7-bit"}),
+        Seed(f"{int8} unsigned", more, {**point, "weights": "unsigned"}),
+    )
 
 
 def validate(settings: Settings) -> str | None:

@@ -1,4 +1,4 @@
-"""OpenVINO, tuning plane: convert the exported model and offer the performance hints.
+"""OpenVINO, tuning plane: convert the exported model; the performance hints worth trying.
 
 In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precision), `structure.json` and mostly
 `model.blob` (what the plugin makes of the graph: saving.py), or Infeasible. The frontend is called directly:
@@ -27,27 +27,34 @@ from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.openvino.means import as_eager_means
 from compilot.engines.openvino.saving import save, simplify
-from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
+from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
+from compilot.engines.space import LOWER, Acts, Knob, Seed, Space, Variation, options_of, precision_knob
 from compilot.engines.structure import Structure
 from compilot.engines.whereabouts import cause
-from compilot.records import (
-    ArtifactFile,
-    Candidate,
-    Diagnosis,
-    DimRange,
-    Guard,
-    OptionValue,
-    Precision,
-    Settings,
-    Shapes,
-)
+from compilot.records import ArtifactFile, Diagnosis, DimRange, Guard, Precision, Settings
 
-OPTIONS: dict[str, tuple[OptionValue, ...] | type] = {
-    "hint": ("latency", "throughput"),
-    "threads": int,
-    "pin_cpus": bool,
-}
+KNOBS = (
+    Knob(
+        "hint",
+        Acts.OPTION,
+        ("latency", "throughput"),
+        "every thread on the one call, or few threads per call",
+        variations=(),
+    ),
+    Knob(
+        "pin_cpus",
+        Acts.OPTION,
+        (False, True),
+        "threads that stay on their cores",
+        variations=(Variation(True, "pinned", "the best so far with its threads bound to cores: no migrations"),),
+    ),
+)
+SEEDS = (
+    Seed("latency", "every thread works on the one call", {"hint": "latency"}),
+    Seed("throughput", "few threads per call: less to coordinate in small models", {"hint": "throughput"}),
+)
+OPTIONS = {**options_of(KNOBS), "threads": int}
 
 
 def available() -> Availability:
@@ -55,42 +62,20 @@ def available() -> Availability:
     return installed("openvino", ("openvino",))
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
-    """All cores on one call first; then several streams, which small models sometimes prefer."""
+def space(diagnosis: Diagnosis) -> Space:
+    """All cores on one call first; then several streams, which small models sometimes prefer; half precisions."""
     if not_for_exports(diagnosis):
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    return (
-        _candidate("latency", "every thread works on the one call", shapes, hint="latency"),
-        _candidate("throughput", "few threads per call: less to coordinate in small models", shapes, hint="throughput"),
-    )
-
-
-def _candidate(label: str, rationale: str, shapes: Shapes, **options: OptionValue) -> Candidate:
-    settings = Settings(engine="openvino", shapes=shapes, options=options)
-    return Candidate(settings=settings, label=f"openvino {label}", rationale=rationale)
-
-
-def offer_precision(diagnosis: Diagnosis, precision: Precision) -> Lower:
-    """The same files, computed in bf16 or fp16 where the CPU has it."""
-    if not_for_exports(diagnosis):
-        return Lower(why="openvino runs inference on the CPU only")
-    if precision not in EXTENSIONS:
-        return Lower(why="openvino would need the package nncf to quantise weights")
-    if why := no_arithmetic(diagnosis, precision):
-        return Lower(why=why)
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    found = _candidate("latency", "", shapes, hint="latency")
-    settings = msgspec.structs.replace(found.settings, precision=precision)
-    why = f"the CPU plugin computes in {precision}; inputs and outputs stay as they are"
-    return Lower((Candidate(settings=settings, label=f"openvino {precision}", rationale=why),))
-
-
-def refine(best: Candidate, diagnosis: Diagnosis) -> Sequence[Candidate]:
-    """Threads bound to cores, once the rest is known to be good."""
-    settings = msgspec.structs.replace(best.settings, options={**best.settings.options, "pin_cpus": True})
-    why = "the best so far with its threads bound to cores: no migrations"
-    return (msgspec.structs.replace(best, settings=settings, label=f"{best.label}, pinned", rationale=why),)
+        return Space(lacks=dict.fromkeys(LOWER, "openvino runs inference on the CPU only"))
+    half = {precision: no_arithmetic(diagnosis, precision) for precision in EXTENSIONS}
+    lacks = {Precision.INT8_DYNAMIC: "openvino would need the package nncf to quantise weights"}
+    lacks |= {precision: why for precision, why in half.items() if why}
+    why = "the CPU plugin computes in {}; inputs and outputs stay as they are"
+    lower = [
+        Seed(precision, why.format(precision), {"hint": "latency", "precision": precision})
+        for precision in EXTENSIONS
+        if precision not in lacks
+    ]
+    return Space((*KNOBS, precision_knob(lacks)), (*SEEDS, *lower), lacks)
 
 
 def validate(settings: Settings) -> str | None:

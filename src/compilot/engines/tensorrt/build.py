@@ -1,6 +1,6 @@
 """TensorRT, tuning plane: offered only where the inputs are on a GPU. Unproven: written without a GPU at hand.
 
-In: a diagnosis. Out: one candidate. torch_tensorrt is a torch.compile backend: it builds at the first call (load.py).
+In: a diagnosis. Out: a space of one point. torch_tensorrt is a torch.compile backend: it builds on use (load.py).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from compilot.engines.needs import cuda_problem, installed, misfit
 from compilot.engines.protocol import Availability, BuildRequest
-from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings, Shapes
+from compilot.engines.space import Seed, Space
+from compilot.records import ArtifactFile, Diagnosis, Settings
 
 
 def available() -> Availability:
@@ -19,13 +20,11 @@ def available() -> Availability:
     return installed("tensorrt", ("torch-tensorrt",))._replace(install="pip install torch-tensorrt")
 
 
-def offer(diagnosis: Diagnosis) -> Sequence[Candidate]:
+def space(diagnosis: Diagnosis) -> Space:
     """For inference on a GPU."""
     if not diagnosis.cuda or diagnosis.training or diagnosis.unjudgeable:
-        return ()
-    shapes = Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC
-    settings = Settings(engine="tensorrt", shapes=shapes)
-    return (Candidate(settings=settings, label="tensorrt", rationale="NVIDIA's own compiler for inference"),)
+        return Space()
+    return Space(seeds=(Seed("", "NVIDIA's own compiler for inference"),))
 
 
 def validate(settings: Settings) -> str | None:
