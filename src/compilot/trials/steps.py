@@ -21,7 +21,6 @@ import torch
 from compilot import diagnose, indices
 from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
-from compilot._tree import Call, map_call
 from compilot.artifacts.cachelist import write_list
 from compilot.diagnose import vanishing
 from compilot.engines import registry
@@ -130,7 +129,7 @@ class Steps:
             id=request.id,
             ref=self.workload.ref,
             notes=tuple(self.workload.notes),
-            calls_per_unit=len(self.workload.examples),
+            calls_per_unit=self.workload.unit(self.workload.model).calls,
         )
 
     def inspect(self, request: Inspect) -> Inspected:
@@ -298,8 +297,7 @@ class Steps:
     def makegolden(self, request: MakeGolden) -> GoldenMade:
         """Answer the example call by eager and by the callable, and keep both ends of it."""
         load, folder = self.workload, Path(request.folder)
-        with torch.set_grad_enabled(load.grad):
-            packed, eager = (_answer(fn, call) for fn, call in self._fresh_calls())
+        packed, eager = (load.unit(fn).answer(load.call, golden.SEED) for fn in (self.fn, load.model))
         golden.save(golden.input_tensors(load.call), folder / request.inputs)
         golden.save(golden.output_tensors(eager), folder / request.outputs)
         made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
@@ -313,9 +311,6 @@ class Steps:
 
     def _weights(self) -> str:
         return model_fingerprint(self.workload.model, weights=True).weights_sha256 or ""
-
-    def _fresh_calls(self) -> list[tuple[Callable[..., Any], Call]]:
-        return [(fn, _copied(self.workload.call)) for fn in (self.fn, self.workload.model)]
 
     def warm(self, request: Warm) -> Warmed | Failed:
         """Call until steady, then calibrate the batch."""
@@ -346,16 +341,6 @@ class Steps:
         per_call = tuple(s / self.unit.calls for s in samples)
         peak = audit.peak_rss_bytes()
         return self._eagers_time(request) or CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=peak)
-
-
-def _answer(fn: Callable[..., Any], call: Call) -> Any:
-    with golden.seeded():
-        return fn(*call.args, **call.kwargs)
-
-
-def _copied(call: Call) -> Call:
-    """The call with tensors of its own: a model may write into its inputs."""
-    return map_call(call, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def _writable(check: Check) -> Check:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from compilot._tree import Call
 from compilot.measure.correctness import check, make_reference
 from compilot.records import Check
+from compilot.workload.unit import Inference, Unit
 
 
 class Case(NamedTuple):
@@ -28,6 +29,10 @@ class Job(NamedTuple):
     model: nn.Module
     seed: int = 0
     grad: bool = False
+    examples: tuple[Call, ...] = ()
+
+    def unit(self, fn: Callable[..., Any]) -> Unit:
+        return Inference(fn, self)
 
 
 class Function(nn.Module):

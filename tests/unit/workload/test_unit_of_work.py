@@ -49,18 +49,18 @@ def test_restore_puts_buffers_inputs_and_random_state_back() -> None:
     x = torch.randn(4, 2)
     before = x.clone()
     unit = Workload(model, x).unit(model)
-    state = unit.state()
+    saved = unit.save()
     unit.call()
     random.random(), np.random.rand()
     assert model.steps.item() == 1
-    unit.restore(state)
+    unit.restore(saved)
     assert model.steps.item() == 0
     assert model.history.numel() == 0
     assert model.inner.num_batches_tracked.item() == 0
     assert torch.equal(x, before)
-    assert torch.equal(torch.get_rng_state(), state.torch_rng)
-    assert random.getstate() == state.python_rng
-    assert np.array_equal(np.random.get_state()[1], state.numpy_rng[1])
+    assert torch.equal(torch.get_rng_state(), saved.random.torch)
+    assert random.getstate() == saved.random.python
+    assert np.array_equal(np.random.get_state()[1], saved.random.numpy[1])
 
 
 def test_restore_does_not_touch_what_did_not_change() -> None:
@@ -68,7 +68,7 @@ def test_restore_does_not_touch_what_did_not_change() -> None:
     model.running_mean[0] = float("nan")
     unit = Workload(model, torch.ones(3, 2)).unit(model)
     versions = [buffer._version for buffer in model.buffers()]
-    state = unit.state()
+    saved = unit.save()
     unit.call()
-    unit.restore(state)
+    unit.restore(saved)
     assert [buffer._version for buffer in model.buffers()] == versions
