@@ -26,13 +26,14 @@ from torch import Tensor
 
 from compilot._tree import Call
 from compilot.measure.closeness import Closeness, compare
-from compilot.measure.expected import CaseLike, Expected, Judgeable, digest, load_expected
+from compilot.measure.expected import Expected, Judgeable, digest, load_expected
 from compilot.measure.raising import answers_instead
 from compilot.measure.reference import case_seed, coarsest_dtype, describe_error, make_reference
 from compilot.records import Check, OutputCheck, Reference
 from compilot.workload.observing import Seen, Watch
 from compilot.workload.outputs import difference
 from compilot.workload.unit import Unit
+from compilot.workload.variations import Case
 
 __all__ = ["check", "make_reference"]
 
@@ -71,7 +72,7 @@ class _Judged(NamedTuple):
 def check(
     fn: Callable[..., Any],
     workload: Judgeable,
-    cases: Sequence[CaseLike],
+    cases: Sequence[Case],
     folder: Path,
     reference: Reference,
     tolerance: float | None = None,
@@ -113,7 +114,7 @@ def check(
     return msgspec.structs.replace(found, caveats=(*found.caveats, *told))
 
 
-def _unless_missed(judged: _Judged, case: CaseLike, miss: Miss | None) -> _Judged:
+def _unless_missed(judged: _Judged, case: Case, miss: Miss | None) -> _Judged:
     """The case as judged, if the candidate answered; unequal sizes or bold integers that it turned down are noted."""
     if miss is None:
         return judged
@@ -136,7 +137,7 @@ def _refusal(reference: Reference) -> str:
 
 def _judge_case(
     unit: Unit,
-    case: CaseLike,
+    case: Case,
     expected: Expected,
     seed: int | None,
     watch: Watch,
@@ -160,7 +161,7 @@ def _judge_case(
 
 
 def _judge_numbers(
-    seen: Seen, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+    seen: Seen, case: Case, expected: Expected, coarsest: torch.dtype, tolerance: float | None
 ) -> _Judged:
     values = seen.values.items()
     found = [_closeness(path, tensor, case, expected, coarsest, tolerance) for path, tensor in values]
@@ -179,7 +180,7 @@ def _judge_numbers(
 
 
 def _closeness(
-    path: str, tensor: Tensor, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+    path: str, tensor: Tensor, case: Case, expected: Expected, coarsest: torch.dtype, tolerance: float | None
 ) -> Closeness:
     return compare(
         tensor,
@@ -193,7 +194,7 @@ def _closeness(
     )
 
 
-def _failure(close: Closeness, case: CaseLike) -> str:
+def _failure(close: Closeness, case: Case) -> str:
     """Why one output is refused. On special inputs only numbers that had the chance to be equal count."""
     if close.non_finite:
         return "" if case.special else f"{close.non_finite} at {close.check.output} (case {case.name})"
@@ -246,7 +247,7 @@ def _changes(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -
     return ""
 
 
-def _see_again(unit: Unit, case: CaseLike, seed: int, watch: Watch) -> str:
+def _see_again(unit: Unit, case: Case, seed: int, watch: Watch) -> str:
     """With a single case, one more call shows whether results share memory; returns why it failed, if it did."""
     try:
         watch.see(unit.run(case.call, seed).output.tensors)

@@ -31,21 +31,6 @@ class Judgeable(Protocol):
     def unit(self, fn: Callable[..., Any], /) -> Unit: ...
 
 
-class CaseLike(Protocol):
-    """What is needed of a case."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def call(self) -> Call: ...
-    @property
-    def special(self) -> bool: ...
-    @property
-    def mirror(self) -> Call | None: ...
-    @property
-    def bold(self) -> bool: ...
-
-
 class Expected(NamedTuple):
     """One case's file: what eager gave and did, and the more exact outputs where there are any."""
 

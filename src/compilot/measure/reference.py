@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from compilot.errors import InputError
 from compilot.measure.bounds import bounded
 from compilot.measure.closeness import coarser, compare, rms
-from compilot.measure.expected import CaseLike, Judgeable, save_expected
+from compilot.measure.expected import Judgeable, save_expected
 from compilot.measure.raising import raised
 from compilot.records import Raising, Reference
 from compilot.workload.observing import Seen, Watch
 from compilot.workload.outputs import difference
 from compilot.workload.state import changed_attributes, save_attributes
 from compilot.workload.unit import Unit
+from compilot.workload.variations import Case
 
 MEMORY_SHARE = (
     0.25  # of the free memory: the double copy of a float32 model needs twice the model, of a half one four times
@@ -50,7 +51,7 @@ class _Repeat(NamedTuple):
     note: str = ""
 
 
-def make_reference(workload: Judgeable, cases: Sequence[CaseLike], folder: Path) -> Reference:
+def make_reference(workload: Judgeable, cases: Sequence[Case], folder: Path) -> Reference:
     """Run eager and float64 on every case and keep the results in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng():
@@ -94,7 +95,7 @@ class _Maker:
         self.watch = Watch()
         self.slowest_s = 0.0  # of the cases so far
 
-    def make(self, cases: Sequence[CaseLike]) -> Reference:
+    def make(self, cases: Sequence[Case]) -> Reference:
         repeat = self._repeat(cases)
         self.double = None if repeat.stochastic or repeat.stateful else self._in_double()
         for case in cases:
@@ -115,7 +116,7 @@ class _Maker:
             notes=tuple(self.notes),
         )
 
-    def _repeat(self, cases: Sequence[CaseLike]) -> _Repeat:
+    def _repeat(self, cases: Sequence[Case]) -> _Repeat:
         """Find the first case that runs and see whether eager repeats itself on it."""
         attributes = save_attributes(self.workload.model)
         for case in cases:
@@ -140,14 +141,14 @@ class _Maker:
             self.notes.append(f"no float64 reference: the model cannot be copied ({describe_error(error)})")
             return None
 
-    def _timed(self, case: CaseLike, repeat: _Repeat) -> tuple[Seen, float]:
+    def _timed(self, case: Case, repeat: _Repeat) -> tuple[Seen, float]:
         start = time.perf_counter()
         return self.unit.run(case.call, self._seed(repeat)), time.perf_counter() - start
 
     def _seed(self, repeat: _Repeat) -> int | None:
         return case_seed(self.workload, len(self.kept), repeat.seeded)
 
-    def _make_case(self, case: CaseLike, repeat: _Repeat) -> None:
+    def _make_case(self, case: Case, repeat: _Repeat) -> None:
         try:
             with bounded(self.slowest_s) if case.bold else nullcontext():
                 if case.mirror is not None:
@@ -166,7 +167,7 @@ class _Maker:
         save_expected(self.folder, len(self.kept), case.call, seen, exact, self.typical)
         self.kept.append(case.name)
 
-    def _exact(self, case: CaseLike, eager: Seen) -> dict[str, Tensor]:
+    def _exact(self, case: Case, eager: Seen) -> dict[str, Tensor]:
         """The float64 outputs of a case, where their shapes are eager's."""
         if self.double is None:
             return {}
@@ -182,7 +183,7 @@ class _Maker:
         return {path: seen.values[path] for path, t in eager.output.tensors.items() if _usable(found.get(path), t)}
 
 
-def _repeatability(unit: Unit, case: CaseLike, first: Seen, attributes: dict[str, str], seed: int) -> _Repeat:
+def _repeatability(unit: Unit, case: Case, first: Seen, attributes: dict[str, str], seed: int) -> _Repeat:
     """Run eager again; where the outputs differ, find out whether seeding or the model's attributes explain it."""
     second = unit.run(case.call)
     changed = changed_attributes(unit.model, attributes)

@@ -1,4 +1,4 @@
-"""What the tests of the correctness gate share: stand-ins for a workload, its cases and a tiny model."""
+"""What the tests of the correctness gate share: a stand-in for a workload, cases and a tiny model."""
 
 from __future__ import annotations
 
@@ -13,14 +13,7 @@ from compilot._tree import Call
 from compilot.measure.correctness import check, make_reference
 from compilot.records import Check
 from compilot.workload.unit import Inference, Unit
-
-
-class Case(NamedTuple):
-    name: str
-    call: Call
-    special: bool = False
-    mirror: Call | None = None
-    bold: bool = False
+from compilot.workload.variations import Case
 
 
 class Job(NamedTuple):
