@@ -59,12 +59,12 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
 
 
 def _eager_call_s(workload: Workload) -> float:
-    unit = workload.unit(workload.model)
     samples = []
-    for _ in range(TIMED_CALLS):
-        begin = time.perf_counter()
-        unit.call()
-        samples.append((time.perf_counter() - begin) / unit.calls)
+    with workload.unit(workload.model).restored() as unit:
+        for _ in range(TIMED_CALLS):
+            begin = time.perf_counter()
+            unit.call()
+            samples.append((time.perf_counter() - begin) / unit.calls)
     return sorted(samples)[TIMED_CALLS // 2]
 
 

@@ -34,7 +34,8 @@ def meets_denormals(workload: Workload) -> bool:
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
     try:
-        workload.unit(model).call()
+        with workload.unit(model).restored() as unit:
+            unit.call()
     finally:
         for handle in handles:
             handle.remove()

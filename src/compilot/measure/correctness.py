@@ -26,12 +26,14 @@ from torch import Tensor
 
 from compilot._tree import Call
 from compilot.measure.closeness import Closeness, compare
-from compilot.measure.expected import CaseLike, Expected, Judgeable, digest, load_expected
-from compilot.measure.observing import Seen, Watch, observe
-from compilot.measure.outputs import difference, plain
+from compilot.measure.expected import Expected, Judgeable, digest, load_expected
 from compilot.measure.raising import answers_instead
 from compilot.measure.reference import case_seed, coarsest_dtype, describe_error, make_reference
 from compilot.records import Check, OutputCheck, Reference
+from compilot.workload.observing import Seen, Watch
+from compilot.workload.outputs import difference
+from compilot.workload.unit import Unit
+from compilot.workload.variations import Case
 
 __all__ = ["check", "make_reference"]
 
@@ -70,7 +72,7 @@ class _Judged(NamedTuple):
 def check(
     fn: Callable[..., Any],
     workload: Judgeable,
-    cases: Sequence[CaseLike],
+    cases: Sequence[Case],
     folder: Path,
     reference: Reference,
     tolerance: float | None = None,
@@ -84,36 +86,35 @@ def check(
     if refusal := _refusal(reference):
         return Check(passed=False, why=refusal, reference=reference.kind, notes=reference.notes)
     by_name, watch, results, again = {case.name: case for case in cases}, Watch(), list[_Judged](), ""
+    unit, coarsest = workload.unit(fn), coarsest_dtype(workload.model)
     with torch.random.fork_rng():
         for index, name in enumerate(reference.cases):
             expected = load_expected(folder, index)
             case = by_name[name]
             seed = case_seed(workload, index, reference.seeded)
-            judged = _judge_case(fn, workload, case, expected, seed, watch, tolerance)
+            judged = _judge_case(unit, case, expected, seed, watch, coarsest, tolerance)
             results.append(_unless_missed(judged, case, missed(case.call)))
             if results[-1].raised:  # the others would most likely raise too, after compiling as long
                 break
         else:
             if len(reference.cases) == 1:
                 only = by_name[reference.cases[0]]
-                again = _see_again(fn, workload, only, watch)
+                again = _see_again(unit, only, workload.seed, watch)
                 _unless_missed(results[0], only, missed(only.call))
         found = _conclude(results, reference, again or _overwritten(watch, reference), tolerance)
         if not found.passed or not reference.raising:
             return found
         told = answers_instead(  # last: a candidate that has passed until here has nothing to lose by it
-            fn,
-            workload.model,
+            unit,
             reference.raising,
             {name: case.call for name, case in by_name.items()},
-            grad=workload.grad,
             eager_answers=lambda call: missed(call) is not None,
             takes=takes,
         )
     return msgspec.structs.replace(found, caveats=(*found.caveats, *told))
 
 
-def _unless_missed(judged: _Judged, case: CaseLike, miss: Miss | None) -> _Judged:
+def _unless_missed(judged: _Judged, case: Case, miss: Miss | None) -> _Judged:
     """The case as judged, if the candidate answered; unequal sizes or bold integers that it turned down are noted."""
     if miss is None:
         return judged
@@ -135,35 +136,35 @@ def _refusal(reference: Reference) -> str:
 
 
 def _judge_case(
-    fn: Callable[..., Any],
-    workload: Judgeable,
-    case: CaseLike,
+    unit: Unit,
+    case: Case,
     expected: Expected,
     seed: int | None,
     watch: Watch,
+    coarsest: torch.dtype,
     tolerance: float | None,
 ) -> _Judged:
     where = f"(case {case.name})"
     if digest(case.call) != expected.inputs_sha256:
         return _Judged(failure=f"the inputs are not those of the reference {where}: equal seeds must give equal inputs")
     try:
-        seen = observe(fn, workload.model, case.call, grad=workload.grad, seed=seed)
+        seen = unit.run(case.call, seed)
     except Exception as error:
         return _Judged(failure=f"raises {describe_error(error)} {where}", raised=True)
     watch.see(seen.output.tensors)
     if text := difference(expected.structure, seen.output.structure):
         return _Judged(failure=f"{text} {where}")
-    judged = _judge_numbers(seen, case, expected, coarsest_dtype(workload.model), tolerance)
+    judged = _judge_numbers(seen, case, expected, coarsest, tolerance)
     if judged.failure:
         return judged._replace(failure=judged.failure + OTHER_RANDOM * (seed is not None))
     return judged._replace(failure=_side_effects(seen, expected, where), caveats=_copies(seen, expected))
 
 
 def _judge_numbers(
-    seen: Seen, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+    seen: Seen, case: Case, expected: Expected, coarsest: torch.dtype, tolerance: float | None
 ) -> _Judged:
-    tensors = seen.output.tensors
-    found = [_closeness(path, tensor, case, expected, coarsest, tolerance) for path, tensor in tensors.items()]
+    values = seen.values.items()
+    found = [_closeness(path, tensor, case, expected, coarsest, tolerance) for path, tensor in values]
     notes = [
         f"on {case.name} inputs: {c.non_finite} at {c.check.output}" for c in found if case.special and c.non_finite
     ]
@@ -179,10 +180,10 @@ def _judge_numbers(
 
 
 def _closeness(
-    path: str, tensor: Tensor, case: CaseLike, expected: Expected, coarsest: torch.dtype, tolerance: float | None
+    path: str, tensor: Tensor, case: Case, expected: Expected, coarsest: torch.dtype, tolerance: float | None
 ) -> Closeness:
     return compare(
-        plain(tensor),
+        tensor,
         expected.eager[path],
         expected.exact.get(path),
         case=case.name,
@@ -193,7 +194,7 @@ def _closeness(
     )
 
 
-def _failure(close: Closeness, case: CaseLike) -> str:
+def _failure(close: Closeness, case: Case) -> str:
     """Why one output is refused. On special inputs only numbers that had the chance to be equal count."""
     if close.non_finite:
         return "" if case.special else f"{close.non_finite} at {close.check.output} (case {case.name})"
@@ -216,7 +217,7 @@ def _side_effects(seen: Seen, expected: Expected, where: str) -> str:
         return f"the inputs end up otherwise: {text} {where}"
     if text := _changes("input", expected.mutated, seen.mutated):
         return f"{text} {where}"
-    if text := _changes("buffer", expected.buffers, seen.buffers):
+    if text := _changes("buffer", expected.state, seen.state):
         return f"{text} {where}"
     extra = [pair for pair in seen.aliases if pair not in expected.aliases]
     if extra:
@@ -246,10 +247,10 @@ def _changes(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -
     return ""
 
 
-def _see_again(fn: Callable[..., Any], workload: Judgeable, case: CaseLike, watch: Watch) -> str:
+def _see_again(unit: Unit, case: Case, seed: int, watch: Watch) -> str:
     """With a single case, one more call shows whether results share memory; returns why it failed, if it did."""
     try:
-        watch.see(observe(fn, workload.model, case.call, grad=workload.grad, seed=workload.seed).output.tensors)
+        watch.see(unit.run(case.call, seed).output.tensors)
     except Exception as error:
         return f"raises {describe_error(error)} when called again (case {case.name})"
     return ""

@@ -7,6 +7,7 @@ memory-mapped and without unpickling code. Not covered: making it (reference.py)
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,8 +16,9 @@ from torch import Tensor, nn
 
 from compilot._tree import Call
 from compilot.errors import cannot_write, first_cause
-from compilot.measure.observing import Seen
-from compilot.measure.outputs import flatten_call, plain
+from compilot.workload.observing import Seen
+from compilot.workload.outputs import flatten_call, plain
+from compilot.workload.unit import Unit
 
 
 class Judgeable(Protocol):
@@ -26,23 +28,7 @@ class Judgeable(Protocol):
     def model(self) -> nn.Module: ...
     @property
     def seed(self) -> int: ...
-    @property
-    def grad(self) -> bool: ...
-
-
-class CaseLike(Protocol):
-    """What is needed of a case."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def call(self) -> Call: ...
-    @property
-    def special(self) -> bool: ...
-    @property
-    def mirror(self) -> Call | None: ...
-    @property
-    def bold(self) -> bool: ...
+    def unit(self, fn: Callable[..., Any], /) -> Unit: ...
 
 
 class Expected(NamedTuple):
@@ -57,7 +43,7 @@ class Expected(NamedTuple):
     mutated: dict[str, Tensor]
     aliases: list[list[str]]
     shared: list[list[str]]
-    buffers: dict[str, Tensor]
+    state: dict[str, Tensor]
 
 
 def load_expected(folder: Path, index: int) -> Expected:
@@ -85,14 +71,14 @@ def save_expected(
     expected = Expected(
         inputs_sha256=digest(call),
         structure=seen.output.structure,
-        eager=plain_outputs(seen),
+        eager=seen.values,
         exact=exact,
         typical=typical,
         inputs_after=seen.inputs_after,
         mutated=seen.mutated,
         aliases=seen.aliases,
         shared=seen.shared,
-        buffers=seen.buffers,
+        state=seen.state,
     )
     _write(expected._asdict(), _case_file(folder, index))
 
@@ -105,8 +91,3 @@ def _write(fields: dict[str, Any], path: Path) -> None:
     except (OSError, RuntimeError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else first_cause(problem)
         raise cannot_write(path, why) from problem
-
-
-def plain_outputs(seen: Seen) -> dict[str, Tensor]:
-    """Copies of the output tensors that own their memory."""
-    return {path: plain(tensor) for path, tensor in seen.output.tensors.items()}

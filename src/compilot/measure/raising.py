@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
-
-from torch import nn
 
 from compilot._tree import Call
-from compilot.measure.observing import observe
 from compilot.records import Raising
+from compilot.workload.unit import Unit
 
 INDEX = re.compile(r"\bindex|\bindices|out of (range|bounds)", re.IGNORECASE)  # torch's words for a bad index
 ANSWERS = "this candidate answers instead: checks inside the model are not part of its compiled form"
@@ -32,12 +29,10 @@ def raised(case: str, error: Exception) -> Raising:
 
 
 def answers_instead(
-    fn: Callable[..., Any],
-    model: nn.Module,
+    unit: Unit,
     raising: Sequence[Raising],
     calls: Mapping[str, Call],
     *,
-    grad: bool,
     eager_answers: Callable[[Call], bool],
     takes: Callable[[Call], bool],
 ) -> tuple[str, ...]:
@@ -52,7 +47,7 @@ def answers_instead(
             continue
         if may_end_the_process(one):
             said.setdefault((one.error, one.message, NOT_TRIED), []).append(one.case)
-        elif _answers(fn, model, call, grad) and not eager_answers(call):
+        elif _answers(unit, call) and not eager_answers(call):
             said.setdefault((one.error, one.message, ANSWERS), []).append(one.case)
     return tuple(_sentence(*what, cases) for what, cases in said.items())
 
@@ -62,9 +57,9 @@ def may_end_the_process(one: Raising) -> bool:
     return one.error == "IndexError" or INDEX.search(one.message) is not None
 
 
-def _answers(fn: Callable[..., Any], model: nn.Module, call: Call, grad: bool) -> bool:
+def _answers(unit: Unit, call: Call) -> bool:
     try:
-        observe(fn, model, call, grad=grad, seed=None)
+        unit.run(call)
     except Exception:
         return False
     return True

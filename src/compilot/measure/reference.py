@@ -6,7 +6,7 @@ the float64 outputs, what eager did to its inputs and buffers. Made once per run
 The first case is run twice: a model whose outputs differ is stochastic (dropout), or stateful when it keeps something
 in its attributes from call to call; changed buffers (BatchNorm in train mode) are put back before every call and so
 are no obstacle.
-The float64 reference is a deep copy of the model in double precision. It is given up, with a note, when the copy
+The float64 reference is the same unit of work in double precision. It is given up, with a note, when the copy
 cannot run, when the model is too large for it, or when the model is stochastic (double precision draws other random
 numbers).
 Cases on which eager raises have no right answer: they are not kept but listed, with what was raised (raising.py says
@@ -25,25 +25,19 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from compilot._tree import Call
 from compilot.errors import InputError
 from compilot.measure.bounds import bounded
 from compilot.measure.closeness import coarser, compare, rms
-from compilot.measure.expected import CaseLike, Judgeable, plain_outputs, save_expected
-from compilot.measure.observing import (
-    Seen,
-    Watch,
-    changed_attributes,
-    copy_call,
-    copy_model,
-    observe,
-    save_attributes,
-    to_double,
-)
-from compilot.measure.outputs import difference, plain
+from compilot.measure.expected import Judgeable, save_expected
 from compilot.measure.raising import raised
 from compilot.records import Raising, Reference
+from compilot.workload.observing import Seen, Watch
+from compilot.workload.outputs import difference
+from compilot.workload.state import changed_attributes, save_attributes
+from compilot.workload.unit import Unit
+from compilot.workload.variations import Case
 
+RUNNING = "running"  # file with the name of the case under way: some inputs end eager's process (integer division)
 MEMORY_SHARE = (
     0.25  # of the free memory: the double copy of a float32 model needs twice the model, of a half one four times
 )
@@ -58,7 +52,7 @@ class _Repeat(NamedTuple):
     note: str = ""
 
 
-def make_reference(workload: Judgeable, cases: Sequence[CaseLike], folder: Path) -> Reference:
+def make_reference(workload: Judgeable, cases: Sequence[Case], folder: Path) -> Reference:
     """Run eager and float64 on every case and keep the results in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng():
@@ -88,29 +82,31 @@ def describe_error(error: BaseException) -> str:
 
 
 class _Maker:
-    """One run of make_reference: the notes and the float64 model live here while it lasts."""
+    """One run of make_reference: the notes and the float64 unit live here while it lasts."""
 
     def __init__(self, workload: Judgeable, folder: Path) -> None:
         self.workload, self.folder = workload, folder
+        self.unit = workload.unit(workload.model)
         self.notes: list[str] = []
         self.kept: list[str] = []
         self.raising: list[Raising] = []
         self.exact_cases = 0
-        self.double: nn.Module | None = None
+        self.double: Unit | None = None
         self.typical: dict[str, float] = {}
         self.watch = Watch()
         self.slowest_s = 0.0  # of the cases so far
 
-    def make(self, cases: Sequence[CaseLike]) -> Reference:
+    def make(self, cases: Sequence[Case]) -> Reference:
         repeat = self._repeat(cases)
-        self.double = None if repeat.stochastic or repeat.stateful else self._double_model()
+        self.double = None if repeat.stochastic or repeat.stateful else self._in_double()
         for case in cases:
             self._make_case(case, repeat)
         if not self.kept:
             raise InputError(f"the model raises on every input it was given ({self.notes[0]}); mend the example.")
         if len(self.kept) == 1:  # one more call shows whether eager's own results share memory
             only = next(case for case in cases if case.name == self.kept[0])
-            self.watch.see(self._run(only, repeat).output.tensors)
+            self.watch.see(self.unit.run(only.call, self._seed(repeat)).output.tensors)
+        (self.folder / RUNNING).unlink(missing_ok=True)
         return Reference(
             kind="float64" if self.exact_cases else "eager",
             cases=tuple(self.kept),
@@ -122,47 +118,44 @@ class _Maker:
             notes=tuple(self.notes),
         )
 
-    def _repeat(self, cases: Sequence[CaseLike]) -> _Repeat:
+    def _repeat(self, cases: Sequence[Case]) -> _Repeat:
         """Find the first case that runs and see whether eager repeats itself on it."""
         attributes = save_attributes(self.workload.model)
         for case in cases:
             try:
-                first = self._run(case, _Repeat())
+                first = self.unit.run(case.call)
             except Exception:  # noted when the case's turn comes
                 continue
-            repeat = _repeatability(self.workload, case.call, first, attributes)
+            repeat = _repeatability(self.unit, case, first, attributes, self.workload.seed)
             self.notes += [repeat.note] if repeat.note else []
             return repeat
         return _Repeat()
 
-    def _double_model(self) -> nn.Module | None:
+    def _in_double(self) -> Unit | None:
         model = self.workload.model
         size = sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
         if size > MEMORY_SHARE * psutil.virtual_memory().available:
             self.notes.append(f"no float64 reference: the model ({size / 1e9:.1f} GB) is too large for the free memory")
             return None
         try:
-            return copy_model(model, to_double)
+            return self.unit.in_double()
         except Exception as error:
             self.notes.append(f"no float64 reference: the model cannot be copied ({describe_error(error)})")
             return None
 
-    def _timed(self, case: CaseLike, repeat: _Repeat) -> tuple[Seen, float]:
+    def _timed(self, case: Case, repeat: _Repeat) -> tuple[Seen, float]:
         start = time.perf_counter()
-        return self._run(case, repeat), time.perf_counter() - start
+        return self.unit.run(case.call, self._seed(repeat)), time.perf_counter() - start
 
-    def _run(self, case: CaseLike, repeat: _Repeat) -> Seen:
-        return self._observe(case.call, repeat)
+    def _seed(self, repeat: _Repeat) -> int | None:
+        return case_seed(self.workload, len(self.kept), repeat.seeded)
 
-    def _observe(self, call: Call, repeat: _Repeat) -> Seen:
-        model, seed = self.workload.model, case_seed(self.workload, len(self.kept), repeat.seeded)
-        return observe(model, model, call, grad=self.workload.grad, seed=seed)
-
-    def _make_case(self, case: CaseLike, repeat: _Repeat) -> None:
+    def _make_case(self, case: Case, repeat: _Repeat) -> None:
+        (self.folder / RUNNING).write_text(case.name)
         try:
             with bounded(self.slowest_s) if case.bold else nullcontext():
                 if case.mirror is not None:
-                    self._observe(case.mirror, repeat)
+                    self.unit.run(case.mirror, self._seed(repeat))
                 seen, seconds = self._timed(case, repeat)
                 exact = self._exact(case, seen)
         except Exception as error:
@@ -173,17 +166,16 @@ class _Maker:
         self.slowest_s = max(self.slowest_s, seconds)
         self.watch.see(seen.output.tensors)
         if not self.typical and not case.special:
-            self.typical = {path: rms(t) for path, t in _floating(exact | plain_outputs(seen)) if t.numel()}
+            self.typical = {path: rms(t) for path, t in _floating(exact | seen.values) if t.numel()}
         save_expected(self.folder, len(self.kept), case.call, seen, exact, self.typical)
         self.kept.append(case.name)
 
-    def _exact(self, case: CaseLike, eager: Seen) -> dict[str, Tensor]:
+    def _exact(self, case: Case, eager: Seen) -> dict[str, Tensor]:
         """The float64 outputs of a case, where their shapes are eager's."""
         if self.double is None:
             return {}
         try:
-            call = copy_call(case.call, to_double)
-            seen = observe(self.double, self.double, call, grad=False, seed=None)
+            seen = self.double.run(case.call)
         except Exception as error:
             self.notes.append(f"no float64 reference for case '{case.name}': {describe_error(error)}")
             if not self.exact_cases:  # it will fail on the other cases too
@@ -191,20 +183,19 @@ class _Maker:
             return {}
         self.exact_cases += 1
         found = seen.output.tensors
-        return {path: plain(found[path]) for path, t in eager.output.tensors.items() if _usable(found.get(path), t)}
+        return {path: seen.values[path] for path, t in eager.output.tensors.items() if _usable(found.get(path), t)}
 
 
-def _repeatability(workload: Judgeable, call: Call, first: Seen, attributes: dict[str, str]) -> _Repeat:
+def _repeatability(unit: Unit, case: Case, first: Seen, attributes: dict[str, str], seed: int) -> _Repeat:
     """Run eager again; where the outputs differ, find out whether seeding or the model's attributes explain it."""
-    model, grad = workload.model, workload.grad
-    second = observe(model, model, call, grad=grad, seed=None)
-    changed = changed_attributes(model, attributes)
+    second = unit.run(case.call)
+    changed = changed_attributes(unit.model, attributes)
     if not (how := _disagreement(first, second)):
-        names = ", ".join(sorted(first.buffers))
+        names = ", ".join(sorted(first.state))
         return _Repeat(
             note=f"every call changes the model's buffers ({names}); they are put back each time" * bool(names)
         )
-    again = [observe(model, model, call, grad=grad, seed=workload.seed) for _ in range(2)]
+    again = [unit.run(case.call, seed) for _ in range(2)]
     if not _disagreement(*again):
         return _Repeat(stochastic=True, seeded=True, note=f"the model is stochastic: two eager runs differ ({how})")
     if changed:
@@ -216,10 +207,10 @@ def _disagreement(first: Seen, second: Seen) -> str:
     """How two eager runs differ, "" when they do not beyond rounding."""
     if text := difference(first.output.structure, second.output.structure):
         return text
-    for path, one in first.output.tensors.items():
+    for path, one in first.values.items():
         close = compare(
-            plain(second.output.tensors[path]),
-            plain(one),
+            second.values[path],
+            one,
             None,
             case="",
             output=path,

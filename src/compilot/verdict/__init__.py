@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from compilot.verdict.breakeven import break_even, total_time_s
 from compilot.verdict.compare import compare, compare_columns
-from compilot.verdict.decide import choose_finalists, decide
+from compilot.verdict.decide import decide
+from compilot.verdict.finalists import choose_finalists
 from compilot.verdict.plan import honest_sentence, make_plan
 
 __all__ = [

@@ -1,103 +1,172 @@
-"""The unit of work: what is timed, and how a stateful model is put back afterwards.
+"""The unit of work: what is timed, judged, answered for a bundle and looked at, and how its state is put back.
 
-In: a callable, the example calls and the model whose state it changes. Out: `Unit` with call(), state() and restore().
+In: a workload and the callable in its model's place. Out: `Unit`: call() for the clock; run() and answer() of one call
+on copies, from a known state and seed; save() and restore() of all that the work changes; in_double(), the same work
+in float64. `UNITS` is the table from a workload's kind to its unit; a new kind of work is a new row.
 Covered: inference over every example; module buffers, the examples' own tensors, and torch's, Python's and numpy's
-random state. Not covered: state that a model keeps in plain attributes (lists, dicts, tensors that are no buffers).
+random state. Not covered: state that a model keeps in plain attributes (lists, dicts, tensors that are no buffers):
+a model whose answers depend on it is refused when its reference is made.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, Self
 
-import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from compilot._tree import Call, call_leaves, is_tensor
+from compilot.records import Kind
+from compilot.workload.copying import Convert, copy_call, copy_model, copy_nested, to_double
+from compilot.workload.observing import Seen, observed
+from compilot.workload.outputs import plain, same_values
+from compilot.workload.state import Kept, RandomState, seeded
 
 
-class UnitState(NamedTuple):
+class Work(Protocol):
+    """What a unit needs of its workload; a unit of another kind may need more."""
+
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def examples(self) -> Sequence[Call]: ...
+    @property
+    def grad(self) -> bool: ...
+
+
+class Saved(NamedTuple):
     """What restore() puts back."""
 
-    buffers: dict[str, torch.Tensor]
-    inputs: tuple[torch.Tensor, ...]
-    torch_rng: torch.Tensor
-    cuda_rng: tuple[torch.Tensor, ...]
-    python_rng: Any
-    numpy_rng: Any
+    state: dict[str, Kept]
+    inputs: tuple[Kept, ...]
+    random: RandomState
 
 
-class Unit:
-    """One unit of work: fn over every example, under the workload's grad mode."""
+class _Done(NamedTuple):
+    """Work that was just done, its effects still there."""
 
-    def __init__(self, fn: Callable[..., Any], examples: Sequence[Call], model: nn.Module, grad: bool) -> None:
-        self._fn, self._model, self._grad = fn, model, grad
-        self._examples = tuple((call.args, call.kwargs) for call in examples)
+    call: Call
+    live: Call  # the copy that the work was done on
+    answer: Any
+    changed: dict[str, Tensor]
+
+
+class Unit(ABC):
+    """One unit of work with fn in the model's place. A kind says what the work is; the rest is the same for all."""
+
+    def __init__(self, fn: Callable[..., Any], workload: Work) -> None:
+        self.fn, self.model, self.grad = fn, workload.model, workload.grad
+        # plain tuples: the clock would see named ones being unpacked
+        self.examples = tuple((call.args, call.kwargs) for call in workload.examples)
+        self._convert: Convert | None = None  # of the inputs that run() and answer() are given
+
+    @abstractmethod
+    def call(self) -> None:
+        """Do the work once on every example; the results are dropped. This is what the clock sees."""
+
+    @abstractmethod
+    def work(self, call: Call) -> Any:
+        """Do the work of one call and give its answer."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that the work may change, by name; the model's buffers, unless a kind has more."""
+        return dict(self.model.named_buffers())
+
+    def attach(self, name: str, tensor: Tensor) -> None:
+        """Make this tensor the one of that name again, where the work put another in its place."""
+        owner, _, attribute = name.rpartition(".")
+        setattr(self.model.get_submodule(owner), attribute, tensor)
 
     @property
     def calls(self) -> int:
-        """How often fn is called by one call()."""
-        return len(self._examples)
+        """How often the work of one call is done by call()."""
+        return len(self.examples)
+
+    def run(self, call: Call, seed: int | None = None) -> Seen:
+        """Do the work on copies of a call's inputs and note what it gave and changed; then all is as it was."""
+        with self._doing(call, seed) as done:
+            return observed(done.call, done.live, done.answer, done.changed, grad=self.grad)
+
+    def answer(self, call: Call, seed: int | None = None) -> Any:
+        """As run(), but only the answer, with memory of its own."""
+        with self._doing(call, seed) as done:
+            return copy_nested(done.answer)
+
+    def save(self) -> Saved:
+        """A copy of everything that call() may change."""
+        leaves = [leaf.value for example in self.examples for leaf in call_leaves(Call(*example))]
+        inputs = tuple(Kept.of(value) for value in leaves if is_tensor(value))
+        return Saved(self._save_state(), inputs, RandomState.now())
+
+    def restore(self, saved: Saved) -> None:
+        """Put everything back, in place; a tensor that did not change is not touched."""
+        self._restore_state(saved.state)
+        for kept in saved.inputs:
+            kept.put_back()
+        saved.random.put_back()
+
+    @contextmanager
+    def restored(self) -> Iterator[Self]:
+        """The unit, for calls that shall leave nothing behind."""
+        saved = self.save()
+        try:
+            yield self
+        finally:
+            self.restore(saved)
+
+    def in_double(self) -> Self:
+        """The model's own work on a copy of it in double precision, which makes no gradients."""
+        double = copy.copy(self)
+        double.fn = double.model = copy_model(self.model, to_double)
+        double.grad, double._convert = False, to_double
+        double.examples = copy_nested(self.examples, to_double)
+        return double
+
+    @contextmanager
+    def _doing(self, call: Call, seed: int | None) -> Iterator[_Done]:
+        call = call if self._convert is None else copy_call(call, self._convert)
+        live, saved = copy_call(call), self._save_state()
+        try:
+            with seeded(seed), torch.set_grad_enabled(self.grad):
+                answer = self.work(live)
+            yield _Done(call, live, answer, self._changed(saved))
+        finally:
+            self._restore_state(saved)
+
+    def _save_state(self) -> dict[str, Kept]:
+        return {name: Kept.of(tensor) for name, tensor in self.state().items()}
+
+    def _changed(self, saved: Mapping[str, Kept]) -> dict[str, Tensor]:
+        """Values of what is new or differs from the saved values."""
+        now = self.state().items()
+        return {name: plain(t) for name, t in now if name not in saved or not same_values(t, saved[name].values)}
+
+    def _restore_state(self, saved: Mapping[str, Kept]) -> None:
+        """What the work added stays: a later call may rely on it."""
+        now = self.state()
+        for name, kept in saved.items():
+            kept.put_back()
+            if now.get(name) is not kept.tensor:
+                self.attach(name, kept.tensor)
+
+
+class Inference(Unit):
+    """One call of the model for each example, under the workload's grad mode."""
 
     def call(self) -> None:
-        """Do the work once; the results are dropped."""
-        fn = self._fn
-        with torch.set_grad_enabled(self._grad):
-            for args, kwargs in self._examples:
+        """Call fn on the examples themselves."""
+        fn = self.fn
+        with torch.set_grad_enabled(self.grad):
+            for args, kwargs in self.examples:
                 fn(*args, **kwargs)
 
-    def state(self) -> UnitState:
-        """A copy of everything that call() may change."""
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return UnitState(
-            buffers={name: buffer.detach().clone() for name, buffer in self._model.named_buffers()},
-            inputs=tuple(tensor.detach().clone() for tensor in self._inputs()),
-            torch_rng=torch.get_rng_state(),
-            cuda_rng=tuple(cuda),
-            python_rng=random.getstate(),
-            numpy_rng=np.random.get_state(),
-        )
-
-    def restore(self, state: UnitState) -> None:
-        """Put everything back; a tensor that did not change is not touched."""
-        for name, buffer in list(self._model.named_buffers()):
-            _put_back_buffer(self._model, name, buffer, state.buffers.get(name))
-        for tensor, saved in zip(self._inputs(), state.inputs, strict=True):
-            _put_back(tensor, saved)
-        torch.set_rng_state(state.torch_rng)
-        if state.cuda_rng:
-            torch.cuda.set_rng_state_all(list(state.cuda_rng))
-        random.setstate(state.python_rng)
-        np.random.set_state(state.numpy_rng)
-
-    def _inputs(self) -> list[torch.Tensor]:
-        calls = [Call(args, kwargs) for args, kwargs in self._examples]
-        return [leaf.value for call in calls for leaf in call_leaves(call) if is_tensor(leaf.value)]
+    def work(self, call: Call) -> Any:
+        """Call fn."""
+        return self.fn(*call.args, **call.kwargs)
 
 
-def _put_back(tensor: torch.Tensor, saved: torch.Tensor) -> None:
-    """Copy only on change: a copy raises the version counter, which looks like an update to those who watch it."""
-    if _same(tensor, saved):
-        return
-    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
-        tensor.copy_(saved)
-
-
-def _put_back_buffer(model: nn.Module, name: str, buffer: torch.Tensor, saved: torch.Tensor | None) -> None:
-    if saved is None:  # the call registered it; a later call may rely on it, so it stays
-        return
-    if buffer.shape == saved.shape and buffer.dtype == saved.dtype:
-        _put_back(buffer, saved)
-        return
-    owner, _, attribute = name.rpartition(".")
-    setattr(model.get_submodule(owner), attribute, saved.clone())
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if a.is_floating_point() or a.is_complex():
-        return bool(((a == b) | ((a != a) & (b != b))).all())
-    return torch.equal(a, b)
+UNITS: dict[Kind, type[Unit]] = {Kind.INFERENCE: Inference}

@@ -17,9 +17,9 @@ from torch import nn
 
 from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
 from compilot.errors import InputError
-from compilot.records import DynamicDim, WorkloadRef
+from compilot.records import DynamicDim, Kind, WorkloadRef
 from compilot.workload.dynamic import DynamicSpec, as_dims, merge
-from compilot.workload.unit import Unit
+from compilot.workload.unit import UNITS, Unit
 from compilot.workload.values import vary
 
 InputFunction = Callable[[int], Any]
@@ -54,6 +54,7 @@ class Workload:
     ) -> None:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
+        self.kind = Kind.INFERENCE  # picks the unit of work
         self.label = label or type(model).__name__
         self.loader = _check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
         self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
@@ -78,6 +79,7 @@ class Workload:
             label=self.label,
             target=self.target,
             payload_sha256=self.payload_sha256,
+            kind=self.kind,
             seed=self.seed,
             grad=self.grad,
             dynamic=self.dynamic,
@@ -105,7 +107,7 @@ class Workload:
 
     def unit(self, fn: Callable[..., Any]) -> Unit:
         """The unit of work with fn in the model's place."""
-        return Unit(fn, self.examples, self.model, self.grad)
+        return UNITS[self.kind](fn, self)
 
     def with_dynamic(self, dims: Sequence[DynamicDim]) -> Workload:
         """The same workload with more dynamic dimensions; of two for one dimension the new one counts."""

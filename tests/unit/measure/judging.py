@@ -1,4 +1,4 @@
-"""What the tests of the correctness gate share: stand-ins for a workload, its cases and a tiny model."""
+"""What the tests of the correctness gate share: a stand-in for a workload, cases and a tiny model."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ from torch import Tensor, nn
 from compilot._tree import Call
 from compilot.measure.correctness import check, make_reference
 from compilot.records import Check
-
-
-class Case(NamedTuple):
-    name: str
-    call: Call
-    special: bool = False
-    mirror: Call | None = None
-    bold: bool = False
+from compilot.workload.unit import Inference, Unit
+from compilot.workload.variations import Case
 
 
 class Job(NamedTuple):
@@ -28,6 +22,10 @@ class Job(NamedTuple):
     model: nn.Module
     seed: int = 0
     grad: bool = False
+    examples: tuple[Call, ...] = ()
+
+    def unit(self, fn: Callable[..., Any]) -> Unit:
+        return Inference(fn, self)
 
 
 class Function(nn.Module):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from judging import Function, judge_in
 from torch import Tensor
 
-from compilot.measure.sharing import overlap, sharing
+from compilot.workload.sharing import overlap, sharing
 
 Pair = Callable[[Tensor], Any]
 

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from compilot._tree import Call, map_call
 from compilot.records import Golden
 from compilot.runtime import golden, stand_in
 from compilot.trials.protocol import GoldenMade, MakeGolden, SaveWeights, WeightsSaved
@@ -18,8 +13,7 @@ from compilot.trials.steps.state import WorkerState
 def make_golden(worker: WorkerState, request: MakeGolden) -> GoldenMade:
     """Answer the example call by eager and by the callable, and keep both ends of it."""
     load, folder = worker.workload, Path(request.folder)
-    with torch.set_grad_enabled(load.grad):
-        packed, eager = (_answer(fn, _copied(load.call)) for fn in (worker.fn, load.model))
+    packed, eager = (load.unit(fn).answer(load.call, golden.SEED) for fn in (worker.fn, load.model))
     golden.save(golden.input_tensors(load.call), folder / request.inputs)
     golden.save(golden.output_tensors(eager), folder / request.outputs)
     made = Golden(inputs=request.inputs, outputs=request.outputs, expected=golden.expected(eager, packed))
@@ -31,16 +25,6 @@ def save_weights(worker: WorkerState, request: SaveWeights) -> WeightsSaved:
     """Write the model's weights."""
     golden.save(worker.workload.model.state_dict(), Path(request.path))
     return WeightsSaved(weights_sha256=worker.weights_sha256())
-
-
-def _answer(fn: Callable[..., Any], call: Call) -> Any:
-    with golden.seeded():
-        return fn(*call.args, **call.kwargs)
-
-
-def _copied(call: Call) -> Call:
-    """The call with tensors of its own: a model may write into its inputs."""
-    return map_call(call, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf)
 
 
 HANDLERS = {MakeGolden: make_golden, SaveWeights: save_weights}

@@ -11,6 +11,7 @@ from compilot.records import Candidate, Guard, ModelFingerprint
 from compilot.trials import audit
 from compilot.trials.serving import Serving
 from compilot.workload import Workload
+from compilot.workload.unit import Unit
 
 if TYPE_CHECKING:
     from compilot.diagnose.examine import Examination
@@ -27,7 +28,7 @@ class WorkerState:
         self.workspace: Path
         self.fn: Callable[..., Any]
         self.serving: Serving
-        self.unit: Any = None
+        self.unit: Unit
         self.batch = 1
         self.examination: Examination | None = None
 

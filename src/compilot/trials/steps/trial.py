@@ -83,7 +83,7 @@ def open_workload(worker: WorkerState, request: Open) -> Opened:
         compiling.import_dynamo()
     load = worker.workload = unship(request.shipment)
     worker.model_fingerprint = model_fingerprint(load.model)
-    return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=len(load.examples))
+    return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=load.unit(load.model).calls)
 
 
 def inspect(worker: WorkerState, request: Inspect) -> Inspected:

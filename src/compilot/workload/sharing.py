@@ -13,7 +13,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from compilot.measure.outputs import storage_address
+from compilot.workload.outputs import storage_address
 
 
 def sharing(tensors: Mapping[str, Tensor]) -> list[list[str]]:
