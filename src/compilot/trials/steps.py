@@ -23,7 +23,7 @@ from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot._tree import Call, map_call
 from compilot.artifacts.cachelist import write_list
-from compilot.diagnose import vanishing
+from compilot.diagnose.model import vanishing_checks
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -31,7 +31,7 @@ from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
-from compilot.measure import correctness, sampling
+from compilot.measure import build_cost, correctness, sampling
 from compilot.records import (
     ArtifactFile,
     Candidate,
@@ -48,7 +48,6 @@ from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import in_range, make_guard
 from compilot.runtime.process import apply_settings
-from compilot.trials import audit
 from compilot.trials.protocol import (
     PROTOCOL,
     BatchTimed,
@@ -85,7 +84,7 @@ from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
 
 if TYPE_CHECKING:
-    from compilot.diagnose.examine import Examination
+    from compilot.diagnose.examination import Examination
 
 WORKERS_END_LIMIT_S = 20.0
 
@@ -103,7 +102,7 @@ class Steps:
     """The worker's state and its steps, one method per request type."""
 
     def __init__(self) -> None:
-        self.compiler = audit.CompilerRuns().install()
+        self.compiler = build_cost.CompilerRuns().install()
         self.workload: Workload
         self.model_fingerprint: ModelFingerprint
         self.candidate: Candidate
@@ -144,7 +143,7 @@ class Steps:
 
     def examine(self, request: Examine) -> Examined:
         """One step of the doctor; the report at the end."""
-        from compilot.diagnose.examine import Examination  # here: eager's worker does without dynamo
+        from compilot.diagnose.examination import Examination  # here: eager's worker does without dynamo
 
         if self.examination is None:
             self.examination = Examination(self.workload, request.shapes)
@@ -156,10 +155,10 @@ class Steps:
 
     def examinetimes(self, request: ExamineTimes) -> Examined:
         """The doctor's half that is about time; needs a process that has compiled nothing yet."""
-        from compilot.diagnose import timing
+        from compilot.diagnose.timing import times
 
         compiling.import_dynamo()  # before its clock
-        report = timing.add_times(request.report, self.workload, self.workload.call, self.workspace, plan=request.plan)
+        report = times.add_times(request.report, self.workload, self.workload.call, self.workspace, plan=request.plan)
         return Examined(id=request.id, report=report)
 
     def preparetoolchain(self, request: PrepareToolchain) -> ToolchainReady:
@@ -174,7 +173,7 @@ class Steps:
         if not (self.candidate.settings.engine == "eager" or request.reuse):
             compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
         cold_cache = not any((self.workspace / "inductor").glob("*"))
-        runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
+        runs, cpu, begin = self.compiler.count, build_cost.cpu_seconds(), time.perf_counter()
         codes: list[str] = []
         guard = self._guard(request.indices)
         same_as: str | None = None
@@ -194,7 +193,7 @@ class Steps:
             id=request.id,
             cold_s=cold_s,
             cold_cache=cold_cache,
-            cpu_s=audit.cpu_seconds() - cpu,
+            cpu_s=build_cost.cpu_seconds() - cpu,
             compiler_runs=self.compiler.count - runs,
             guard=guard,
             artifacts=() if same_as or request.reuse else (*files, *self._cache()),
@@ -284,7 +283,7 @@ class Steps:
             )
         except correctness.NotServed as missed:
             return Failed(id=request.id, state=State.INFEASIBLE, reason=str(missed))
-        lost = vanishing.caveats(load.model, self.candidate.settings.engine)
+        lost = vanishing_checks.caveats(load.model, self.candidate.settings.engine)
         check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
         return Verified(id=request.id, check=_writable(check))
 
@@ -327,7 +326,7 @@ class Steps:
             calls_per_batch=self.batch,
             call_s=steadied.call_s / self.unit.calls,
             rss_bytes=psutil.Process().memory_info().rss,
-            peak_rss_bytes=audit.peak_rss_bytes(),
+            peak_rss_bytes=build_cost.peak_rss_bytes(),
             samples_per_call=self.workload.samples_per_call(),
         )
 
@@ -344,7 +343,7 @@ class Steps:
         """Time single calls, for the tails."""
         samples = sampling.time_calls(self.unit.call, request.calls, request.for_s)
         per_call = tuple(s / self.unit.calls for s in samples)
-        peak = audit.peak_rss_bytes()
+        peak = build_cost.peak_rss_bytes()
         return self._eagers_time(request) or CallsTimed(id=request.id, call_s=per_call, peak_rss_bytes=peak)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from compilot import checkup, report
+from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import atomic
 from compilot.artifacts import journal as journals
@@ -25,9 +25,11 @@ from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.shipments import keep_shipment
 from compilot.candidates.offers import unserved
 from compilot.candidates.search import plain_compile
-from compilot.diagnose.hints import search_hints
+from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
+from compilot.doctor import checkup
+from compilot.doctor.report_files import save
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
 from compilot.identity.differences import differences
@@ -47,7 +49,6 @@ from compilot.records import (
     VerdictLine,
     WorkloadRef,
 )
-from compilot.reportfile import save
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.protocol import Inspected
 from compilot.trials.runner import LocalRunner, eager_must_work

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.diagnose.repeats import regional_saving, repeated_blocks
+from compilot.diagnose.model.repeated_blocks import regional_saving, repeated_blocks
 from compilot.diagnose.report_records import StageTime
-from compilot.diagnose.spans import Stage, phases, spans, stage_times
-from compilot.diagnose.stages import Compiled, by_submodule, cache_saving, measure_compile
+from compilot.diagnose.timing.spans import Stage, phases, spans, stage_times
+from compilot.diagnose.timing.stages import Compiled, by_submodule, cache_saving, measure_compile
 from compilot.workload import Workload
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from compilot import errors
 from compilot.errors import first_cause
+from compilot.measure.build_cost import is_compiler_run
 from compilot.records import State
-from compilot.trials.audit import is_compiler_run
 from compilot.trials.child import _signal_obituary, last_lines
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe

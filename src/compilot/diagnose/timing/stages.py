@@ -8,7 +8,6 @@ in a child process: it compiles the model, counts with an audit hook, and reads 
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,10 +20,10 @@ import torch
 from compilot._torch import compiling
 from compilot._torch.timeline import Mark, timeline
 from compilot.diagnose.driving import fresh
-from compilot.diagnose.repeats import regional_saving
+from compilot.diagnose.model.repeated_blocks import regional_saving
 from compilot.diagnose.report_records import CompileTime, Saving, StageTime
-from compilot.diagnose.spans import Phase, Stage, phases, spans, stage_times
-from compilot.trials.audit import is_compiler_run
+from compilot.diagnose.timing.spans import Phase, Stage, phases, spans, stage_times
+from compilot.measure.build_cost import CompilerRuns
 
 if TYPE_CHECKING:
     from compilot._tree import Call
@@ -43,15 +42,10 @@ class Compiled(NamedTuple):
     stages: tuple[StageTime, ...]
 
 
-def measure_stages(workload: Workload, call: Call, workspace: Path) -> tuple[StageTime, ...]:
-    """Stage times of a cold compile for this call; rows with a submodule are estimates."""
-    return measure_compile(workload, call, workspace).stages
-
-
 def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled:
     """Compile the model in an empty cache directory and account for every moment of it."""
     operators: Counter[str] = Counter()
-    counts = _CompilerCounts().install()
+    counts = CompilerRuns().install()
     with compiling.cache_directory(workspace / "inductor-stages"):
         first = fresh(call)
         begin = time.time()
@@ -66,7 +60,7 @@ def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled
     stages = stage_times(found, total_s, run_s)
     made = CompileTime(
         total_s=total_s,
-        compiler_runs=counts.runs,
+        compiler_runs=counts.count,
         header_builds=counts.headers,
         graphs=len({phase.compile_id for phase in found if phase.name == "backend_compile"}),
         spans=spans(found, begin),
@@ -125,24 +119,3 @@ def _mine(marks: list[Mark]) -> list[tuple[str, bool, float, str]]:
     """The marks of this thread: others compile in parallel while it waits, and that wait is what counts."""
     own = threading.get_ident()
     return [(mark.name, mark.begins, mark.at_s, mark.compile_id) for mark in marks if mark.thread == own]
-
-
-class _CompilerCounts:
-    """C++ compiler processes of this process, and how many of them built a precompiled header."""
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.headers = 0
-
-    def install(self) -> _CompilerCounts:
-        """Begin to count; an audit hook cannot be removed again, and costs nothing until a process is started."""
-        sys.addaudithook(self._heard)
-        return self
-
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if event != "subprocess.Popen":
-            return
-        words = args[1].split() if isinstance(args[1], str) else [str(word) for word in args[1]]
-        if is_compiler_run(words):
-            self.runs += 1
-            self.headers += words[words.index("-o") + 1].endswith((".gch", ".pch"))
