@@ -1,8 +1,8 @@
 """Diagnosis: what one look at the eager model says before anything is tried.
 
 In: a workload and its reference runs. Out: a Diagnosis with findings in plain words. Runs in the eager worker.
-Covered: facts that decide which candidates make sense, train mode, stochastic models, tiny work. Not covered: graph
-breaks, recompiles and stage times; the doctor finds those (`diagnose.examination`).
+Covered: facts that decide which candidates make sense, repeated blocks, train mode, stochastic models, tiny work. Not
+covered: graph breaks, recompiles and stage times; the doctor finds those (`diagnose.examination`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     import torch
 
     from compilot.diagnose.model import vanishing_checks
+    from compilot.diagnose.model.repeated_blocks import repeated_blocks
 
     modules = list(workload.model.modules())
     tensors = [leaf.value for leaf in call_leaves(workload.call) if is_tensor(leaf.value)]
@@ -55,6 +56,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         cores=usable_cores(),
         threads=torch.get_num_threads(),
         denormals=meets_denormals(workload),
+        repeated=repeated_blocks(workload.model),
     )
 
 

@@ -1,76 +1,97 @@
-"""Repeated blocks, and what compiling one of them instead of all would save.
+"""Blocks that a model repeats, found by structure: what is tuned or compiled for one of them fits all.
 
-In: a model and how its captured operators spread over submodules. Out: groups of submodules that are alike, and a
-`Saving` for regional compile. Alike: same class, same parameter names, shapes and dtypes. Blocks without a captured
-operator do not count: they never ran, or a graph break made them share the code of another one already. Not covered:
-blocks that differ only in a plain attribute, which dynamo would compile one by one.
+In: a model; it is not called. Out: `RepeatedBlock` records, outermost first. Blocks are alike when their class is the
+same, and the names, shapes and dtypes of their parameters and buffers, and so on for their submodules. A block has
+submodules and a forward of its own: a single layer is none, and neither is a list. Attributes may differ (`layer_idx`),
+and the record names those that do. Not covered: code that asks for a block's place by other means.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import NamedTuple
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
+import torch
 from torch import nn
 
-from compilot.diagnose.report_records import Saving
+from compilot.identity.values import Reader, own_attributes
+from compilot.records import RepeatedBlock
 
 MIN_COPIES = 2
-WORTH_S = 0.5  # a smaller saving is not worth another compile boundary
 
 
-class Repeats(NamedTuple):
-    """Submodules that are alike: one compile could serve all."""
+def repeated_blocks(model: nn.Module) -> tuple[RepeatedBlock, ...]:
+    """Every group of like blocks, outermost first; on one level the one with most parameters first."""
+    groups, reader = like_blocks(model), Reader(model)
+    blocks = {path for paths in groups for path in paths}
+    found = [_record(model, paths, blocks, reader) for paths in groups]
+    return tuple(sorted(found, key=lambda one: (one.level, -one.count * one.parameters)))
 
-    class_name: str
-    paths: tuple[str, ...]
-    operator_share: float  # of all captured operators
 
-
-def repeated_blocks(model: nn.Module, operators: Counter[str]) -> list[Repeats]:
-    """Groups of like submodules by the share of operators in them, largest first; outermost ones only."""
+def like_blocks(model: nn.Module) -> list[tuple[str, ...]]:
+    """Paths of the blocks that are alike, group by group, in the model's order."""
+    digests: dict[int, str] = {}
     groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
     for path, module in model.named_modules():
-        is_block = path and any(True for _ in module.children())  # a single layer is none
-        if is_block and any(_within(part, path) for part in operators):
-            groups[_likeness(module)].append(path)
-    total = max(1, operators.total())
-    found = [_group(model, tuple(paths), operators, total) for paths in groups.values() if len(paths) >= MIN_COPIES]
-    return sorted(_outermost(found), key=lambda group: -group.operator_share)
+        if path and _is_block(module):
+            # names of classes are in the digest; the classes themselves are here: two may have one name
+            groups[_structure(module, digests), *map(type, module.modules())].append(path)
+    return [tuple(paths) for paths in groups.values() if len(paths) >= MIN_COPIES]
 
 
-def regional_saving(model: nn.Module, operators: Counter[str], compiled_s: float) -> Saving | None:
-    """Compiling one block of the largest group and using it for all of them."""
-    group = next(iter(repeated_blocks(model, operators)), None)
-    if group is None:
-        return None
-    copies = len(group.paths)
-    saves_s = compiled_s * group.operator_share * (1 - 1 / copies)
-    if saves_s < WORTH_S:
-        return None
-    share = f"{group.operator_share * 100:.0f} %"
-    what = f"{copies} blocks {group.class_name} ({group.paths[0]} ...) hold {share} of the operators"
-    return Saving(what="regional compile", saves_s=saves_s, because=f"estimate: {what}; compiled once, one serves all")
-
-
-def _likeness(module: nn.Module) -> tuple[object, ...]:
-    return (type(module), tuple((name, tuple(p.shape), p.dtype) for name, p in module.named_parameters()))
-
-
-def _group(model: nn.Module, paths: tuple[str, ...], operators: Counter[str], total: int) -> Repeats:
-    inside = sum(n for path, n in operators.items() if any(_within(path, block) for block in paths))
-    return Repeats(type(model.get_submodule(paths[0])).__name__, paths, inside / total)
-
-
-def _within(path: str, block: str) -> bool:
+def is_within(path: str, block: str) -> bool:
+    """True for a block's own path and for everything in it."""
     return path == block or path.startswith(block + ".")
 
 
-def _outermost(groups: list[Repeats]) -> list[Repeats]:
-    """A part of a repeated block repeats as often as the block: only the block counts."""
+def _is_block(module: nn.Module) -> bool:
+    if isinstance(module, torch.jit.ScriptModule):  # compiled already, and all of them are of one class
+        return False
+    return any(True for _ in module.children()) and type(module).forward is not nn.Module.forward
 
-    def is_part(group: Repeats) -> bool:
-        others = [block for other in groups if other is not group for block in other.paths]
-        return all(any(_within(path, block) and path != block for block in others) for path in group.paths)
 
-    return [group for group in groups if not is_part(group)]
+def _structure(module: nn.Module, digests: dict[int, str]) -> str:
+    """SHA-256 of what a module is made of; never of the name of a file or of a Python module."""
+    if id(module) not in digests:
+        digests[id(module)] = ""  # a module that holds itself ends here
+        own = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _own_tensors(module))
+        children = [(name, _structure(child, digests)) for name, child in module.named_children()]
+        made_of = (type(module).__qualname__, own, children)
+        digests[id(module)] = hashlib.sha256(repr(made_of).encode()).hexdigest()
+    return digests[id(module)]
+
+
+def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from module.named_parameters(recurse=False, remove_duplicate=False)
+    yield from module.named_buffers(recurse=False, remove_duplicate=False)
+
+
+def _record(model: nn.Module, paths: tuple[str, ...], blocks: set[str], reader: Reader) -> RepeatedBlock:
+    modules = [model.get_submodule(path) for path in paths]
+    return RepeatedBlock(
+        class_name=type(modules[0]).__name__,
+        paths=paths,
+        parameters=sum(parameter.numel() for parameter in modules[0].parameters()),
+        structure_sha256=_structure(modules[0], {}),
+        level=max(_level(path, blocks) for path in paths),  # so that whatever is in a block comes after it
+        differs=_differing(modules, reader),
+    )
+
+
+def _level(path: str, blocks: set[str]) -> int:
+    parts = path.split(".")
+    return sum(".".join(parts[:end]) in blocks for end in range(1, len(parts)))
+
+
+def _differing(modules: Sequence[nn.Module], reader: Reader) -> tuple[str, ...]:
+    """The attributes in which like blocks are not equal."""
+    held = [dict(_attributes(module, reader)) for module in modules]
+    names = dict.fromkeys(name for one in held for name in one)
+    return tuple(name for name in names if len({one.get(name) for one in held}) > 1)
+
+
+def _attributes(block: nn.Module, reader: Reader) -> Iterator[tuple[str, bytes]]:
+    for path, module in block.named_modules():
+        for name, value in own_attributes(module):
+            yield f"{path}.{name}".lstrip("."), reader.part(vars(module), name, f".{name}", value)

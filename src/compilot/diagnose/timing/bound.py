@@ -1,4 +1,4 @@
-"""What bounds the work (P11): Python and dispatch, memory traffic, or compute.
+"""What bounds the work: Python and dispatch, memory traffic, or compute.
 
 In: a workload, one call, the machine's peaks. Out: `Bound` (shares, operators, submodules, advice) and the `Work` of
 one call for the roofline. An operator is bound by compute when its operations at peak speed take longer than its bytes

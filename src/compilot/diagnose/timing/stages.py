@@ -1,4 +1,4 @@
-"""Where compile time goes (P10): by stage, by submodule, and what could be saved.
+"""Where compile time goes: by stage and by submodule; what could be saved is in savings.py.
 
 In: a workload and an empty folder. Out: `CompileTime` and `StageTime` records of one cold compile with torch's
 defaults; the stages add up to the wall time of the first call, what nobody accounts for is "other".
@@ -20,8 +20,8 @@ import torch
 from compilot._torch import compiling
 from compilot._torch.timeline import Mark, timeline
 from compilot.diagnose.driving import fresh
-from compilot.diagnose.model.repeated_blocks import regional_saving
-from compilot.diagnose.report_records import CompileTime, Saving, StageTime
+from compilot.diagnose.report_records import CompileTime, StageTime
+from compilot.diagnose.timing.savings import CACHED, savings
 from compilot.diagnose.timing.spans import Phase, Stage, phases, spans, stage_times
 from compilot.measure.build_cost import CompilerRuns
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from compilot.workload import Workload
 
 RECOMPILE_LIMIT = 16  # the engine's own: a model that recompiles while it is examined shows its real cost
-# A warm cache directory spares these; capturing the graph, its guards and loading the code remain.
-_CACHED = (Stage.AUTOGRAD, Stage.FUSION, Stage.CODEGEN, Stage.CPP, Stage.AUTOTUNE)
-_LOADING_S = 0.3  # what looking up and loading cached code costs: 0.2-0.6 s for small models
 
 
 class Compiled(NamedTuple):
@@ -64,7 +61,7 @@ def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled
         header_builds=counts.headers,
         graphs=len({phase.compile_id for phase in found if phase.name == "backend_compile"}),
         spans=spans(found, begin),
-        savings=_savings(workload, stages, operators),
+        savings=savings(workload.model, stages, operators),
     )
     return Compiled(made, (*stages, *by_submodule(stages, operators)))
 
@@ -74,28 +71,13 @@ def by_submodule(stages: tuple[StageTime, ...], operators: Counter[str]) -> tupl
     total = operators.total()
     if not total:
         return ()
-    shared = [stage for stage in stages if stage.name in {*_CACHED, Stage.CAPTURE} and stage.wall_s > 0]
+    shared = [stage for stage in stages if stage.name in {*CACHED, Stage.CAPTURE} and stage.wall_s > 0]
     return tuple(
         StageTime(name=stage.name, wall_s=stage.wall_s * count / total, submodule=path)
         for path, count in operators.most_common()
         if path
         for stage in shared
     )
-
-
-def cache_saving(stages: tuple[StageTime, ...]) -> Saving | None:
-    """What a kept cache directory would spare the next process."""
-    spared = sum(stage.wall_s for stage in stages if stage.name in _CACHED and not stage.submodule) - _LOADING_S
-    if spared <= 0:
-        return None
-    why = "a kept cache directory spares everything after graph capture; capture, guards and loading remain"
-    return Saving(what="kept cache", saves_s=spared, because=f"estimate: {why}")
-
-
-def _savings(workload: Workload, stages: tuple[StageTime, ...], operators: Counter[str]) -> tuple[Saving, ...]:
-    compiled_s = sum(stage.wall_s for stage in stages if stage.name in {*_CACHED, Stage.CAPTURE})
-    found = (cache_saving(stages), regional_saving(workload.model, operators, compiled_s))
-    return tuple(saving for saving in found if saving is not None)
 
 
 def _compiled(workload: Workload, operators: Counter[str]) -> Callable[..., Any]:
