@@ -150,19 +150,6 @@ def _plan(path: Path | None) -> Plan | None:
     return open_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
 
 
-def _must_fit(plan: Plan | None, report: DoctorReport) -> None:
-    """Another model's plan says nothing about this one; the machine may differ, the plan's speed-up is a ratio."""
-    from compilot.errors import InputError
-    from compilot.identity.differences import differences
-
-    if plan is None or report.fingerprint is None:
-        return
-    changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
-    if changed:
-        why = changed[0].sentence.rstrip(".")
-        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
-
-
 def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorReport, Path | None]:
     """The report, saved after each half where that is wished for, and where tlparse's pages are."""
     from compilot.doctor import checkup
@@ -175,7 +162,8 @@ def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorRep
         report = checkup.run(shipment, Path(folder), tell, env=env, shapes=wish.shapes)
         if wish.keep:
             save(report, wish.folder)  # before anything else can fail
-        _must_fit(wish.plan, report)
+        if wish.plan is not None:
+            checkup.must_fit(wish.plan, report)
         if pages is not None:
             tell("writing tlparse's pages")
             pages = tlparsing.write_pages(trace, pages)

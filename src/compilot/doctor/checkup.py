@@ -19,7 +19,8 @@ from typing import Any
 import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
-from compilot.errors import CompilotError, EnvironmentProblem
+from compilot.errors import CompilotError, EnvironmentProblem, InputError
+from compilot.identity.differences import differences
 from compilot.records import Candidate, Plan, Settings, Shipment
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
@@ -106,6 +107,16 @@ def add_times(
         return _noted(report, f"where the time goes could not be measured: {problem}")
     finally:
         child.kill()
+
+
+def must_fit(plan: Plan, report: DoctorReport) -> None:
+    """Another model's plan says nothing about this one; the machine may differ, the plan's speed-up is a ratio."""
+    if report.fingerprint is None:
+        return
+    changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
+    if changed:
+        why = changed[0].sentence.rstrip(".")
+        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
 
 
 def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:

@@ -43,7 +43,7 @@ class CompilerRuns:
         words = command.split() if isinstance(command, str) else [str(word) for word in command]  # type: ignore[attr-defined]
         if is_compiler_run(words):
             self.count += 1
-            self.headers += words[words.index("-o") + 1].endswith((".gch", ".pch"))
+            self.headers += any(made.endswith((".gch", ".pch")) for made in words[words.index("-o") + 1 :][:1])
 
 
 def cpu_seconds() -> float:
