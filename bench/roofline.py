@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from compilot.diagnose.machine_peaks import best_of, measure_peaks
+from compilot.diagnose.timing.machine_peaks import best_of, measure_peaks
 
 ROUNDS = 5
 SIZE = 2048

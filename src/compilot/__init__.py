@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compilot._version import __version__
 
 if TYPE_CHECKING:
-    from compilot.api import load_plan, save_plan, tune
-    from compilot.checkup import examine
+    from compilot.api import examine, load_plan, save_plan, tune
     from compilot.errors import (
         BundleError,
         CompilotError,
@@ -48,7 +47,7 @@ _HOMES = {
     "Workload": "compilot.workload",
     "apply_process": "compilot.runtime",
     "compile": "compilot.runtime",
-    "examine": "compilot.checkup",
+    "examine": "compilot.api",
     "load": "compilot.runtime",
     "load_plan": "compilot.api",
     "save_plan": "compilot.api",

@@ -1,13 +1,15 @@
-"""The Python door to tuning. In: a model with its inputs, a Workload, or a target string. Out: a Plan.
+"""The Python door to tuning and to the doctor. In: a model with its inputs, a Workload, or a target string. Out: a Plan
+or a DoctorReport.
 
-Covered: everything `compilot tune` does, for live objects too (they are shipped to worker processes). Not covered:
-printing (pass an observer to hear of progress).
+Covered: everything `compilot tune` and `compilot doctor` do, for live objects too (they are shipped to worker
+processes). Not covered: printing (pass an observer to hear of progress).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +24,10 @@ from compilot.tuning.budget import parse_duration
 if TYPE_CHECKING:
     from torch import nn
 
+    from compilot.diagnose.report_records import DoctorReport
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
+    from compilot.workload.shapetrace import ShapeSpec
 
 RUNS = Path("compilot-runs")
 
@@ -66,15 +70,32 @@ def tune(
     return homes.remember(plan, run_dir)
 
 
-def ship_model(
+def examine(
     model: nn.Module | Workload | str,
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    dynamic: DynamicSpec | None,
-    folder: Path,
-) -> Shipment:
-    """What a child process needs to rebuild the model; live objects are written into the folder."""
-    return _ship(_opened(model, args, kwargs), dynamic, folder)
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: DynamicSpec | None = None,
+    shapes: ShapeSpec | None = None,
+    quick: bool = False,
+    out: str | os.PathLike[str] | None = None,
+) -> DoctorReport:
+    """What is wrong with compiling this model, where, what it costs, how to mend it.
+
+    shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
+    quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
+    """
+    from compilot.doctor import checkup, report_files
+    from compilot.workload.shapetrace import read_trace
+
+    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
+        shipment = _ship(_opened(model, args, kwargs), dynamic, Path(folder))
+        report = checkup.run(shipment, Path(folder), shapes=() if shapes is None else read_trace(shapes))
+        if not quick:
+            report = checkup.add_times(report, shipment, Path(folder))
+    if out is not None:
+        report_files.save(report, Path(out))
+    return report
 
 
 def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, Any] | None) -> Workload | str:

@@ -171,6 +171,22 @@ class IndexFacts(Record, frozen=True, kw_only=True):
     unproven_sizes: str = ""  # the same at a declared size that is not the example's
 
 
+class RepeatedBlock(Record, frozen=True, kw_only=True):
+    """Submodules that are alike by class, by their parameters and buffers, and by their own submodules."""
+
+    class_name: str
+    paths: tuple[str, ...]  # of the instances, in the model's order: "layers.0", "layers.1"
+    parameters: int  # of one instance
+    structure_sha256: str  # names of classes; names, shapes and dtypes of parameters and buffers; all submodules
+    level: int = 0  # how many repeated blocks are around its innermost instance; 0: there is none around any
+    differs: tuple[str, ...] = ()  # attributes that are not equal in all instances: "layer_idx", "attention.scale"
+
+    @property
+    def count(self) -> int:
+        """How often the block is there."""
+        return len(self.paths)
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
@@ -194,6 +210,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     cpu_isa: tuple[str, ...] = ()  # as in the fingerprint: tells which precisions the CPU computes in
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
     indices: IndexFacts = IndexFacts()
+    repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compilot.diagnose.timing import BUSY
+from compilot.diagnose.timing.times import BUSY
 
 MODEL = """
 import torch

@@ -332,7 +332,7 @@ import json, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import torch
-from compilot.trials.audit import CompilerRuns
+from compilot.measure.build_cost import CompilerRuns
 from test_runtime_compiles import make, mlp
 compiler = CompilerRuns().install()
 with torch.no_grad():

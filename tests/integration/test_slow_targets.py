@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from compilot import checkup
+from compilot.doctor import checkup
 from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import golden
 from compilot.packing.runs import Run

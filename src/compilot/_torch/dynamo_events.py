@@ -44,7 +44,7 @@ class Frame(NamedTuple):
     source: str
 
 
-class Part(NamedTuple):
+class FunctionPart(NamedTuple):
     """What one compile makes a graph of: a function up to its first break, or the rest of it after one."""
 
     function: str  # file and qualified name, the same for all parts of a function
@@ -62,7 +62,7 @@ class BreakEvent(NamedTuple):
     stack: tuple[Frame, ...]  # outermost first
     skipped: str  # the function that runs eagerly as a whole because of it, "Net.forward"; "" where none does
     fatal: bool  # without error suppression the user's call would raise
-    part: Part = Part("", resumed=False)  # what was being compiled
+    part: FunctionPart = FunctionPart("", resumed=False)  # what was being compiled
 
 
 class CompileEvent(NamedTuple):
@@ -128,12 +128,12 @@ def compiled_self() -> Any:
     return frame.f_locals.get("self") if frame is not None else None
 
 
-def compiled_part() -> Part:
+def compiled_part() -> FunctionPart:
     """Which part of which function is being compiled right now; for backends."""
     code = _local_at_hand(_COMPILING, "code")
     if not isinstance(code, CodeType):
-        return Part("", resumed=False)
-    return Part(f"{code.co_filename}:{_compiled_function()}", bool(_RESUMED.fullmatch(code.co_name)))
+        return FunctionPart("", resumed=False)
+    return FunctionPart(f"{code.co_filename}:{_compiled_function()}", bool(_RESUMED.fullmatch(code.co_name)))
 
 
 def _compiled_function() -> str:

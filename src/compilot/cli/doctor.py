@@ -60,8 +60,8 @@ def doctor(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Examine a model: graph breaks, recompiles, where time goes; each with its cost and a fix."""
-    from compilot import reportfile
     from compilot.diagnose import fixcheck
+    from compilot.doctor import report_files
     from compilot.workload.dispatch import ship_target
     from compilot.workload.dynamic import parse_dynamic
     from compilot.workload.shapetrace import read_trace
@@ -69,8 +69,8 @@ def doctor(
     with common.guarded(debug=debug, as_json=json):
         kinds = _kinds(fail_on)
         shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
-        folder = out or reportfile.default_folder(target)
-        before = reportfile.last_report(folder, shipment.target) if fix_check else None
+        folder = out or report_files.default_folder(target)
+        before = report_files.last_report(folder, shipment.target) if fix_check else None
         pages = tlparsing.folder_for(folder) if tlparse else None
         trace = read_trace(shapes) if shapes is not None else ()
         wish = _Wish(folder, keep=before is None, pages=pages, plan=_plan(plan), quick=quick, shapes=trace)
@@ -115,12 +115,12 @@ def _gate(report: DoctorReport, hits: list[Finding], *, wanted: bool) -> None:
 
 def _replace_last(report: DoctorReport, check: FixCheck, folder: Path, pages: Path | None) -> None:
     """The new report takes the last one's place, unless findings of that one are still to be checked."""
-    from compilot import reportfile
+    from compilot.doctor import report_files
 
     if check.not_checked:
         common.tell(f"{common.nearby(folder)} keeps the last report: its findings were not all checked.")
     else:
-        reportfile.save(report, folder, pages)
+        report_files.save(report, folder, pages)
 
 
 def _kinds(fail_on: str | None) -> set[str]:
@@ -150,23 +150,10 @@ def _plan(path: Path | None) -> Plan | None:
     return open_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
 
 
-def _must_fit(plan: Plan | None, report: DoctorReport) -> None:
-    """Another model's plan says nothing about this one; the machine may differ, the plan's speed-up is a ratio."""
-    from compilot.errors import InputError
-    from compilot.identity.differences import differences
-
-    if plan is None or report.fingerprint is None:
-        return
-    changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
-    if changed:
-        why = changed[0].sentence.rstrip(".")
-        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
-
-
 def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorReport, Path | None]:
     """The report, saved after each half where that is wished for, and where tlparse's pages are."""
-    from compilot import checkup
-    from compilot.reportfile import save
+    from compilot.doctor import checkup
+    from compilot.doctor.report_files import save
 
     pages = wish.pages
     with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
@@ -175,7 +162,8 @@ def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorRep
         report = checkup.run(shipment, Path(folder), tell, env=env, shapes=wish.shapes)
         if wish.keep:
             save(report, wish.folder)  # before anything else can fail
-        _must_fit(wish.plan, report)
+        if wish.plan is not None:
+            checkup.must_fit(wish.plan, report)
         if pages is not None:
             tell("writing tlparse's pages")
             pages = tlparsing.write_pages(trace, pages)

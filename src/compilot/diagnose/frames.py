@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from compilot.diagnose.report_records import CodeFrame
 
@@ -20,6 +20,17 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 _LIBRARY_FOLDERS = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
+
+
+FileLine = tuple[str, int]
+
+
+class CodeSpot(NamedTuple):
+    """A line and the function that it is in; for a whole function its first line."""
+
+    file: str
+    line: int
+    function: str
 
 
 class AnyFrame(Protocol):

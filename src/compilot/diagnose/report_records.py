@@ -2,7 +2,7 @@
 
 In: nothing. Out: frozen records; the same JSON travels from the child, lies in `report.json` and feeds the terminal,
 the HTML page, `--fail-on` and `--fix-check`. Covered: the shape of the data. Not covered: how any of it is found
-(`breaks`, `recompiles`: graphs; `stages`, `bound`, `roofline`, `pipeline`: time).
+(`graphs`, `recompiles`, `timing`).
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ from compilot._version import __version__
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.candidates.spaces import unserved
-from compilot.diagnose.hints import search_hints
+from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
+from compilot.doctor.report_files import save
 from compilot.errors import CompilotError
 from compilot.progress import Observer
 from compilot.records import (
@@ -40,7 +41,6 @@ from compilot.records import (
     WarmStartLine,
     WorkloadRef,
 )
-from compilot.reportfile import save
 from compilot.trials.runner import ArmLost, Inspection, Model
 from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared

@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from compilot import checkup, report
+from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import atomic
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.shipments import keep_shipment
 from compilot.candidates.search import OrderedSearch, Search, plain_compile
+from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.errors import RunDirError
 from compilot.progress import Observer

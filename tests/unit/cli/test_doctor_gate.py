@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from typer.testing import Result
 
-from compilot import checkup
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
+from compilot.doctor import checkup
+from compilot.doctor.report_files import last_report
 from compilot.records import Finding, Shipment
-from compilot.reportfile import last_report
 
 BREAK = Finding(kind="graph-break", where="net.py:3", explanation="a print", advice="remove it", snippet="print(x)")
 AGAIN = Finding(kind="recompile", where="net.py:2", explanation="x changed", advice="mark it", what="the size of x")

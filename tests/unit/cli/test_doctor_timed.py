@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from typer.testing import Result
 
-from compilot import checkup
 from compilot.diagnose.report_records import REPORT_SCHEMA, CompileTime, DoctorReport, StageTime
+from compilot.doctor import checkup
 from compilot.records import Finding, Plan, Shipment, State
 from compilot.trials.child import Dead
 

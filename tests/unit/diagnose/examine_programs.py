@@ -17,7 +17,7 @@ import warnings
 import msgspec
 import torch
 
-from compilot.diagnose.examine import Examination
+from compilot.diagnose.examination import Examination
 from compilot.workload import load_target
 
 SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))

@@ -11,14 +11,14 @@ from torch import nn
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, watch
 from compilot._tree import Call
-from compilot.diagnose import machine_peaks as peaks_module
-from compilot.diagnose import submodules
-from compilot.diagnose.bound import _quickest, judge, look, work_of
-from compilot.diagnose.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
-from compilot.diagnose.roofline import Work, roof_s, roofline
-from compilot.diagnose.submodules import submodule_times
-from compilot.diagnose.timefindings import time_findings
+from compilot.diagnose.timing import machine_peaks as peaks_module
+from compilot.diagnose.timing import submodules
+from compilot.diagnose.timing.bound import _quickest, judge, look, work_of
+from compilot.diagnose.timing.findings import time_findings
+from compilot.diagnose.timing.machine_peaks import Peaks, best_of, machine_peaks, measure_peaks
+from compilot.diagnose.timing.roofline import Work, roof_s, roofline
+from compilot.diagnose.timing.submodules import submodule_times
 from compilot.records import Precision
 from compilot.workload import Workload
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from compilot import reportfile
 from compilot._torch.dynamo_events import LimitEvent, RecompileEvent
-from compilot.diagnose import advice, breaks, causes, driving, fixcheck, frames, ranking, recompiles
+from compilot.diagnose import driving, fixcheck, frames, ranking
+from compilot.diagnose.graphs import advice, breaks, causes
+from compilot.diagnose.graphs.watching import module_path
+from compilot.diagnose.recompiles import changes
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
-from compilot.diagnose.watching import module_path
-from compilot.errors import InputError
 from compilot.records import Finding
 from compilot.workload import Workload
 
@@ -185,13 +185,13 @@ def again(
     line: int, function: str = "forward", guard: str = "tensor 'x' size mismatch at index 0. expected 4, actual 6"
 ) -> Any:
     event = RecompileEvent(f"{line}/1", function, "m.py", line, False, (f"{line}/0: {guard}",), ("",))
-    return recompiles.Seen(event, "example 2", 0.1)
+    return changes.Seen(event, "example 2", 0.1)
 
 
 def sized(call: str, *guards: str, now: str = "") -> Any:
     """No earlier compile fits; its guards, the latest first."""
     told = tuple(f"0/{number}: {text}" for number, text in reversed(list(enumerate(reversed(guards)))))
-    return recompiles.Seen(RecompileEvent("0/9", "forward", "m.py", 3, False, told, (now,) * len(told)), call, 0.1)
+    return changes.Seen(RecompileEvent("0/9", "forward", "m.py", 3, False, told, (now,) * len(told)), call, 0.1)
 
 
 def mismatch(old: int, new: int) -> str:
@@ -200,7 +200,7 @@ def mismatch(old: int, new: int) -> str:
 
 def test_size_one_does_not_hide_that_the_dimension_should_be_marked() -> None:
     first, second = sized("smallest", mismatch(16, 1)), sized("largest", mismatch(1, 64), mismatch(16, 64))
-    one, other = recompiles.reconcile([first, second], [])
+    one, other = changes.reconcile([first, second], [])
     assert one.cause.endswith("changed from 16 to 1; sizes 0 and 1 always get code of their own")
     assert one.fix.startswith("let size 1 have its own code")
     assert "mark_dynamic" not in one.fix
@@ -209,26 +209,26 @@ def test_size_one_does_not_hide_that_the_dimension_should_be_marked() -> None:
 
 
 def test_a_first_call_of_size_one_is_told_as_such() -> None:
-    (found,) = recompiles.reconcile([sized("example 2", mismatch(1, 2))], [])
+    (found,) = changes.reconcile([sized("example 2", mismatch(1, 2))], [])
     assert found.fix.startswith("make the first call with size 2 or more")
 
 
 def test_a_dimension_that_is_dynamic_already_is_never_to_be_marked() -> None:
-    (found,) = recompiles.reconcile([sized("smallest", "2 <= x.size()[0]  # y", now="1")], [])
+    (found,) = changes.reconcile([sized("smallest", "2 <= x.size()[0]  # y", now="1")], [])
     assert "is 1: the dimension is dynamic already, but sizes 0 and 1" in found.cause
     assert "mark_unbacked(x, 0)" in found.fix
-    (found,) = recompiles.reconcile([sized("largest", "x.size()[0] <= 32", now="64")], [])
+    (found,) = changes.reconcile([sized("largest", "x.size()[0] <= 32", now="64")], [])
     assert "is 64: the dimension is dynamic already" in found.cause
     assert found.cause.endswith("the compiled code was made for at most 32 only")
     assert "mark_dynamic" not in found.fix
     first, second = sized("example 2", mismatch(4, 6)), sized("example 3", "2 <= x.size()[0] <= 9", mismatch(4, 40))
-    assert [one.old for one in recompiles.reconcile([first, second], [])] == ["4", "2 to 9"]
+    assert [one.old for one in changes.reconcile([first, second], [])] == ["4", "2 to 9"]
 
 
 def test_what_plans_see_to_is_not_among_the_first_findings_of_a_run() -> None:
     seen = [sized("largest", "tensor 'batch['image']' size mismatch at index 1. expected 4, actual 6")]
-    (plain,) = recompiles.reconcile(seen, [])
-    (found,) = recompiles.reconcile(seen, [], declared={("batch.image", 1)})
+    (plain,) = changes.reconcile(seen, [])
+    (found,) = changes.reconcile(seen, [], declared={("batch.image", 1)})
     assert (plain.declared, found.declared) == (False, True)
     assert found.fix.endswith("a plan of 'compilot tune' sees to declared dimensions by itself")
     told = ranking.of_recompile(found, calls=1)
@@ -245,11 +245,11 @@ def test_a_recompile_is_spread_over_the_calls_of_the_drive() -> None:
 
 def test_every_function_that_gave_up_is_kept() -> None:
     limits = [LimitEvent("forward", "m.py", 3, 8, ""), LimitEvent("block", "m.py", 9, 8, "")]
-    (found,) = recompiles.reconcile([again(1, "outer"), again(3), again(9, "block")], limits)
+    (found,) = changes.reconcile([again(1, "outer"), again(3), again(9, "block")], limits)
     assert found.limit_hit
     assert found.gave_up == ("m.py:3", "m.py:9")
     assert "gave up, and forward and block run in eager" in found.cause
-    assert not recompiles.reconcile([again(1)], limits)[0].limit_hit
+    assert not changes.reconcile([again(1)], limits)[0].limit_hit
 
 
 def test_a_recompile_of_a_break_that_hit_the_limit_is_not_hidden_by_the_break() -> None:
@@ -287,28 +287,6 @@ def test_a_failing_call_leaves_a_sentence_and_the_drive_goes_on() -> None:
     (told,) = driving.drive(load, load.model, calls.append)
     assert calls == ["example 1", "example 2", "example 3"]
     assert told.startswith("example 2 failed: RuntimeError: shape '[2, 8]' is invalid")
-
-
-def test_a_report_of_another_schema_is_refused(tmp_path: Path) -> None:
-    reportfile.save(msgspec.structs.replace(report(), schema=99), tmp_path)
-    with pytest.raises(InputError, match="has schema 99"):
-        reportfile.last_report(tmp_path)
-
-
-def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
-    reportfile.save(msgspec.structs.replace(report(), target="/a/net.py:small"), tmp_path)
-    assert reportfile.last_report(tmp_path, "/a/net.py:small").target == "/a/net.py:small"
-    with pytest.raises(InputError, match=r"is about /a/net.py:small, not about /b/net.py:small; run 'compilot doctor'"):
-        reportfile.last_report(tmp_path, "/b/net.py:small")
-
-
-def test_two_files_have_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("bert.py", "t5.py"):
-        (tmp_path / name).touch()
-    targets = ("bert.py:model", "t5.py:model", "models.bert:model")
-    folders = [str(reportfile.default_folder(target)) for target in targets]
-    assert folders == [f"compilot-doctor/{name}" for name in ("bert-model", "t5-model", "models.bert-model")]
 
 
 def test_a_finding_about_the_whole_model_is_told_once() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from compilot.diagnose.hints import stops_export
+from compilot.diagnose.graphs.search_hints import stops_export
 from compilot.diagnose.report_records import Category, CodeFrame, GraphBreak
 from compilot.workload import load_target
 

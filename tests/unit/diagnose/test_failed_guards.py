@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compilot.diagnose import guards
+from compilot.diagnose.recompiles import guards
 from compilot.diagnose.report_records import Category
 
 CASES = [

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from compilot.diagnose import loading
-from compilot.diagnose.loading import measure_loading, sentence
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport, InputPipeline
-from compilot.diagnose.timefindings import time_findings
+from compilot.diagnose.timing import loading
+from compilot.diagnose.timing.findings import time_findings
+from compilot.diagnose.timing.loading import measure_loading, sentence
 from compilot.errors import InputError
 from compilot.workload import Workload
 

@@ -7,7 +7,7 @@ import itertools
 import torch
 from torch import nn
 
-from compilot.diagnose import inspect, not_fingerprinted
+from compilot.diagnose.model.inspection import inspect, not_fingerprinted
 from compilot.records import Reference
 from compilot.workload import Workload
 

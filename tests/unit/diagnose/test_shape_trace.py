@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from compilot.diagnose import driving
-from compilot.diagnose.examine import Examination
+from compilot.diagnose.examination import Examination
 from compilot.errors import InputError
 from compilot.workload import Workload
 from compilot.workload.shapetrace import CallSizes, read_trace

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.diagnose.examine import Examination
+from compilot.diagnose.examination import Examination
 from compilot.diagnose.report_records import DoctorReport
 from compilot.workload import Workload
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.diagnose.repeats import regional_saving, repeated_blocks
 from compilot.diagnose.report_records import StageTime
-from compilot.diagnose.spans import Stage, phases, spans, stage_times
-from compilot.diagnose.stages import Compiled, by_submodule, cache_saving, measure_compile
+from compilot.diagnose.timing.savings import cache_saving, like_regions, regional_saving
+from compilot.diagnose.timing.spans import Stage, phases, spans, stage_times
+from compilot.diagnose.timing.stages import Compiled, by_submodule, measure_compile
 from compilot.workload import Workload
 
 
@@ -111,7 +111,7 @@ def test_a_kept_cache_spares_what_comes_after_graph_capture() -> None:
 def test_blocks_that_are_alike_are_compiled_once_by_regional_compile() -> None:
     model = Stack(depth=4)
     operators = Counter({f"blocks.{i}.{part}": 2 for i in range(4) for part in ("linear", "norm")} | {"head": 4})
-    (group,) = repeated_blocks(model, operators)
+    (group,) = like_regions(model, operators)
     assert (group.class_name, len(group.paths), group.operator_share) == ("Block", 4, 0.8)
     saving = regional_saving(model, operators, compiled_s=10.0)
     assert saving is not None

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.diagnose import machine_peaks, stages, timing
-from compilot.diagnose.machine_peaks import Peaks
 from compilot.diagnose.report_records import REPORT_SCHEMA, CompileTime, DoctorReport, Saving, StageTime
-from compilot.diagnose.stages import Compiled
+from compilot.diagnose.timing import machine_peaks, stages, times
+from compilot.diagnose.timing.machine_peaks import Peaks
+from compilot.diagnose.timing.stages import Compiled
 from compilot.records import Finding
 from compilot.workload import Workload
 
@@ -39,7 +39,7 @@ def _workload(**more: object) -> Workload:
 
 
 def _timed(workload: Workload, folder: Path) -> DoctorReport:
-    return timing.add_times(EMPTY, workload, workload.call, folder)
+    return times.add_times(EMPTY, workload, workload.call, folder)
 
 
 def test_every_part_is_filled_in_and_findings_are_ranked(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_becomes_a_note(measured: pytest.MonkeyPatch, tm
 def test_a_roof_measured_on_a_busy_machine_is_said_to_be_low(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
     busy = Peaks(flops_per_s=1e9, bandwidth_bytes_per_s=1e9, dtype="float32", threads=2, busy=True)
     measured.setattr(machine_peaks, "machine_peaks", lambda dtype: busy)
-    assert timing.BUSY in _timed(_workload(), tmp_path).notes
+    assert times.BUSY in _timed(_workload(), tmp_path).notes
 
 
 def test_the_peak_is_that_of_the_dtype_most_weights_have(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -78,5 +78,5 @@ def test_the_peak_is_that_of_the_dtype_most_weights_have(measured: pytest.Monkey
     measured.setattr(machine_peaks, "machine_peaks", lambda dtype: asked.append(dtype) or PEAKS)
     model = nn.Sequential(nn.Linear(8, 8).bfloat16(), nn.Linear(8, 2).bfloat16())
     workload = Workload(model, (torch.zeros(4, 8, dtype=torch.bfloat16),))
-    timing.add_times(EMPTY, workload, workload.call, tmp_path)
+    times.add_times(EMPTY, workload, workload.call, tmp_path)
     assert asked == [torch.bfloat16]

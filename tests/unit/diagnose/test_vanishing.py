@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.compiler import is_compiling
 
-from compilot.diagnose.vanishing import caveats, findings, vanishing_checks
+from compilot.diagnose.model.vanishing_checks import caveats, findings, vanishing_checks
 
 
 def checked(x):

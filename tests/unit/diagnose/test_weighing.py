@@ -9,29 +9,30 @@ import pytest
 import torch
 from torch import fx, nn
 
-from compilot._torch.dynamo_events import CompileEvent, Part
-from compilot.diagnose import costs, examine
-from compilot.diagnose.costs import Ending
-from compilot.diagnose.examine import Examination
-from compilot.diagnose.watching import Run, Watch, counting
+from compilot._torch.dynamo_events import CompileEvent, FunctionPart
+from compilot.diagnose import examination
+from compilot.diagnose.examination import Examination
+from compilot.diagnose.graphs import costs
+from compilot.diagnose.graphs.costs import Ending
+from compilot.diagnose.graphs.watching import GraphRun, Watch, counting
 from compilot.workload import Workload
 
 OUTER, INNER, LATER = ("m.py", 3), ("m.py", 8), ("m.py", 11)
 
 
 def begun(function: str, place: Any = None) -> Ending:
-    return Ending(Part(function, resumed=False), place)
+    return Ending(FunctionPart(function, resumed=False), place)
 
 
 def resumed(function: str, place: Any = None) -> Ending:
-    return Ending(Part(function, resumed=True), place)
+    return Ending(FunctionPart(function, resumed=True), place)
 
 
 def spent(endings: list[Ending], given_up: tuple[Ending, ...] = ()) -> dict[Any, float]:
     """Graphs that run for a second each, the first at 10: before, between and after them 10, 1, 2, 3, ... seconds."""
     runs, now = [], 10.0
     for index in range(len(endings)):
-        runs.append(Run(index, now, now + 1))
+        runs.append(GraphRun(index, now, now + 1))
         now += 2 + index
     return costs.outside(0.0, now, runs, endings.__getitem__, given_up)
 
@@ -182,10 +183,10 @@ def test_compiling_again_is_not_charged_to_a_break() -> None:
 
 
 def test_what_a_break_costs_stays_open_where_every_call_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine, "MOST_TRIES", 2)
+    monkeypatch.setattr(examination, "MOST_TRIES", 2)
     report = _weighed().report()
     assert report.breaks[0].outside_s is None
-    assert examine.NEVER_WARM in report.notes
+    assert examination.NEVER_WARM in report.notes
 
 
 class Picky(nn.Module):

@@ -14,7 +14,7 @@ from judging import THREE, Function, Job, judge_in
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from compilot import diagnose
+from compilot.diagnose.model import inspection
 from compilot.engines.needs import not_for_exports
 from compilot.measure.correctness import make_reference
 from compilot.records import Diagnosis
@@ -70,19 +70,19 @@ def test_numbers_that_no_seed_of_torchs_repeats_cannot_be_judged(draw: Callable[
     model = Function(lambda x: x + draw())
     result = judge_in(tmp_path)(model, lambda x: model(x))
     assert not result.passed
-    assert diagnose._unjudgeable(make_reference(Job(model), THREE, tmp_path)) is not None
+    assert inspection._unjudgeable(make_reference(Job(model), THREE, tmp_path)) is not None
 
 
 def test_the_diagnosis_refuses_only_what_the_judge_would(model: nn.Module, tmp_path: Path):
     reference = make_reference(Job(model), THREE, tmp_path)
-    assert diagnose._unjudgeable(reference) is None
-    [finding] = diagnose.random_findings(reference)
+    assert inspection._unjudgeable(reference) is None
+    [finding] = inspection.random_findings(reference)
     assert finding.kind == "stochastic"
     assert "refused" in finding.advice
 
 
 def test_a_model_without_random_numbers_has_no_such_finding(tmp_path: Path):
-    assert diagnose.random_findings(make_reference(Job(Function(torch.relu)), THREE, tmp_path)) == ()
+    assert inspection.random_findings(make_reference(Job(Function(torch.relu)), THREE, tmp_path)) == ()
 
 
 def test_exporters_draw_their_own_numbers_so_they_are_not_asked():

@@ -20,7 +20,7 @@ from compilot.diagnose.report_records import (
     StageTime,
     SubmoduleTime,
 )
-from compilot.diagnose.spans import Stage, phases, spans, stage_times
+from compilot.diagnose.timing.spans import Stage, phases, spans, stage_times
 from compilot.records import Finding
 
 NASTY = "</pre><script>alert('x')</script><img src=http://example.invalid/x.png>"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.diagnose.denormals import count, meets_denormals
+from compilot.diagnose.model.denormals import count, meets_denormals
 from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
 from compilot.runtime.process import apply_settings, flushes_denormals
 from compilot.trials.limits import Limits

@@ -12,7 +12,6 @@ import pytest
 from compilot import errors
 from compilot.errors import first_cause
 from compilot.records import State
-from compilot.trials.audit import is_compiler_run
 from compilot.trials.child import _signal_obituary, last_lines
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe
@@ -22,21 +21,6 @@ from compilot.trials.worker import _answer
 
 GIB = 2**30
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-@pytest.mark.parametrize(
-    ("command", "counts"),
-    [
-        (["g++", "a.cpp", "-shared", "-o", "a.so"], True),
-        (["/usr/bin/clang++-17", "a.cpp", "-o", "a.so"], True),
-        (["g++", "--version"], False),
-        (["g++", "-E", "-P", "-o", "header.i"], False),
-        (["openssl", "sha512", "-o", "x"], False),
-        ([], False),
-    ],
-)
-def test_only_commands_that_compile_count_as_compiler_runs(command: list[str], counts: bool):
-    assert is_compiler_run(command) is counts
 
 
 def test_a_quiet_machine_is_described_by_nothing():

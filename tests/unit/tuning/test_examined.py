@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
+from compilot.doctor.report_files import last_report
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
-from compilot.reportfile import last_report
 from compilot.tuning import pipeline
 
 TRAIN = Finding(kind="train-mode", where="", explanation="in train mode", advice="call eval")

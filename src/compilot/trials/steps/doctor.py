@@ -11,7 +11,7 @@ from compilot.trials.steps.state import WorkerState
 
 def examine(worker: WorkerState, request: Examine) -> Examined:
     """One step of the doctor; the report at the end."""
-    from compilot.diagnose.examine import Examination  # here: eager's worker does without dynamo
+    from compilot.diagnose.examination import Examination  # here: eager's worker does without dynamo
 
     if worker.examination is None:
         worker.examination = Examination(worker.workload, request.shapes)
@@ -24,11 +24,11 @@ def examine(worker: WorkerState, request: Examine) -> Examined:
 
 def examine_times(worker: WorkerState, request: ExamineTimes) -> Examined:
     """The doctor's half that is about time; needs a process that has compiled nothing yet."""
-    from compilot.diagnose import timing
+    from compilot.diagnose.timing import times
 
     compiling.import_dynamo()  # before its clock
     load = worker.workload
-    return Examined(report=timing.add_times(request.report, load, load.call, worker.workspace, plan=request.plan))
+    return Examined(report=times.add_times(request.report, load, load.call, worker.workspace, plan=request.plan))
 
 
 HANDLERS = {Examine: examine, ExamineTimes: examine_times}

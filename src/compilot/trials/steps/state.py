@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.identity.model import model_fingerprint
+from compilot.measure import build_cost
 from compilot.records import Candidate, Guard, ModelFingerprint
-from compilot.trials import audit
 from compilot.trials.serving import Serving
 from compilot.workload import Workload
 from compilot.workload.unit import Unit
 
 if TYPE_CHECKING:
-    from compilot.diagnose.examine import Examination
+    from compilot.diagnose.examination import Examination
 
 
 class WorkerState:
     """One worker's own."""
 
     def __init__(self) -> None:
-        self.compiler = audit.CompilerRuns().install()
+        self.compiler = build_cost.CompilerRuns().install()
         self.workload: Workload
         self.model_fingerprint: ModelFingerprint
         self.candidate: Candidate

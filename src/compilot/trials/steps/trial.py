@@ -21,7 +21,7 @@ from compilot import diagnose, indices
 from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot.artifacts.cachelist import write_list
-from compilot.diagnose import vanishing
+from compilot.diagnose.model import vanishing_checks
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -29,13 +29,12 @@ from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
-from compilot.measure import correctness, sampling
+from compilot.measure import build_cost, correctness, sampling
 from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Guard, IndexFacts, State
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import in_range, make_guard
 from compilot.runtime.process import apply_settings
-from compilot.trials import audit
 from compilot.trials.protocol import (
     PROTOCOL,
     BatchTimed,
@@ -114,7 +113,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     if not (worker.candidate.settings.engine == "eager" or request.reuse):
         compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
     cold_cache = not any((worker.workspace / "inductor").glob("*"))
-    runs, cpu, begin = worker.compiler.count, audit.cpu_seconds(), time.perf_counter()
+    runs, cpu, begin = worker.compiler.count, build_cost.cpu_seconds(), time.perf_counter()
     codes: list[str] = []
     guard = _guard(worker, request.indices)
     same_as: str | None = None
@@ -135,7 +134,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     return Built(
         cold_s=cold_s,
         cold_cache=cold_cache,
-        cpu_s=audit.cpu_seconds() - cpu,
+        cpu_s=build_cost.cpu_seconds() - cpu,
         compiler_runs=worker.compiler.count - runs,
         guard=guard,
         artifacts=(*files, *_cache(worker)) if fresh else (),
@@ -232,7 +231,7 @@ def verify(worker: WorkerState, request: Verify) -> Verified | Failed:
         check = correctness.check(worker.fn, load, cases(load), *wanted, missed=serving.missed, takes=serving.takes)
     except correctness.NotServed as missed:
         return Failed(state=State.INFEASIBLE, reason=str(missed))
-    lost = vanishing.caveats(load.model, worker.candidate.settings.engine)
+    lost = vanishing_checks.caveats(load.model, worker.candidate.settings.engine)
     check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
     return Verified(check=_writable(check))
 
@@ -265,7 +264,7 @@ def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
         calls_per_batch=worker.batch,
         call_s=steadied.call_s / worker.unit.calls,
         rss_bytes=psutil.Process().memory_info().rss,
-        peak_rss_bytes=audit.peak_rss_bytes(),
+        peak_rss_bytes=build_cost.peak_rss_bytes(),
         samples_per_call=worker.workload.samples_per_call(),
     )
 
@@ -285,7 +284,7 @@ def time_calls(worker: WorkerState, request: TimeCalls) -> CallsTimed | Failed:
     """Time single calls, for the tails."""
     samples = sampling.time_calls(worker.unit.call, request.calls, request.for_s)
     per_call = tuple(s / worker.unit.calls for s in samples)
-    peak = audit.peak_rss_bytes()
+    peak = build_cost.peak_rss_bytes()
     return _eagers_time(worker) or CallsTimed(call_s=per_call, peak_rss_bytes=peak)
 
 

@@ -1,4 +1,4 @@
-"""The input pipeline (P6): does the step wait for its data?
+"""The input pipeline: does the step wait for its data?
 
 In: a workload with a loader. Out: `InputPipeline`: seconds per step spent waiting for the next batch, and per whole
 step. The model works on its example between two batches, as it would in real life, so loader workers that keep up cost

@@ -20,14 +20,16 @@ from typing import Any, TypeVar
 import msgspec
 import torch
 
-from compilot import diagnose
 from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
 from compilot._tree import Call, dotted_name, parameter_names, resolve_dynamic
 from compilot._version import __version__
-from compilot.diagnose import breaks, costs, driving, frames, guards, ranking, recompiles, watching
-from compilot.diagnose.breaks import Place
+from compilot.diagnose import driving, frames, ranking
 from compilot.diagnose.driving import fresh
+from compilot.diagnose.frames import CodeSpot, FileLine
+from compilot.diagnose.graphs import breaks, costs, watching
+from compilot.diagnose.model import inspection
+from compilot.diagnose.recompiles import changes
 from compilot.diagnose.report_records import (
     REPORT_SCHEMA,
     CodeFrame,
@@ -68,9 +70,9 @@ class Examination:
         self.driven = 0  # calls of the drive among them
         self.eager_call_s: float | None = None
         self.first_graphs = 0
-        self.outside_s: dict[Place, float] = {}
-        self.fusion_s: dict[Place, float] = {}
-        self.passed: dict[Place, list[str]] = {}
+        self.outside_s: dict[FileLine, float] = {}
+        self.fusion_s: dict[FileLine, float] = {}
+        self.passed: dict[FileLine, list[str]] = {}
         self.notes: list[str] = list(workload.notes)
         self.unseen: list[str] = []  # calls that failed, and with them what they would have shown
 
@@ -124,7 +126,7 @@ class Examination:
     def _graph_report(self) -> DoctorReport:
         weighed = [self._weighed(place, one) for place, one in self._breaks().items()]
         found, again = breaks.fold(weighed, self._recompiles())
-        whole = diagnose.model_findings(self.workload, self.eager_call_s) if self.eager_call_s is not None else ()
+        whole = inspection.model_findings(self.workload, self.eager_call_s) if self.eager_call_s is not None else ()
         report = DoctorReport(
             schema=REPORT_SCHEMA,
             compilot=__version__,
@@ -177,12 +179,12 @@ class Examination:
     def _said(self, kind: type[Any]) -> list[Any]:
         return [event for _, event in self.heard if isinstance(event, kind)]
 
-    def _breaks(self) -> dict[Place, GraphBreak]:
+    def _breaks(self) -> dict[FileLine, GraphBreak]:
         return breaks.reconcile(self._said(BreakEvent), driving.BOUNDARY)
 
-    def _samples(self) -> list[dict[Place, float]]:
+    def _samples(self) -> list[dict[FileLine, float]]:
         """Seconds outside of graphs in some calls, by break; calls in which anything is compiled do not count."""
-        samples: list[dict[Place, float]] = []
+        samples: list[dict[FileLine, float]] = []
         for _ in range(MOST_TRIES):
             said = len(self.heard)
             self.calls.append(AGAIN)
@@ -227,7 +229,7 @@ class Examination:
             self._once(self.workload.model, call)
         self.passed = {place: passed[line] for place, line in lines.items()}
 
-    def _weighed(self, place: Place, found: GraphBreak) -> GraphBreak:
+    def _weighed(self, place: FileLine, found: GraphBreak) -> GraphBreak:
         return breaks.with_cost(
             found,
             passed=self.passed.get(place, []),
@@ -242,12 +244,12 @@ class Examination:
         took = {event.compile_id: event.wall_s for event in self._said(CompileEvent)}
         states = {event.compile_id: event.state for event in self._said(CompileEvent)}
         seen = [
-            recompiles.Seen(_undecorated(event, called, written), call, took.get(event.compile_id), states)
+            changes.Seen(_undecorated(event, called, written), call, took.get(event.compile_id), states)
             for call, event in self.heard
             if isinstance(event, RecompileEvent)
         ]
         limits = [_undecorated(event, called, written) for event in self._said(LimitEvent)]
-        return recompiles.reconcile(
+        return changes.reconcile(
             seen, limits, split=bool(self._breaks()), root=written, declared=_declared(self.workload)
         )
 
@@ -284,19 +286,19 @@ def _head(event: CompileEvent | None) -> CodeFrame:
     return frames.code_frame(event) if event is not None else CodeFrame(file="", line=0, function="")
 
 
-def _heads(model: torch.nn.Module) -> tuple[guards.Place | None, guards.Place | None]:
+def _heads(model: torch.nn.Module) -> tuple[CodeSpot | None, CodeSpot | None]:
     """Where the model's forward begins: as it is called, decorators included, and as it was written."""
     forward = type(model).forward
     return _begin(forward), _begin(inspect.unwrap(forward))
 
 
-def _undecorated(event: _Told, called: guards.Place | None, written: guards.Place | None) -> _Told:
+def _undecorated(event: _Told, called: CodeSpot | None, written: CodeSpot | None) -> _Told:
     """What happens to a decorator around forward happens to forward itself."""
     if called is None or written is None or (event.file, event.line) != called[:2]:
         return event
     return event._replace(file=written.file, line=written.line, function=written.function)
 
 
-def _begin(function: Any) -> guards.Place | None:
+def _begin(function: Any) -> CodeSpot | None:
     code = getattr(function, "__code__", None)
-    return guards.Place(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None
+    return CodeSpot(code.co_filename, code.co_firstlineno, code.co_name) if code is not None else None

@@ -1,7 +1,7 @@
 """What a build costs beside wall time.
 
-In: nothing. Out: C++ compiler runs and CPU seconds of this process and its children. Compiler runs are counted with
-Python's audit hook, so no wrapper script has to stand in for the compiler (a wrapper's name would change the flags
+In: nothing. Out: C++ compiler runs, CPU seconds and memory of this process and its children. Compiler runs are counted
+with Python's audit hook, so no wrapper script has to stand in for the compiler (a wrapper's name would change the flags
 and the cache key).
 """
 
@@ -29,6 +29,7 @@ class CompilerRuns:
 
     def __init__(self) -> None:
         self.count = 0
+        self.headers = 0  # of them, builds of a precompiled header
 
     def install(self) -> CompilerRuns:
         """Begin to count; audit hooks cannot be removed, so this is for worker processes only."""
@@ -40,7 +41,9 @@ class CompilerRuns:
             return
         command = args[1]
         words = command.split() if isinstance(command, str) else [str(word) for word in command]  # type: ignore[attr-defined]
-        self.count += is_compiler_run(words)
+        if is_compiler_run(words):
+            self.count += 1
+            self.headers += any(made.endswith((".gch", ".pch")) for made in words[words.index("-o") + 1 :][:1])
 
 
 def cpu_seconds() -> float:

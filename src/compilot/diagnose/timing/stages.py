@@ -1,4 +1,4 @@
-"""Where compile time goes (P10): by stage, by submodule, and what could be saved.
+"""Where compile time goes: by stage and by submodule; what could be saved is in savings.py.
 
 In: a workload and an empty folder. Out: `CompileTime` and `StageTime` records of one cold compile with torch's
 defaults; the stages add up to the wall time of the first call, what nobody accounts for is "other".
@@ -8,7 +8,6 @@ in a child process: it compiles the model, counts with an audit hook, and reads 
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,19 +20,16 @@ import torch
 from compilot._torch import compiling
 from compilot._torch.timeline import Mark, timeline
 from compilot.diagnose.driving import fresh
-from compilot.diagnose.repeats import regional_saving
-from compilot.diagnose.report_records import CompileTime, Saving, StageTime
-from compilot.diagnose.spans import Phase, Stage, phases, spans, stage_times
-from compilot.trials.audit import is_compiler_run
+from compilot.diagnose.report_records import CompileTime, StageTime
+from compilot.diagnose.timing.savings import CACHED, savings
+from compilot.diagnose.timing.spans import Phase, Stage, phases, spans, stage_times
+from compilot.measure.build_cost import CompilerRuns
 
 if TYPE_CHECKING:
     from compilot._tree import Call
     from compilot.workload import Workload
 
 RECOMPILE_LIMIT = 16  # the engine's own: a model that recompiles while it is examined shows its real cost
-# A warm cache directory spares these; capturing the graph, its guards and loading the code remain.
-_CACHED = (Stage.AUTOGRAD, Stage.FUSION, Stage.CODEGEN, Stage.CPP, Stage.AUTOTUNE)
-_LOADING_S = 0.3  # what looking up and loading cached code costs: 0.2-0.6 s for small models
 
 
 class Compiled(NamedTuple):
@@ -43,15 +39,10 @@ class Compiled(NamedTuple):
     stages: tuple[StageTime, ...]
 
 
-def measure_stages(workload: Workload, call: Call, workspace: Path) -> tuple[StageTime, ...]:
-    """Stage times of a cold compile for this call; rows with a submodule are estimates."""
-    return measure_compile(workload, call, workspace).stages
-
-
 def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled:
     """Compile the model in an empty cache directory and account for every moment of it."""
     operators: Counter[str] = Counter()
-    counts = _CompilerCounts().install()
+    counts = CompilerRuns().install()
     with compiling.cache_directory(workspace / "inductor-stages"):
         first = fresh(call)
         begin = time.time()
@@ -66,11 +57,11 @@ def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled
     stages = stage_times(found, total_s, run_s)
     made = CompileTime(
         total_s=total_s,
-        compiler_runs=counts.runs,
+        compiler_runs=counts.count,
         header_builds=counts.headers,
         graphs=len({phase.compile_id for phase in found if phase.name == "backend_compile"}),
         spans=spans(found, begin),
-        savings=_savings(workload, stages, operators),
+        savings=savings(workload.model, stages, operators),
     )
     return Compiled(made, (*stages, *by_submodule(stages, operators)))
 
@@ -80,28 +71,13 @@ def by_submodule(stages: tuple[StageTime, ...], operators: Counter[str]) -> tupl
     total = operators.total()
     if not total:
         return ()
-    shared = [stage for stage in stages if stage.name in {*_CACHED, Stage.CAPTURE} and stage.wall_s > 0]
+    shared = [stage for stage in stages if stage.name in {*CACHED, Stage.CAPTURE} and stage.wall_s > 0]
     return tuple(
         StageTime(name=stage.name, wall_s=stage.wall_s * count / total, submodule=path)
         for path, count in operators.most_common()
         if path
         for stage in shared
     )
-
-
-def cache_saving(stages: tuple[StageTime, ...]) -> Saving | None:
-    """What a kept cache directory would spare the next process."""
-    spared = sum(stage.wall_s for stage in stages if stage.name in _CACHED and not stage.submodule) - _LOADING_S
-    if spared <= 0:
-        return None
-    why = "a kept cache directory spares everything after graph capture; capture, guards and loading remain"
-    return Saving(what="kept cache", saves_s=spared, because=f"estimate: {why}")
-
-
-def _savings(workload: Workload, stages: tuple[StageTime, ...], operators: Counter[str]) -> tuple[Saving, ...]:
-    compiled_s = sum(stage.wall_s for stage in stages if stage.name in {*_CACHED, Stage.CAPTURE})
-    found = (cache_saving(stages), regional_saving(workload.model, operators, compiled_s))
-    return tuple(saving for saving in found if saving is not None)
 
 
 def _compiled(workload: Workload, operators: Counter[str]) -> Callable[..., Any]:
@@ -125,24 +101,3 @@ def _mine(marks: list[Mark]) -> list[tuple[str, bool, float, str]]:
     """The marks of this thread: others compile in parallel while it waits, and that wait is what counts."""
     own = threading.get_ident()
     return [(mark.name, mark.begins, mark.at_s, mark.compile_id) for mark in marks if mark.thread == own]
-
-
-class _CompilerCounts:
-    """C++ compiler processes of this process, and how many of them built a precompiled header."""
-
-    def __init__(self) -> None:
-        self.runs = 0
-        self.headers = 0
-
-    def install(self) -> _CompilerCounts:
-        """Begin to count; an audit hook cannot be removed again, and costs nothing until a process is started."""
-        sys.addaudithook(self._heard)
-        return self
-
-    def _heard(self, event: str, args: tuple[Any, ...]) -> None:
-        if event != "subprocess.Popen":
-            return
-        words = args[1].split() if isinstance(args[1], str) else [str(word) for word in args[1]]
-        if is_compiler_run(words):
-            self.runs += 1
-            self.headers += words[words.index("-o") + 1].endswith((".gch", ".pch"))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 
-from compilot._torch.dynamo_events import Part, compiled_part, compiled_self, current_compile_id
+from compilot._torch.dynamo_events import FunctionPart, compiled_part, compiled_self, current_compile_id
 from compilot.diagnose import frames
 
 _CALLS = ("call_function", "call_method", "call_module")
@@ -29,12 +29,12 @@ class Captured(NamedTuple):
     """One graph, as the tracer handed it over."""
 
     compile_id: str
-    part: Part
+    part: FunctionPart
     ops: int
     modules: dict[str, None]  # paths of the submodules whose work it does, in order; one graph may serve many blocks
 
 
-class Run(NamedTuple):
+class GraphRun(NamedTuple):
     """One graph ran."""
 
     graph: int
@@ -52,7 +52,7 @@ class Watch:
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._owners = {id(part): path for path, module in model.named_modules() for part in _parts(module)}
         self.graphs: list[Captured] = []
-        self.runs: list[Run] = []
+        self.runs: list[GraphRun] = []
         self.timing = False
         self.handed: Handed | None = None
         self.mapping = False  # note whose weights each graph is given
@@ -71,7 +71,7 @@ class Watch:
             begin = time.perf_counter()
             out = module.forward(*args)
             if self.timing:
-                self.runs.append(Run(index, begin, time.perf_counter()))
+                self.runs.append(GraphRun(index, begin, time.perf_counter()))
             if self.handed is not None:
                 self.handed(index, [value for value in out if isinstance(value, torch.Tensor)])
             return out
@@ -87,7 +87,7 @@ class Watch:
                     dict.fromkeys(_joined(bases[0], path) for path in inner) if bases else {owner: None}
                 )
 
-    def timed(self, call: Callable[[], Any]) -> tuple[float, float, list[Run]]:
+    def timed(self, call: Callable[[], Any]) -> tuple[float, float, list[GraphRun]]:
         """(begin, end, the graphs that ran between) of one call."""
         self.runs, self.timing = [], True
         try:

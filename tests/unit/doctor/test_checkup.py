@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilot import checkup
 from compilot.diagnose.report_records import DoctorReport
+from compilot.doctor import checkup
 from compilot.errors import EnvironmentProblem
 from compilot.records import Finding, Shipment, State, WorkloadRef
 from compilot.trials.child import Dead

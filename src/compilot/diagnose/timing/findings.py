@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from compilot.diagnose.loading import LIMIT, NOTICEABLE
 from compilot.diagnose.report_records import DoctorReport
+from compilot.diagnose.timing.loading import LIMIT, NOTICEABLE
 from compilot.records import Finding
 
 LONG_COMPILE_S = 10.0  # a start that people notice and deployments time out on

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 
-from compilot.diagnose import reads
+from compilot.diagnose.graphs import scalar_reads
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak
 
 _STOPS = (Category.DATA_DEPENDENT_BRANCH, Category.NUMPY)
@@ -34,8 +34,8 @@ def stops_export(found: GraphBreak) -> bool:
 
 def _needed(where: CodeFrame) -> bool:
     """The number itself is needed while exporting: .item() gives a stand-in for it, int() and float() cannot."""
-    statement = reads.parsed(where.source)
+    statement = scalar_reads.parsed(where.source)
     if statement is None or isinstance(statement, ast.Assert):  # an assertion is taken along into the graph
         return False
-    converted = any(isinstance(read.func, ast.Name) for read in reads.reads(statement))
-    return converted or reads.use_of(where) in reads.DECIDES
+    converted = any(isinstance(read.func, ast.Name) for read in scalar_reads.reads(statement))
+    return converted or scalar_reads.use_of(where) in scalar_reads.DECIDES

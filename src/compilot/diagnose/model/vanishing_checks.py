@@ -37,35 +37,35 @@ CHECKS_OF_ITEMS = frozenset({"_check", "_check_value", "_check_index", "_check_i
 KEEP_OPERATORS = ("eager", "inductor", "aoti")  # engines whose code has torch's checking operators in it
 
 
-class Place(NamedTuple):
+class VanishingCheck(NamedTuple):
     """One check that vanishes."""
 
     where: str  # "file.py:12"
     operator: bool = False  # an operator that checks, which some engines keep
 
 
-def vanishing_checks(model: nn.Module) -> list[Place]:
+def vanishing_checks(model: nn.Module) -> list[VanishingCheck]:
     """Every check in the model's code that some compiled form of it leaves out, each once."""
-    found = (place for function in _functions(model) for place in _places(function.__code__))
+    found = (check for function in _functions(model) for check in _checks(function.__code__))
     return list(dict.fromkeys(found))
 
 
 def findings(model: nn.Module) -> tuple[Finding, ...]:
     """One finding for all of them, at the first place."""
-    places = vanishing_checks(model)
-    if not places:
+    lost = vanishing_checks(model)
+    if not lost:
         return ()
-    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    explanation = f"the model checks values in a way that compiled forms of it leave out (at {places[0].where}{more})"
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    explanation = f"the model checks values in a way that compiled forms of it leave out (at {lost[0].where}{more})"
     advice = "where eager raises they would answer: check such inputs before the call"
-    return (Finding(kind="checks-vanish", where=places[0].where, explanation=explanation, advice=advice),)
+    return (Finding(kind="checks-vanish", where=lost[0].where, explanation=explanation, advice=advice),)
 
 
 def caveats(model: nn.Module, engine: str) -> tuple[str, ...]:
     """What is to be said of an engine that leaves checks out; nothing where it leaves none."""
     if engine == "eager":
         return ()
-    lost = [place.where for place in vanishing_checks(model) if not (place.operator and engine in KEEP_OPERATORS)]
+    lost = [check.where for check in vanishing_checks(model) if not (check.operator and engine in KEEP_OPERATORS)]
     return (f"checks inside the model are not part of its compiled form: {', '.join(lost)}",) if lost else ()
 
 
@@ -101,15 +101,15 @@ def _inner(code: CodeType) -> list[CodeType]:
     return [constant for constant in code.co_consts if isinstance(constant, CodeType)]
 
 
-def _places(code: CodeType) -> Iterator[Place]:
+def _checks(code: CodeType) -> Iterator[VanishingCheck]:
     for inner in _inner(code):
-        yield from _places(inner)
+        yield from _checks(inner)
     names = set(code.co_names)
     if names & COMPILING:
-        yield from (Place(_where(code, line)) for line in _guarded_raises(code))
+        yield from (VanishingCheck(_where(code, line)) for line in _guarded_raises(code))
     operators = {"_assert_async"} | (CHECKS_OF_ITEMS if "item" in names else frozenset())
     if names & operators:
-        yield from (Place(_where(code, line), operator=True) for line in _lines_of(code, operators))
+        yield from (VanishingCheck(_where(code, line), operator=True) for line in _lines_of(code, operators))
 
 
 def _where(code: CodeType, line: int) -> str:

@@ -20,25 +20,25 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import torch
 
-    from compilot._torch.dynamo_events import Part
-    from compilot.diagnose.watching import Run
+    from compilot._torch.dynamo_events import FunctionPart
+    from compilot.diagnose.frames import FileLine
+    from compilot.diagnose.graphs.watching import GraphRun
 
-Place = tuple[str, int]
 COPIES = 3  # of the values that cross a break; the shortest counts
 
 
 class Ending(NamedTuple):
     """How a graph came to its end: which part of a function it is, and the break that ended it, if one did."""
 
-    part: Part
-    place: Place | None
+    part: FunctionPart
+    place: FileLine | None
 
 
 def outside(
-    begin_s: float, end_s: float, runs: Sequence[Run], ending: Callable[[int], Ending], graphless: Sequence[Ending]
-) -> dict[Place, float]:
+    begin_s: float, end_s: float, runs: Sequence[GraphRun], ending: Callable[[int], Ending], graphless: Sequence[Ending]
+) -> dict[FileLine, float]:
     """Seconds outside of graphs, by the break that is to blame; graphless: those that left a part without a graph."""
-    spent: dict[Place, float] = {}
+    spent: dict[FileLine, float] = {}
     opened: list[Ending] = []  # the breaks that are open, the innermost last
     endings = [ending(run.graph) for run in runs]
     split = {one.part.function for one in endings if one.place is not None}
@@ -69,12 +69,12 @@ def _after(opened: list[Ending], ended: Ending) -> list[Ending]:
     return [*left, ended] if ended.place is not None else left
 
 
-def _charge(spent: dict[Place, float], payers: Sequence[Ending], seconds: float) -> None:
+def _charge(spent: dict[FileLine, float], payers: Sequence[Ending], seconds: float) -> None:
     for place in (payer.place for payer in payers if payer.place is not None):
         spent[place] = spent.get(place, 0.0) + seconds / len(payers)
 
 
-def typical(samples: Iterable[Mapping[Place, float]]) -> dict[Place, float]:
+def typical(samples: Iterable[Mapping[FileLine, float]]) -> dict[FileLine, float]:
     """The median over several calls, per break."""
     kept = list(samples)
     places = dict.fromkeys(place for sample in kept for place in sample)

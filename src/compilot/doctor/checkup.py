@@ -1,41 +1,33 @@
-"""A whole examination by the doctor. In: a target, a live model or a Workload. Out: a `DoctorReport`.
+"""A whole examination by the doctor. In: a shipped model. Out: a `DoctorReport`.
 
 The model runs in a child process of its own: tracing leaves nothing behind in the caller's process, and a model that
 crashes ends in one sentence. A step that fails costs what it would have shown, never what was found before it; the
 report says what was not looked at (`unseen`). Covered: progress by step, a deadline. Not covered: the report's files
-(`reportfile`), showing it (`compilot.report`), exit codes (`compilot.cli.doctor`).
+(`report_files`), showing it (`compilot.report`), exit codes (`compilot.cli.doctor`).
 """
 
 from __future__ import annotations
 
 import math
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
-from compilot.errors import CompilotError, EnvironmentProblem
+from compilot.errors import CompilotError, EnvironmentProblem, InputError
+from compilot.identity.differences import differences
 from compilot.records import Candidate, Plan, Settings, Shipment
-from compilot.reportfile import save
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
 from compilot.trials.opening import ask_to_open, opening
 from compilot.trials.protocol import Examine, Examined, ExamineStep, ExamineTimes
 from compilot.trials.replies import answered
-from compilot.workload.shapetrace import CallSizes, ShapeSpec, read_trace
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from compilot.workload import Workload
-    from compilot.workload.dynamic import DynamicSpec
+from compilot.workload.shapetrace import CallSizes
 
 STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
 LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down
@@ -56,33 +48,6 @@ _TIMING = "timing the eager call and a compile with torch's defaults"
 BESIDE = "other work ran on this machine meanwhile, so costs are higher than of a model that runs alone"
 
 Tell = Callable[[str], None]
-
-
-def examine(
-    model: nn.Module | Workload | str,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic: DynamicSpec | None = None,
-    shapes: ShapeSpec | None = None,
-    quick: bool = False,
-    out: str | os.PathLike[str] | None = None,
-) -> DoctorReport:
-    """What is wrong with compiling this model, where, what it costs, how to mend it.
-
-    shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
-    quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
-    """
-    from compilot.api import ship_model
-
-    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
-        shipment = ship_model(model, args, kwargs, dynamic, Path(folder))
-        report = run(shipment, Path(folder), shapes=() if shapes is None else read_trace(shapes))
-        if not quick:
-            report = add_times(report, shipment, Path(folder))
-    if out is not None:
-        save(report, Path(out))
-    return report
 
 
 def run(
@@ -144,6 +109,16 @@ def add_times(
         return _noted(report, f"where the time goes could not be measured: {problem}")
     finally:
         child.kill()
+
+
+def must_fit(plan: Plan, report: DoctorReport) -> None:
+    """Another model's plan says nothing about this one; the machine may differ, the plan's speed-up is a ratio."""
+    if report.fingerprint is None:
+        return
+    changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
+    if changed:
+        why = changed[0].sentence.rstrip(".")
+        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
 
 
 def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from compilot.diagnose.frames import CodeSpot
 from compilot.diagnose.report_records import Category
 
 
@@ -34,14 +35,6 @@ class Change(NamedTuple):
     def kind(self) -> str:
         """Changes of the same thing that need different fixes differ in this."""
         return "0 or 1" if self.own_code else "dynamic already" if self.dynamic else ""
-
-
-class Place(NamedTuple):
-    """The line of the user's code that the guard is about."""
-
-    file: str
-    line: int
-    function: str
 
 
 STACK_VALUE = "a value from before a graph break"
@@ -72,10 +65,10 @@ def text_of(guard: str) -> str:
     return re.sub(r"^\d+/\d+(_\d+)?: ", "", guard).partition("\n")[0].partition("  #")[0].strip()
 
 
-def place_of(guard: str) -> Place | None:
+def place_of(guard: str) -> CodeSpot | None:
     """The innermost line of the stack that torch appends, where there is one."""
     found = re.findall(r'File "(.+?)", line (\d+), in (\S+)', guard)
-    return Place(found[-1][0], int(found[-1][1]), found[-1][2]) if found else None
+    return CodeSpot(found[-1][0], int(found[-1][1]), found[-1][2]) if found else None
 
 
 def compile_of(guard: str) -> str:

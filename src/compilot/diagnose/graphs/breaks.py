@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from compilot.diagnose import advice, causes, frames
+from compilot.diagnose import frames
+from compilot.diagnose.frames import FileLine
+from compilot.diagnose.graphs import advice, causes
 from compilot.diagnose.report_records import Category, CodeFrame, GraphBreak, Recompile
 
 if TYPE_CHECKING:
     from compilot._torch.dynamo_events import BreakEvent
 
-Place = tuple[str, int]
 
-
-def place(event: BreakEvent) -> Place:
+def place(event: BreakEvent) -> FileLine:
     """Where the tracer stopped: the innermost frame, a library's or the user's."""
     return (event.stack[-1].file, event.stack[-1].line) if event.stack else ("", 0)
 
 
-def reconcile(events: Iterable[BreakEvent], boundary: str) -> dict[Place, GraphBreak]:
+def reconcile(events: Iterable[BreakEvent], boundary: str) -> dict[FileLine, GraphBreak]:
     """One record per place, in the order they were met."""
-    groups: dict[Place, list[BreakEvent]] = {}
+    groups: dict[FileLine, list[BreakEvent]] = {}
     for event in events:
         if event.stack:
             groups.setdefault(place(event), []).append(event)
@@ -71,7 +71,7 @@ def with_cost(
     )
 
 
-def counted_at(place: Place, found: GraphBreak) -> Place:
+def counted_at(place: FileLine, found: GraphBreak) -> FileLine:
     """The line to count: the user's where the break is within the standard library, which many others pass too."""
     return place if found.inside is None or "site-packages" in found.inside.file else _spot(found.where)
 
@@ -113,5 +113,5 @@ def _maker(breaks: Sequence[GraphBreak], one: Recompile) -> int | None:
     return None
 
 
-def _spot(frame: CodeFrame) -> Place:
+def _spot(frame: CodeFrame) -> FileLine:
     return frame.file, frame.line

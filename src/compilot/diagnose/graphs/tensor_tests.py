@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from compilot.diagnose import reads
+from compilot.diagnose.graphs import scalar_reads
 
 _PYTHONS_OWN = (ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.NamedExpr)
 
@@ -18,12 +18,12 @@ _PYTHONS_OWN = (ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.NamedExpr)
 def tensor_test(test: ast.expr, numbers: tuple[str, ...]) -> str | None:
     """The test without reads; `numbers` are the conversions (int, float, bool) that read a tensor here."""
     whole = copy.deepcopy(test)
-    found = reads.reads(whole, numbers)
+    found = scalar_reads.reads(whole, numbers)
     unclear = len(found) > 1 and not isinstance(found[0].func, ast.Attribute)
     if unclear or any(isinstance(node, _PYTHONS_OWN) for node in ast.walk(whole)):
         return None
     if whole in found and isinstance(found[0].func, ast.Attribute):  # `if x.item():` asks for the truth of a number
-        return f"{ast.unparse(reads.tensor_of(found[0]))}.bool()"
+        return f"{ast.unparse(scalar_reads.tensor_of(found[0]))}.bool()"
     return ast.unparse(ast.fix_missing_locations(_AsTensors(found).visit(whole)))
 
 
@@ -35,7 +35,7 @@ class _AsTensors(ast.NodeTransformer):
         self.generic_visit(node)
         if node not in self._read:
             return node
-        tensor = reads.tensor_of(node)
+        tensor = scalar_reads.tensor_of(node)
         if isinstance(node.func, ast.Name) and node.func.id == "int":  # 3.7 > 3 holds, int(3.7) > 3 does not
             return ast.Call(ast.Attribute(tensor, "long", ast.Load()), [], [])
         return tensor

@@ -1,4 +1,4 @@
-"""What bounds the work (P11): Python and dispatch, memory traffic, or compute.
+"""What bounds the work: Python and dispatch, memory traffic, or compute.
 
 In: a workload, one call, the machine's peaks. Out: `Bound` (shares, operators, submodules, advice) and the `Work` of
 one call for the roofline. An operator is bound by compute when its operations at peak speed take longer than its bytes
@@ -18,16 +18,16 @@ import torch
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
 from compilot.diagnose.driving import fresh
-from compilot.diagnose.machine_peaks import Peaks
+from compilot.diagnose.model.inspection import TINY_CALL_S
 from compilot.diagnose.report_records import Bound, OperatorTime
-from compilot.diagnose.roofline import Work
-from compilot.diagnose.submodules import submodule_times
+from compilot.diagnose.timing.machine_peaks import Peaks
+from compilot.diagnose.timing.roofline import Work
+from compilot.diagnose.timing.submodules import submodule_times
 
 if TYPE_CHECKING:
     from compilot._tree import Call
     from compilot.workload import Workload
 
-TINY_CALL_S = 50e-6  # below this, guards and dispatch of a compiled call eat what fusion could gain
 REPEATS = 15  # the quickest counts: noise only adds
 LONG_ENOUGH_S = 5.0  # no more repeats after this
 SHOWN = 15  # operators and submodules kept in the report

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
-from compilot.diagnose import bound, loading, machine_peaks, stages
 from compilot.diagnose.ranking import rank
 from compilot.diagnose.report_records import DoctorReport
-from compilot.diagnose.roofline import roofline
-from compilot.diagnose.timefindings import time_findings
+from compilot.diagnose.timing import bound, loading, machine_peaks, stages
+from compilot.diagnose.timing.findings import time_findings
+from compilot.diagnose.timing.roofline import roofline
 from compilot.errors import first_cause
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """What to do about a graph break, for this very line. In: a category and the line of source. Out: one sentence.
 
 Covered: the line rewritten where that can be done from its text; otherwise the usual edit for its kind. What a number
-read from a tensor is needed for decides what may stand in its place (reads.py). Not covered: recompiles (guards.py says
-what changed, recompiles.py what to do).
+read from a tensor is needed for decides what may stand in its place (scalar_reads.py). Not covered: recompiles
+(`diagnose.recompiles`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import ast
 import re
 
-from compilot.diagnose import reads
-from compilot.diagnose.reads import Use
+from compilot.diagnose.graphs import scalar_reads
+from compilot.diagnose.graphs.scalar_reads import Use
+from compilot.diagnose.graphs.tensor_tests import tensor_test
 from compilot.diagnose.report_records import Category, CodeFrame
-from compilot.diagnose.tensortests import tensor_test
 
 _READ = re.compile(r"\.(item|tolist)\(\)")
 _ONE_LINE = 72  # a longer rewritten line is not quoted
@@ -72,7 +72,7 @@ def _special_text(source: str) -> str | None:
 
 def _branch(where: CodeFrame, numbers: tuple[str, ...] = ("bool",)) -> str | None:
     """For a test on tensors; `numbers` are the conversions in it that read one."""
-    statement = reads.parsed(where.source)
+    statement = scalar_reads.parsed(where.source)
     if isinstance(statement, ast.While | ast.Assert | ast.If):
         test = tensor_test(statement.test, numbers)
         return None if test is None else _BRANCHES[type(statement)].format(test=test)
@@ -92,13 +92,13 @@ _BRANCHES: dict[type[ast.stmt], str] = {
 
 
 def _read(where: CodeFrame) -> str | None:
-    statement = reads.parsed(where.source)
-    found = reads.reads(statement) if statement is not None else []
+    statement = scalar_reads.parsed(where.source)
+    found = scalar_reads.reads(statement) if statement is not None else []
     if statement is None or not found:
         return None
-    tensor, use = ast.unparse(reads.tensor_of(found[0])), reads.use_of(where)
+    tensor, use = ast.unparse(scalar_reads.tensor_of(found[0])), scalar_reads.use_of(where)
     if use is Use.BRANCH:
-        rewritten = _branch(where, reads.NUMBERS)
+        rewritten = _branch(where, scalar_reads.NUMBERS)
         return rewritten or f"keep `{tensor}` a tensor, {_USUAL[Category.DATA_DEPENDENT_BRANCH]}"
     if use is Use.COUNT:
         return _counted(statement, tensor)
@@ -123,7 +123,7 @@ _OR_CAPTURE = "; or set torch._dynamo.config.capture_scalar_outputs = True"
 
 def _guard_line(where: CodeFrame) -> str | None:
     source = where.source
-    if len(source) > _ONE_LINE or reads.parsed(source) is None:
+    if len(source) > _ONE_LINE or scalar_reads.parsed(source) is None:
         return None
     return f"delete the line, or write {_quoted(f'if not torch.compiler.is_compiling(): {source}').rstrip()}"
 
@@ -139,7 +139,7 @@ def _selection(where: CodeFrame) -> str | None:
 
 
 def _with(where: CodeFrame) -> str | None:
-    statement = reads.parsed(where.source)
+    statement = scalar_reads.parsed(where.source)
     if not isinstance(statement, ast.With):
         return None
     managers = ", ".join(ast.unparse(item.context_expr) for item in statement.items)

@@ -1,0 +1,1 @@
+"""Graph breaks: where torch.compile stops, why, what it costs and what to do."""

@@ -1,0 +1,1 @@
+"""The model itself: what one look at eager tells, without a compiler."""

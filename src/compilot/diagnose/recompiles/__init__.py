@@ -1,0 +1,1 @@
+"""Recompiles: what changed between two calls, and what to do about it."""
