@@ -26,11 +26,11 @@ from typer.testing import CliRunner
 import compilot
 from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle, read_manifest
-from compilot.artifacts.locks import file_lock
-from compilot.artifacts.private import private_directory
 from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback
+from compilot.files.locks import file_lock
+from compilot.files.private import private_directory
 from compilot.packing import Options, pack
 from compilot.progress import Observer
 from compilot.records import Manifest

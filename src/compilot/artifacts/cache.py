@@ -21,11 +21,11 @@ from typing import NamedTuple
 import msgspec
 
 from compilot._bytes import parse_size
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import MANIFEST, check_unpacked
-from compilot.artifacts.locks import file_lock, is_locked
-from compilot.artifacts.private import cache_home
 from compilot.errors import BundleError, InputError
+from compilot.files import atomic
+from compilot.files.locks import file_lock, is_locked
+from compilot.files.private import cache_home
 from compilot.records import Manifest
 
 READY = "ready"  # written last: without it the folder is not one

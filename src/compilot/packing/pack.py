@@ -18,11 +18,11 @@ from typing import NamedTuple
 import msgspec
 
 from compilot._version import __version__
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import PLAN, WEIGHTS
 from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.errors import InputError, RunDirError
+from compilot.files import atomic
 from compilot.identity.differences import differences
 from compilot.packing.golden import make_golden, save_weights
 from compilot.packing.runs import Run, entry_files, how_tuned, open_run

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from compilot.artifacts import atomic
 from compilot.artifacts.planfile import load_plan
 from compilot.errors import cannot_write
+from compilot.files import atomic
 from compilot.records import Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from compilot.artifacts import atomic
 from compilot.engines.eager.build import EAGER
+from compilot.files import atomic
 from compilot.progress import Observer
 from compilot.records import Candidate, IndexFacts, Measurement, Shipment, State
 from compilot.trials.child import Child

@@ -18,7 +18,6 @@ import msgspec
 
 from compilot import checkup, report
 from compilot._version import __version__
-from compilot.artifacts import atomic
 from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
@@ -30,6 +29,7 @@ from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, RunDirError
+from compilot.files import atomic
 from compilot.identity.differences import differences
 from compilot.progress import Observer
 from compilot.records import (

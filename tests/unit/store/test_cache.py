@@ -13,13 +13,14 @@ import pytest
 from store_fakes import MakeBundle
 from typer.testing import CliRunner
 
-from compilot.artifacts import atomic, cache
+from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.cache import READY, USED, State, Stays
-from compilot.artifacts.locks import file_lock
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
+from compilot.files import atomic
+from compilot.files.locks import file_lock
 
 run = CliRunner()
 UNPACK = """
