@@ -78,6 +78,11 @@ def refuse_foreign(run: Path, parts: Iterable[Path]) -> None:
             raise UntrustedPlan(f"the run in {run} is not used: {why}; {_MEND}.")
 
 
+def missing_file(claim: Claim) -> Path | None:
+    """The first file or compile cache of the claim that is gone; `checked` lets an engine build a cache anew."""
+    return next((claim.folder / file.name for file in claim.files if not (claim.folder / file.name).exists()), None)
+
+
 def checked(claim: Claim) -> Path | None:
     """The candidate's folder, every file that was named compared; None: there is none, and the engine builds."""
     if not claim.folder.is_dir():

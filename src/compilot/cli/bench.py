@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from compilot.api import default_run_dir
+from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
 
 if TYPE_CHECKING:
@@ -113,7 +114,6 @@ def _prepare(
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
     import msgspec
 
-    from compilot.artifacts.journal import Journal
     from compilot.engines.inductor.build import offer
     from compilot.records import DiagnosisLine
     from compilot.tuning.pipeline import Options, make_header
@@ -121,7 +121,7 @@ def _prepare(
     observer.stage("starting eager, the baseline")
     opened, inspected = runner.open_eager()
     header = make_header(opened.ref, inspected.fingerprint, Options(budget_s=0.0, argv=tuple(sys.argv)))
-    journal = Journal.create(run_dir / "journal.jsonl", header)
+    journal = RunDir(run_dir).create_journal(header)
     observer.stage("trying the C++ compiler and building its shared header")
     toolchain = runner.prepare_toolchain()
     diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=toolchain.problem)
@@ -249,7 +249,8 @@ def show(run_dir: Path, labels: dict[str, str], *, as_json: bool) -> None:
     for sentence in sentences(data, labels):
         console.print(sentence, highlight=False, markup=False)
     console.print()
-    return console.print(f"{common.nearby(run_dir)}: journal.jsonl, trials.csv", soft_wrap=True, highlight=False)
+    where = RunDir(common.nearby(run_dir))
+    return console.print(f"{where}: {where.journal.name}, {where.trials_csv.name}", soft_wrap=True, highlight=False)
 
 
 def sentences(data: RunData, labels: dict[str, str]) -> list[str]:

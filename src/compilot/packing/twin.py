@@ -15,7 +15,7 @@ from compilot.artifacts import journal as journals
 from compilot.artifacts.journal import Journal
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
-from compilot.packing.runs import Run
+from compilot.packing.runs import FinishedRun as Run
 from compilot.progress import Observer
 from compilot.records import (
     BreakEven,
