@@ -53,7 +53,7 @@ from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.packing.writing import publish
-from compilot.artifacts import atomic
+from compilot.files import atomic
 staged, out = Path(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
 while True:

@@ -185,7 +185,7 @@ def pack(model: str, out: Path, engine: str, made: Any) -> dict[str, Any]:
     sys.path.insert(0, str(HERE.parent / "tests" / "data"))
     from making_runs import make_run
 
-    from compilot.packing import Options
+    from compilot.packing import PackOptions
     from compilot.packing import pack as pack_runs
     from compilot.progress import Observer
     from compilot.records import MemoryFormat
@@ -194,7 +194,7 @@ def pack(model: str, out: Path, engine: str, made: Any) -> dict[str, Any]:
     layout = MemoryFormat.CHANNELS_LAST if (engine, model) in LAYOUTS else MemoryFormat.PRESERVE
     with tempfile.TemporaryDirectory() as folder:
         run = make_run(Path(folder) / "run", engine, f"{MODELS.absolute()}:{model}", made, options, layout)
-        packed = pack_runs([run], out / f"{model}-{engine}.cpbundle", Options(), Observer())
+        packed = pack_runs([run], out / f"{model}-{engine}.cpbundle", PackOptions(), Observer())
     return {"size_bytes": packed.size_bytes}
 
 

@@ -1,5 +1,7 @@
 """Shared by all tests: one compile cache for the whole run, and random numbers that are the same in every run.
 
+No test adds to the user's own list of runs: it is a temporary one, for child processes, too.
+
 Covered: torch, Python and numpy are seeded from COMPILOT_TEST_SEED (0 unless set) and the name of what draws: a test
 module while it is imported, a test with its own fixtures, a fixture of wider scope. So no test depends on what ran
 before it, and two of them never draw the same numbers. Hypothesis has the same seed. Not covered: child processes,
@@ -8,8 +10,11 @@ which seed themselves; other clocks and programs of the machine.
 
 from __future__ import annotations
 
+import atexit
 import os
 import random
+import shutil
+import tempfile
 import zlib
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -22,6 +27,9 @@ import pytest
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other leave the cores to the tests beside them
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+os.environ["COMPILOT_STATE"] = tempfile.mkdtemp(prefix="compilot-test-state-")
+atexit.register(shutil.rmtree, os.environ["COMPILOT_STATE"], ignore_errors=True)
 
 SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.artifacts import homes, planfile, planfolder
-from compilot.errors import InputError, RunDirError
+from compilot.artifacts.rundir import RunDir
+from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Precision, Shipment
 from compilot.tuning.budget import parse_duration
@@ -180,6 +181,5 @@ def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) 
         return ship_target(workload, extra_dynamic=dims)
     from compilot.workload.shipping import ship
 
-    if (run_dir / "journal.jsonl").exists():  # before its payload would be overwritten
-        raise RunDirError(f"{run_dir} already holds a run; choose another out.")
+    RunDir(run_dir).refuse_second_run("choose another out")  # before its payload would be overwritten
     return ship(workload.with_dynamic(dims), run_dir)

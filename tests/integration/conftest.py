@@ -16,7 +16,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from bundle_help import tiny_run
 
-from compilot.packing import Options, pack
+from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 
 Packer = Callable[..., Path]
@@ -63,6 +63,6 @@ def packed(tuned: Packer, made_once: Path) -> Packer:
 
     def bundle(engine: str | None, factory: str = "one", **options: Any) -> Path:
         path = made_once / f"{'-'.join([engine or 'eager', factory, *options])}.cpbundle"
-        return once(path, lambda: pack([tuned(engine, factory)], path, Options(**options), Observer()))
+        return once(path, lambda: pack([tuned(engine, factory)], path, PackOptions(**options), Observer()))
 
     return bundle

@@ -14,7 +14,7 @@ from bundle_help import tiny_run
 import compilot
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import load_plan
-from compilot.packing import Options, pack, twin
+from compilot.packing import PackOptions, pack, twin
 from compilot.progress import Observer
 from compilot.records import JOURNAL_SCHEMA, Comparison, Outcome, Race, RunHeader
 from compilot.trials.limits import Limits
@@ -59,7 +59,7 @@ def test_a_torch_compile_plan_travels_as_its_twin(run: Path, tmp_path: Path, mon
     monkeypatch.setattr(twin, "compare", not_slower)
     monkeypatch.setattr(twin, "PAIRS", 4)
     monkeypatch.setattr(twin, "PROCESSES", 1)
-    packed = pack([run], tmp_path / "model.cpbundle", Options(), Observer())
+    packed = pack([run], tmp_path / "model.cpbundle", PackOptions(), Observer())
     manifest = packed.manifest
     assert (manifest.engine, manifest.standalone) == ("aoti", True)
     assert not manifest.entries[0].needs_compiler

@@ -26,12 +26,12 @@ from typer.testing import CliRunner
 import compilot
 from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle, read_manifest
-from compilot.artifacts.locks import file_lock
-from compilot.artifacts.private import private_directory
 from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback
-from compilot.packing import Options, pack
+from compilot.files.locks import file_lock
+from compilot.files.private import private_directory
+from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import Manifest
 from compilot.runtime import golden
@@ -152,7 +152,7 @@ def test_a_folder_bundle_is_used_in_place(packed: Packer, own_cache: Path, tmp_p
 
 def test_two_runs_make_one_bundle_with_two_entries(tuned: Packer, tmp_path: Path) -> None:
     runs = [tuned("onnxruntime", name) for name in ("one", "four")]
-    pack(runs, tmp_path / "both.cpbundle", Options(), Observer())
+    pack(runs, tmp_path / "both.cpbundle", PackOptions(), Observer())
     fast = compilot.compile(bundling.model(), tmp_path / "both.cpbundle", strict=True)
     for size in (1, 4, 1, 4):
         torch.testing.assert_close(ask(fast, size), right(size), rtol=1e-4, atol=1e-5)
@@ -161,7 +161,7 @@ def test_two_runs_make_one_bundle_with_two_entries(tuned: Packer, tmp_path: Path
     torch.testing.assert_close(ask(fast, 2), right(2))
     assert sum(fast.stats().fallbacks.values()) == 1
     with pytest.raises(compilot.InputError, match="same calls"):
-        pack([runs[0], runs[0]], tmp_path / "twice.cpbundle", Options(), Observer())
+        pack([runs[0], runs[0]], tmp_path / "twice.cpbundle", PackOptions(), Observer())
 
 
 def test_several_bundles_live_in_one_process(packed: Packer) -> None:
@@ -255,7 +255,7 @@ def test_files_that_changed_since_the_run_are_not_packed(tuned: Packer, tmp_path
     model = next(run.glob("work/*/optimised.onnx"))
     model.write_bytes(model.read_bytes() + b"\0")
     with pytest.raises(compilot.UserError, match=r"optimised\.onnx has \d+ bytes instead of \d+"):
-        pack([run], tmp_path / "x.cpbundle", Options(), Observer())
+        pack([run], tmp_path / "x.cpbundle", PackOptions(), Observer())
     assert not (tmp_path / "x.cpbundle").exists()
 
 

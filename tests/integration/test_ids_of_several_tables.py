@@ -19,7 +19,7 @@ from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import BuildRequest
 from compilot.errors import IndexOutOfRange
-from compilot.packing import Options, pack
+from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
@@ -77,7 +77,7 @@ def test_a_bundle_has_the_ranges_of_its_columns(tmp_path: Path, monkeypatch: pyt
     entry = msgspec.structs.replace(entry, guard=msgspec.structs.replace(entry.guard, tensors=tensors))
     compilot.save_plan(msgspec.structs.replace(plan, entries=(entry,)), run / "plan.json")
     bundle = tmp_path / "model.cpbundle"
-    pack([run], bundle, Options(), Observer())
+    pack([run], bundle, PackOptions(), Observer())
     for look in (True, False):
         fast = compilot.load(bundle, check_indices=look)
         assert torch.allclose(fast(IDS), recommender.make()[0](IDS), atol=1e-5)

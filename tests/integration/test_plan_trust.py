@@ -19,8 +19,8 @@ import pytest
 from bundle_help import CANARY, served_by_eager, try_starts
 
 from compilot.artifacts.cachelist import write_list
-from compilot.artifacts.digests import file_record
 from compilot.artifacts.planfile import load_plan, save_plan
+from compilot.files.digests import file_record
 from compilot.records import ArtifactFile
 
 Packer = Callable[..., Path]

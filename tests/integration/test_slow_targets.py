@@ -12,7 +12,7 @@ import pytest
 from compilot.doctor import checkup
 from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import golden
-from compilot.packing.runs import Run
+from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
 from compilot.records import Shipment
 from compilot.trials import limits
@@ -53,7 +53,7 @@ def test_the_doctor_says_how_long_it_waited(target: str, tmp_path: Path, monkeyp
 
 def test_packing_says_how_long_it_waited(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(golden, "LIMITS", Limits(open_s=2.0))
-    run = Run(folder=tmp_path, plan=None, shipment=ship_target(target))  # type: ignore[arg-type]
+    run = FinishedRun(folder=tmp_path, plan=None, shipment=ship_target(target))  # type: ignore[arg-type]
     with pytest.raises(TargetError, match=r"did not open within 2 s"):
         golden.save_weights(run, tmp_path, tmp_path / "weights.safetensors")
     assert no_child_is_left()

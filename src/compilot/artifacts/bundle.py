@@ -19,9 +19,9 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.container import Container, is_safe, open_container, open_plain, read, refuse, span_of
-from compilot.artifacts.digests import Part, Span, copy_span, digest_of, digest_read, parts_of, side_by_side
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError
+from compilot.files.digests import FilePart, Span, copy_span, digest_of, digest_read, parts_of, side_by_side
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
 
 MANIFEST = "manifest.json"
@@ -153,7 +153,7 @@ def unpack_files(container: Container, manifest: Manifest, folder: Path) -> None
     side_by_side(partial(_unpack, container, folder), _parts(container.path, manifest))
 
 
-def _unpack(container: Container, folder: Path, file: ArtifactFile, part: Part) -> None:
+def _unpack(container: Container, folder: Path, file: ArtifactFile, part: FilePart) -> None:
     with ExitStack() as opened:
         with _refusing(container.path, file):
             whole = opened.enter_context(container.span(file.name))
@@ -167,7 +167,7 @@ def _unpack(container: Container, folder: Path, file: ArtifactFile, part: Part) 
 def check_unpacked(folder: Path, manifest: Manifest) -> None:
     """Check every file's digest in a private folder; what else lies there is not looked at."""
 
-    def check(file: ArtifactFile, part: Part) -> None:
+    def check(file: ArtifactFile, part: FilePart) -> None:
         with _refusing(folder, file), open_plain(folder / file.name) as opened:
             whole = _whole(folder, file, span_of(opened))
             _compare(folder, file, part, digest_of(part.within(whole)))
@@ -178,7 +178,7 @@ def check_unpacked(folder: Path, manifest: Manifest) -> None:
 def check_files(container: Container, manifest: Manifest) -> int:
     """Check every file's digest where it lies; returns the bytes that were read."""
 
-    def check(file: ArtifactFile, part: Part) -> None:
+    def check(file: ArtifactFile, part: FilePart) -> None:
         with _refusing(container.path, file), container.span(file.name) as found:
             whole = _whole(container.path, file, found)
             _compare(container.path, file, part, digest_read(part.within(whole)))
@@ -187,7 +187,7 @@ def check_files(container: Container, manifest: Manifest) -> int:
     return sum(file.size_bytes for file in manifest.files)
 
 
-def _parts(path: Path, manifest: Manifest) -> list[tuple[ArtifactFile, Part]]:
+def _parts(path: Path, manifest: Manifest) -> list[tuple[ArtifactFile, FilePart]]:
     try:
         return [(file, part) for file in manifest.files for part in parts_of(file)]
     except ValueError as error:
@@ -200,7 +200,7 @@ def _whole(path: Path, file: ArtifactFile, found: Span) -> Span:
     return found
 
 
-def _compare(path: Path, file: ArtifactFile, part: Part, digest: str) -> None:
+def _compare(path: Path, file: ArtifactFile, part: FilePart, digest: str) -> None:
     if digest != part.sha256:
         refuse(path, f"{file.name} does not match its digest")
 

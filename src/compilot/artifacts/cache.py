@@ -21,11 +21,11 @@ from typing import NamedTuple
 import msgspec
 
 from compilot._bytes import parse_size
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import MANIFEST, check_unpacked
-from compilot.artifacts.locks import file_lock, is_locked
-from compilot.artifacts.private import cache_home
 from compilot.errors import BundleError, InputError
+from compilot.files import atomic
+from compilot.files.locks import file_lock, is_locked
+from compilot.files.private import cache_home
 from compilot.records import Manifest
 
 READY = "ready"  # written last: without it the folder is not one
@@ -38,7 +38,7 @@ _DIGEST = "[0-9a-f]{64}"
 logger = logging.getLogger("compilot")
 
 
-class State(enum.StrEnum):
+class CacheState(enum.StrEnum):
     """What an entry is good for."""
 
     READY = "ready"
@@ -62,7 +62,7 @@ class CacheEntry(NamedTuple):
     path: Path
     size_bytes: int
     used_s: float  # seconds since 1970
-    state: State
+    state: CacheState
     label: str = ""
     engine: str = ""
     in_use: bool = False
@@ -102,7 +102,7 @@ def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> Pruned:
     total = 0
     for entry in verify(folder) if damaged else list_entries(folder):
         total += entry.size_bytes
-        if entry.state is State.READY and total <= max_bytes:
+        if entry.state is CacheState.READY and total <= max_bytes:
             continue
         if stays := remove(entry):
             done.stay.append(stays)
@@ -165,7 +165,7 @@ def _entry(path: Path) -> CacheEntry:
         path=path,
         size_bytes=sum(size for _, size in _files(path)),
         used_s=_used_s(path),
-        state=State.READY if (path / READY).is_file() else State.UNFINISHED,
+        state=CacheState.READY if (path / READY).is_file() else CacheState.UNFINISHED,
         label=manifest.label if manifest else "",
         engine=manifest.engine if manifest else "",
         in_use=is_locked(lock_path(path)) or is_locked(path / USED),
@@ -173,16 +173,16 @@ def _entry(path: Path) -> CacheEntry:
 
 
 def _verified(entry: CacheEntry) -> CacheEntry:
-    if entry.state is State.UNFINISHED:
+    if entry.state is CacheState.UNFINISHED:
         return entry
     manifest = _manifest(entry.path)
     if manifest is None:
         why = f"{MANIFEST} is missing or not the one that the entry is named by"
-        return entry._replace(state=State.UNKNOWN, why=why)
+        return entry._replace(state=CacheState.UNKNOWN, why=why)
     try:
         check_unpacked(entry.path, manifest)
     except BundleError as problem:
-        return entry._replace(state=State.DAMAGED, why=str(problem))
+        return entry._replace(state=CacheState.DAMAGED, why=str(problem))
     return entry
 
 

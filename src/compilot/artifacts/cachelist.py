@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from compilot.artifacts import atomic
-from compilot.artifacts.digests import file_record
+from compilot.files import atomic
+from compilot.files.digests import file_record
 from compilot.records import ArtifactFile, encode
 
 _SUFFIX = ".files.json"

@@ -18,9 +18,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NoReturn, Protocol
 
-from compilot.artifacts.digests import Span
 from compilot.artifacts.frame import is_damaged, member_span
 from compilot.errors import BundleError
+from compilot.files.digests import Span
 
 MAX_MEMBERS = 100_000  # an inductor cache directory has some thousands
 

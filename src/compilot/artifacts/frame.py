@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from compilot.artifacts.digests import Span
+from compilot.files.digests import Span
 
 _LOCAL_HEADER = 30  # bytes before a member's name, which its length and that of the extra field end
 _END = b"PK\x05\x06"  # begins the end record, the last 22 bytes of a zip file without a comment

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from compilot.artifacts.atomic import partial_name, sync_folder
 from compilot.errors import EnvironmentProblem, RunDirError, cannot_write
+from compilot.files.atomic import partial_name, sync_folder
 from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
 
 _decoder = msgspec.json.Decoder(JournalLine)

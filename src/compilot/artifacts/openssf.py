@@ -23,11 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import LARGEST, MANIFEST
 from compilot.artifacts.signing import read_key, read_private
 from compilot.artifacts.trust import must_be_safe
 from compilot.errors import EnvironmentProblem, KeyProblem, UntrustedBundle, first_cause
+from compilot.files import atomic
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey

@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from compilot.artifacts import atomic
 from compilot.artifacts.container import open_plain
 from compilot.errors import PlanError, cannot_write
+from compilot.files import atomic
 from compilot.records import PLAN_SCHEMA, Plan, encode
 
 MAX_BYTES = 16 * 2**20  # a plan is a few kilobytes; artifacts lie beside it

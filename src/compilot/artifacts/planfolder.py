@@ -21,10 +21,10 @@ from typing import NamedTuple, NoReturn
 from compilot.artifacts import cachelist
 from compilot.artifacts.bundle import OF_THIS_PROCESS
 from compilot.artifacts.container import open_plain, span_of
-from compilot.artifacts.digests import Part, Span, digest_read, parts_of, side_by_side
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.trust import look, who_can_change
 from compilot.errors import ArtifactError, UntrustedPlan
+from compilot.files.digests import FilePart, Span, digest_read, parts_of, side_by_side
 from compilot.records import ArtifactFile, Plan
 
 PLAN_NAME = "plan.json"
@@ -76,6 +76,11 @@ def refuse_foreign(run: Path, parts: Iterable[Path]) -> None:
     for part in parts:
         if os.path.lexists(part) and (why := who_can_change(part)):
             raise UntrustedPlan(f"the run in {run} is not used: {why}; {_MEND}.")
+
+
+def missing_file(claim: Claim) -> Path | None:
+    """The first file or compile cache of the claim that is gone; `checked` lets an engine build a cache anew."""
+    return next((claim.folder / file.name for file in claim.files if not (claim.folder / file.name).exists()), None)
 
 
 def checked(claim: Claim) -> Path | None:
@@ -149,7 +154,7 @@ def _compare_size(place: Path, name: str, wanted: ArtifactFile | None, found: os
 
 
 def _compare_digests(place: Path, seen: Seen, wanted: Mapping[str, ArtifactFile]) -> None:
-    def compare(file: ArtifactFile, part: Part) -> None:
+    def compare(file: ArtifactFile, part: FilePart) -> None:
         with _opened(place, file.name, seen[file.name]) as whole:
             if digest_read(part.within(whole)) != part.sha256:
                 _refuse(place, file.name, "is not the file that was measured: its digest is another one")
@@ -157,7 +162,7 @@ def _compare_digests(place: Path, seen: Seen, wanted: Mapping[str, ArtifactFile]
     side_by_side(compare, [(file, part) for file in wanted.values() for part in _parts(place, file)])
 
 
-def _parts(place: Path, file: ArtifactFile) -> list[Part]:
+def _parts(place: Path, file: ArtifactFile) -> list[FilePart]:
     try:
         return parts_of(file)
     except ValueError as problem:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from compilot.artifacts import atomic
 from compilot.errors import RunDirError, cannot_write
+from compilot.files import atomic
 from compilot.records import Shipment, encode
 
 FILE_NAME = "shipment.json"

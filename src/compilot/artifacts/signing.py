@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilot.artifacts import atomic
 from compilot.errors import KeyProblem, SignatureRefused
+from compilot.files import atomic
 from compilot.records import Record
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from compilot.artifacts.private import lets_nobody_in, others_can_change, user_folder
 from compilot.errors import EnvironmentProblem, KeyProblem, SignatureRefused
+from compilot.files.private import lets_nobody_in, others_can_change, user_folder
 
 if TYPE_CHECKING:
     from compilot.artifacts.signing import PublicKey, Signature

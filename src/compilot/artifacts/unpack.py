@@ -19,13 +19,14 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from compilot.artifacts import atomic, cache
+from compilot.artifacts import cache
 from compilot.artifacts.bundle import MANIFEST, OF_THIS_PROCESS, Bundle, check_files, check_unpacked, unpack_files
 from compilot.artifacts.cache import READY, USED
 from compilot.artifacts.container import Folder, read
-from compilot.artifacts.locks import file_lock, hold_shared
-from compilot.artifacts.private import UnsafeDirectory, cache_home, private_directory, temporary_cache
 from compilot.errors import BundleError, EnvironmentProblem
+from compilot.files import atomic
+from compilot.files.locks import file_lock, hold_shared
+from compilot.files.private import UnsafeDirectory, cache_home, private_directory, temporary_cache
 from compilot.records import Manifest
 
 LOCK_WAIT_S = 60.0  # unpacking a gigabyte takes seconds; a hung process must not hold up a start for ever

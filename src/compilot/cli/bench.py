@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from compilot.api import default_run_dir
+from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     allowed = [e.evidence.tolerance for _, plan in request.plans for e in plan.entries if e.evidence.tolerance]
     tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
-    with LocalRunner(run_dir, limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner:
+    with LocalRunner(RunDir(run_dir), limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner:
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)
@@ -103,7 +104,6 @@ def _prepare(
     runner: Runner, request: BenchRequest, run_dir: Path, observer: Observer
 ) -> tuple[Journal, list[Candidate], dict[str, str]]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
-    from compilot.artifacts.journal import Journal
     from compilot.candidates.spaces import candidates_of
     from compilot.records import DiagnosisLine
     from compilot.tuning.journal import make_header
@@ -114,7 +114,7 @@ def _prepare(
     model = runner.open(ship_target(request.target, seed=request.seed, extra_dynamic=request.dynamic))
     seen = runner.inspect()
     header = make_header(model.ref, seen.fingerprint, TuneOptions(budget_s=0.0, argv=tuple(sys.argv)))
-    journal = Journal.create(run_dir / "journal.jsonl", header)
+    journal = RunDir(run_dir).create_journal(header)
     journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
     for note in [*model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
         observer.note(note)
@@ -216,7 +216,8 @@ def show(run_dir: Path, labels: dict[str, str], *, as_json: bool) -> None:
     for sentence in sentences(data, labels):
         console.print(sentence, highlight=False, markup=False)
     console.print()
-    return console.print(f"{common.nearby(run_dir)}: journal.jsonl, trials.csv", soft_wrap=True, highlight=False)
+    where = RunDir(common.nearby(run_dir))
+    return console.print(f"{where}: {where.journal.name}, {where.trials_csv.name}", soft_wrap=True, highlight=False)
 
 
 def sentences(data: RunData, labels: dict[str, str]) -> list[str]:

@@ -146,8 +146,9 @@ def _write_html(report: DoctorReport, path: Path, pages: Path | None) -> None:
 
 def _plan(path: Path | None) -> Plan | None:
     from compilot.artifacts.planfolder import open_plan
+    from compilot.artifacts.rundir import RunDir
 
-    return open_plan(path / "plan.json" if path.is_dir() else path) if path is not None else None
+    return open_plan(RunDir(path).plan if path.is_dir() else path) if path is not None else None
 
 
 def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorReport, Path | None]:

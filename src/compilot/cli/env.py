@@ -44,13 +44,14 @@ def look(aa_pairs: int) -> dict[str, Any]:
     """Everything there is to say, as plain data; no A/A measurement for zero pairs."""
     import msgspec
 
+    from compilot.artifacts.rundir import RunDir
     from compilot.identity.machine import machine_fingerprint
     from compilot.progress import Observer
     from compilot.trials.limits import Limits
     from compilot.trials.local import LocalRunner
 
     with tempfile.TemporaryDirectory(prefix="compilot-env-") as folder:
-        with LocalRunner(Path(folder), limits=Limits(), observer=Observer()) as runner:
+        with LocalRunner(RunDir(Path(folder)), limits=Limits(), observer=Observer()) as runner:
             common.tell("trying the C++ compiler ...")
             toolchain = runner.try_compiler()
             aa = measure_noise(runner, aa_pairs) if aa_pairs else None

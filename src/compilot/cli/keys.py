@@ -62,10 +62,10 @@ def ls(json: AsJson = False, debug: Debug = False) -> None:
 
 def add_trusted(file: Path) -> PublicKey:
     """Copy a public key to the folder of trusted ones; one that is there already stays."""
-    from compilot.artifacts import atomic
-    from compilot.artifacts.private import private_directory
     from compilot.artifacts.signing import PUBLIC_SUFFIX, load_public_key, public_pem
     from compilot.artifacts.trust import trusted_folder
+    from compilot.files import atomic
+    from compilot.files.private import private_directory
 
     key = load_public_key(file)
     folder = private_directory(trusted_folder())

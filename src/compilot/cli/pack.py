@@ -39,12 +39,12 @@ def pack(
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts import openssf
         from compilot.cli.progress import PlainObserver
-        from compilot.packing import Options
+        from compilot.packing import PackOptions
         from compilot.packing import pack as pack_runs
         from compilot.progress import Observer
 
         watching = Observer() if quiet else PlainObserver()
-        options = Options(folder=folder, carry_weights=carry_weights, twin=twin, key=sign)
+        options = PackOptions(folder=folder, carry_weights=carry_weights, twin=twin, key=sign)
         if openssf_key is not None:
             openssf.ready_to_sign(openssf_key)
         packed = pack_runs(runs, out, options, watching)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compilot.api import default_run_dir, precision_options
+from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
 from compilot.cli import pack as packing
 from compilot.records import Objective
@@ -78,15 +79,15 @@ def finish(outcome: Tuned, out: Path | None, *, as_json: bool, quiet: bool) -> N
 
 def _pack(outcome: Tuned, out: Path, *, quiet: bool) -> Packed:
     from compilot.cli.progress import PlainObserver
-    from compilot.packing import Options, pack
+    from compilot.packing import PackOptions, pack
     from compilot.progress import Observer
 
-    return pack([outcome.run_dir], out, Options(), Observer() if quiet else PlainObserver())
+    return pack([outcome.run_dir], out, PackOptions(), Observer() if quiet else PlainObserver())
 
 
 def _resume(target: str, run_dir: Path) -> str:
     """What to do after an interruption; before the journal began there is nothing to go on with."""
-    begun = (run_dir / "journal.jsonl").exists()
+    begun = RunDir(run_dir).holds_run
     return f"resume with: compilot tune {target} --resume {run_dir}" if begun else "nothing was measured yet."
 
 
@@ -142,10 +143,10 @@ def show(outcome: Tuned) -> None:
 
     console = Console()
     data = report.read_run(outcome.run_dir)
-    where = common.nearby(outcome.run_dir)
+    where = RunDir(common.nearby(outcome.run_dir))
     console.print(terminal.summary(data, outcome.plan, width=console.width))
     console.print()
-    console.print(terminal.usage(outcome.plan, where / "plan.json"), soft_wrap=True, highlight=False, markup=False)
+    console.print(terminal.usage(outcome.plan, where.plan), soft_wrap=True, highlight=False, markup=False)
     console.print()
-    files = f"{where}: plan.json, journal.jsonl (raw samples), trials.csv"
+    files = f"{where}: {where.plan.name}, {where.journal.name} (raw samples), {where.trials_csv.name}"
     console.print(files, soft_wrap=True, highlight=False, markup=False)

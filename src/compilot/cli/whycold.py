@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from compilot.identity.keys import KeyComponents
     from compilot.records import Plan
 
-PLAN = "plan.json"
 CACHE = "inductor"  # the compile cache directory beside a plan's other files
 
 
@@ -91,12 +90,12 @@ class _Built(NamedTuple):
 def _built(path: Path) -> _Built | None:
     """What a run directory, a plan file or a bundle holds; None: it is a key file, or a folder with one."""
     from compilot.artifacts.bundle import is_bundle
-    from compilot.artifacts.planfolder import open_plan
+    from compilot.artifacts.planfolder import PLAN_NAME, open_plan
 
     if is_bundle(path):
         return _in_bundle(path)
-    plan_path = path / PLAN if path.is_dir() else path
-    if plan_path.name != PLAN or (path.is_dir() and not plan_path.exists()):
+    plan_path = path / PLAN_NAME if path.is_dir() else path
+    if plan_path.name != PLAN_NAME or (path.is_dir() and not plan_path.exists()):
         return None
     return _in_run(open_plan(plan_path), plan_path)
 

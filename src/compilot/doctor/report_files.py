@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.errors import InputError, cannot_write
+from compilot.files.atomic import write_bytes
 from compilot.workload.place import parse_target
 
 REPORTS = Path("compilot-doctor")

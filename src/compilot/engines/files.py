@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from compilot.artifacts.digests import file_record
 from compilot.engines.protocol import Infeasible
+from compilot.files.digests import file_record
 from compilot.records import ArtifactFile
 
 

@@ -20,8 +20,8 @@ import msgspec
 
 from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
-from compilot.artifacts.atomic import write_bytes
-from compilot.artifacts.private import cache_home
+from compilot.files.atomic import write_bytes
+from compilot.files.private import cache_home
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Guard, MachineFingerprint, ModelFingerprint, Plan, Record, Settings, encode
 

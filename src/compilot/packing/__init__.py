@@ -4,6 +4,6 @@ Read in this order: pack.py (the story), runs.py (what a run left), golden.py (t
 twin.py (an ahead-of-time package in place of a plan that would need a compiler), writing.py (the file).
 """
 
-from compilot.packing.pack import Options, Packed, pack
+from compilot.packing.pack import Packed, PackOptions, pack
 
-__all__ = ["Options", "Packed", "pack"]
+__all__ = ["PackOptions", "Packed", "pack"]

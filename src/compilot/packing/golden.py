@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
-from compilot.packing.runs import Run
+from compilot.packing.runs import FinishedRun
 from compilot.records import Candidate, Golden, Guard, IndexFacts, Parameter, PlanEntry
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
@@ -45,7 +45,7 @@ class Made(NamedTuple):
     frozen: bool  # the callable holds weight values of its own
 
 
-def make_golden(run: Run, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
+def make_golden(run: FinishedRun, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
     """Start the entry from its copied files, answer the example call, and keep the call and eager's answer."""
     names = {end: f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs")}
     (staged / "golden").mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def _indices(guard: Guard) -> IndexFacts:
     return IndexFacts(ranges=ranges, at_all_sizes=ranges)
 
 
-def save_weights(run: Run, place: Path, path: Path) -> str:
+def save_weights(run: FinishedRun, place: Path, path: Path) -> str:
     """The weights of the run's model as safetensors; returns the digest of their values."""
     with _worker(run, EAGER, place) as child:
         request = SaveWeights(path=str(path))
@@ -75,8 +75,8 @@ def save_weights(run: Run, place: Path, path: Path) -> str:
 
 
 @contextmanager
-def _worker(run: Run, candidate: Candidate, place: Path) -> Iterator[Child]:
-    child = Child(candidate.id, log=run.folder / "logs" / "pack.log", env=worker_env(place))
+def _worker(run: FinishedRun, candidate: Candidate, place: Path) -> Iterator[Child]:
+    child = Child(candidate.id, log=run.run_dir.log("pack"), env=worker_env(place))
     try:
         _must(ask_to_open(child, opening(run.shipment, candidate, place), LIMITS))
         yield child

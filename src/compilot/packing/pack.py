@@ -18,21 +18,21 @@ from typing import NamedTuple
 import msgspec
 
 from compilot._version import __version__
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import PLAN, WEIGHTS
 from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.errors import InputError, RunDirError
+from compilot.files import atomic
 from compilot.identity.differences import differences
 from compilot.packing.golden import make_golden, save_weights
-from compilot.packing.runs import Run, entry_files, how_tuned, open_run
+from compilot.packing.runs import FinishedRun, entry_files, how_tuned, open_run
 from compilot.packing.twin import find_twin
 from compilot.packing.writing import publish, seal
 from compilot.progress import Observer
 from compilot.records import BUNDLE_SCHEMA, BundleEntry, Fingerprint, Manifest, Parameter, Plan, PlanEntry, Weights
 
 
-class Options(NamedTuple):
+class PackOptions(NamedTuple):
     """What the user may choose."""
 
     folder: bool = False  # a folder instead of one file
@@ -49,7 +49,7 @@ class Packed(NamedTuple):
     size_bytes: int
 
 
-class _Part(NamedTuple):
+class _StagedEntry(NamedTuple):
     entry: PlanEntry
     packed: BundleEntry
     parameters: tuple[Parameter, ...]
@@ -58,12 +58,12 @@ class _Part(NamedTuple):
     said: str
 
 
-def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observer) -> Packed:
+def pack(folders: Sequence[Path], out: Path, options: PackOptions, observer: Observer) -> Packed:
     """Collect the entries, make a golden call for each, and write the bundle."""
     runs = [open_run(folder) for folder in folders]
     _refuse_mixed(runs)
     with _staging(out) as staged:
-        parts: list[_Part] = []
+        parts: list[_StagedEntry] = []
         for run in runs:
             for entry in run.plan.entries:
                 parts.append(_stage(run, entry, staged, len(parts), options, observer))
@@ -78,7 +78,9 @@ def pack(folders: Sequence[Path], out: Path, options: Options, observer: Observe
     return Packed(out, manifest, sum(file.size_bytes for file in manifest.files))
 
 
-def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Options, observer: Observer) -> _Part:
+def _stage(
+    run: FinishedRun, entry: PlanEntry, staged: Path, number: int, options: PackOptions, observer: Observer
+) -> _StagedEntry:
     """One entry's files copied, started from the copies, and its golden call made."""
     said = ""
     if options.twin and _needs_compiler(entry):
@@ -99,10 +101,12 @@ def _stage(run: Run, entry: PlanEntry, staged: Path, number: int, options: Optio
     )
     if packed.needs_compiler:
         said = f"{said}; needs g++, starts in about {made.start_s:.0f} s".removeprefix("; ")
-    return _Part(entry, packed, made.parameters, made.weights_sha256, made.frozen and bool(files), said)
+    return _StagedEntry(entry, packed, made.parameters, made.weights_sha256, made.frozen and bool(files), said)
 
 
-def _weights(run: Run, parts: Sequence[_Part], staged: Path, options: Options, observer: Observer) -> str | None:
+def _weights(
+    run: FinishedRun, parts: Sequence[_StagedEntry], staged: Path, options: PackOptions, observer: Observer
+) -> str | None:
     """The digest of the bundle's weights; those that are to be carried are written on the way."""
     known = parts[0].weights_sha256 if parts else None
     if not options.carry_weights:
@@ -113,7 +117,7 @@ def _weights(run: Run, parts: Sequence[_Part], staged: Path, options: Options, o
     return carried
 
 
-def _copy_files(run: Run, entry: PlanEntry, place: Path) -> list[Path]:
+def _copy_files(run: FinishedRun, entry: PlanEntry, place: Path) -> list[Path]:
     """The entry's files at their place in the bundle; with a compile cache goes what its keys are made of."""
     source, files = entry_files(run, entry)
     if files and _needs_compiler(entry):
@@ -128,7 +132,7 @@ def _copy_files(run: Run, entry: PlanEntry, place: Path) -> list[Path]:
     return files
 
 
-def _or_twin(run: Run, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
+def _or_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> tuple[PlanEntry, str]:
     entry_files(run, entry)  # its twin is measured beside it: refused before that if a file was changed
     twin = find_twin(run, entry, observer)
     observer.note(twin.because)
@@ -142,11 +146,11 @@ def _drop_new(place: Path, before: set[Path], *, keep: bool) -> None:
             path.unlink()
 
 
-def _plan(first: Plan, parts: Sequence[_Part]) -> Plan:
+def _plan(first: Plan, parts: Sequence[_StagedEntry]) -> Plan:
     return msgspec.structs.replace(first, entries=tuple(part.entry for part in parts))
 
 
-def _manifest(plan: Plan, parts: Sequence[_Part], options: Options, weights: str | None) -> Manifest:
+def _manifest(plan: Plan, parts: Sequence[_StagedEntry], options: PackOptions, weights: str | None) -> Manifest:
     engines = [part.entry.candidate.settings.engine for part in parts]
     standalone = bool(engines) and all(getattr(registry.load_half(e), "STANDALONE", False) for e in engines)
     where = Weights.CARRIED if options.carry_weights else Weights.BAKED if standalone else Weights.MODEL
@@ -167,7 +171,7 @@ def _manifest(plan: Plan, parts: Sequence[_Part], options: Options, weights: str
     )
 
 
-def _built(runs: Sequence[Run]) -> dict[str, str]:
+def _built(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """How it came about, for people: versions, and what each run was told to do."""
     machine = runs[0].plan.fingerprint.machine
     found = {"torch": machine.torch, "python": machine.python, **machine.engines}
@@ -177,7 +181,7 @@ def _built(runs: Sequence[Run]) -> dict[str, str]:
     return found
 
 
-def _sentences(plan: Plan, parts: Sequence[_Part]) -> tuple[str, ...]:
+def _sentences(plan: Plan, parts: Sequence[_StagedEntry]) -> tuple[str, ...]:
     """What the plan says for itself, and what packing has to add."""
     if not parts:
         return (f"eager is kept: {plan.because}",)
@@ -194,7 +198,7 @@ def _needs_compiler(entry: PlanEntry) -> bool:
     return registry.needs_compiler(entry.candidate.settings.engine)
 
 
-def _refuse_mixed(runs: Sequence[Run]) -> None:
+def _refuse_mixed(runs: Sequence[FinishedRun]) -> None:
     """One bundle is for one model on one machine; its entries must not take each other's calls."""
     first = runs[0].plan
     for run in runs[1:]:
@@ -205,7 +209,7 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")
 
 
-def _refuse_other_weights(run: Run, found: str, first: str) -> None:
+def _refuse_other_weights(run: FinishedRun, found: str, first: str) -> None:
     """A model's fingerprint does not hold its weights: only its worker has seen them."""
     if found != first:
         text = f"the model of {run.folder} has other weights than the rest of the bundle, which holds one set"

@@ -12,48 +12,43 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from compilot.artifacts import journal
-from compilot.artifacts.planfolder import Claim, Needs, checked, open_plan, refuse_foreign
-from compilot.artifacts.shipments import FILE_NAME as SHIPMENT
-from compilot.artifacts.shipments import read_shipment
+from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file
+from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
 from compilot.errors import ArtifactError, RunDirError
-from compilot.records import Plan, PlanEntry, RunHeader, Shipment
+from compilot.records import Plan, PlanEntry, Shipment
 
 
-class Run(NamedTuple):
+class FinishedRun(NamedTuple):
     """A finished run."""
 
     folder: Path
     plan: Plan
     shipment: Shipment
 
+    @property
+    def run_dir(self) -> RunDir:
+        return RunDir(self.folder)
 
-def open_run(folder: Path) -> Run:
+
+def open_run(folder: Path) -> FinishedRun:
     """The run in a directory; what is missing is the user's to know."""
-    folder = folder.absolute()
-    if not (folder / "plan.json").is_file():
-        raise RunDirError(f"there is no plan.json in {folder}; run 'compilot tune' with --out {folder} first.")
-    plan = open_plan(folder / "plan.json")
-    refuse_foreign(folder, (folder / SHIPMENT, folder / "journal.jsonl", *sorted((folder / "work").glob("*"))))
-    shipment = read_shipment(folder)
-    refuse_foreign(folder, (Path(place) for place in (shipment.payload, shipment.weights) if place))
-    return Run(folder, plan, shipment)
+    run_dir = RunDir(folder.absolute())
+    return FinishedRun(run_dir.path, run_dir.open_plan(), run_dir.open_shipment())
 
 
-def how_tuned(run: Run) -> dict[str, str]:
+def how_tuned(run: FinishedRun) -> dict[str, str]:
     """The command and the choices of a run, where its journal is still there and whole."""
     try:
-        header = journal.read(run.folder / "journal.jsonl")[0]
+        header = run.run_dir.header()
     except RunDirError:
         return {}
-    assert isinstance(header, RunHeader)  # or it would not have been read
     command, *words = header.argv or ("",)
     told = {"tuned by": shlex.join([Path(command).name, *words])} if command else {}
     return {**told, "budget": f"{header.budget_s:g} s", "objective": header.objective}
 
 
-def entry_files(run: Run, entry: PlanEntry) -> tuple[Path, list[Path]]:
+def entry_files(run: FinishedRun, entry: PlanEntry) -> tuple[Path, list[Path]]:
     """The folder of an entry's files and the files to pack, as they were measured."""
     folder, cache = run.folder / entry.artifacts_dir, registry.needs_compiler(entry.candidate.settings.engine)
     named = tuple(file for file in entry.artifacts if cache or not file.name.endswith("/"))
@@ -71,9 +66,8 @@ def is_cache_file(path: Path) -> bool:
 
 
 def _refuse_changed(claim: Claim) -> None:
-    missing = next((file.name for file in claim.files if not (claim.folder / file.name).exists()), None)
-    if missing is not None:  # also a cache that is gone, which a start would build anew
-        raise RunDirError(f"{claim.folder / missing} is missing; run 'compilot tune' again, then pack.")
+    if missing := missing_file(claim):  # also a cache that is gone, which a start would build anew
+        raise RunDirError(f"{missing} is missing; run 'compilot tune' again, then pack.")
     try:
         checked(claim)
     except ArtifactError as problem:

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from compilot.artifacts import journal as journals
-from compilot.artifacts.journal import Journal
 from compilot.engines import registry
-from compilot.packing.runs import Run
+from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
 from compilot.records import (
     BreakEven,
@@ -26,7 +24,6 @@ from compilot.records import (
     PlanEntry,
     Race,
     RaceLine,
-    RunHeader,
     State,
     Trial,
     TrialLine,
@@ -36,7 +33,6 @@ from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import ArmLost, Runner
 from compilot.tuning.comparing import side_by_side, try_eager, try_one
-from compilot.tuning.resuming import why_changed
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
@@ -57,7 +53,7 @@ class Twin(NamedTuple):
     because: str
 
 
-def find_twin(run: Run, entry: PlanEntry, observer: Observer) -> Twin:
+def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
     """The twin of a plan entry, measured beside it."""
     candidate = twin_of(entry.candidate)
     if candidate is None:
@@ -66,7 +62,7 @@ def find_twin(run: Run, entry: PlanEntry, observer: Observer) -> Twin:
         return Twin(None, f"it has no ahead-of-time form: {problem}")
     limits = Limits(memory_bytes=default_memory_limit())
     try:
-        with LocalRunner(run.folder, limits=limits, observer=observer, compiler_first=True) as runner:
+        with LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True) as runner:
             return _measure(run, entry, candidate, runner, observer)
     except ArmLost as lost:
         return Twin(None, f"the measurement was lost: {lost.reason}")
@@ -90,7 +86,7 @@ def twin_of(winner: Candidate) -> Candidate | None:
     )
 
 
-def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: Runner, observer: Observer) -> Twin:
+def _measure(run: FinishedRun, entry: PlanEntry, candidate: Candidate, runner: Runner, observer: Observer) -> Twin:
     observer.stage(f"looking for a form that starts without a compiler: {candidate.label}")
     runner.open(run.shipment)
     runner.inspect()
@@ -102,7 +98,7 @@ def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: Runner, o
         return Twin(None, f"{candidate.label}: {trial.state}, {trial.reason}")
     compared = side_by_side(runner, [entry.candidate, candidate], pairs=PAIRS, processes=PROCESSES, purpose=PURPOSE)
     race = compared.race
-    with Journal.open(run.folder / "journal.jsonl") as journal:
+    with run.run_dir.open_journal() as journal:
         if known is None:
             journal.append(TrialLine(trial=trial, at_s=0.0))
         journal.append(RaceLine(race=race, at_s=0.0))
@@ -114,17 +110,16 @@ def _measure(run: Run, entry: PlanEntry, candidate: Candidate, runner: Runner, o
     return Twin(entry, f"packed as its twin, not shown slower: {told}")
 
 
-def _known(run: Run, candidate: Candidate) -> Trial | None:
+def _known(run: FinishedRun, candidate: Candidate) -> Trial | None:
     """The run may have tried it already; its files are there then, as they were measured."""
-    lines = journals.read(run.folder / "journal.jsonl")
-    found = [line.trial for line in lines if isinstance(line, TrialLine) and line.trial.candidate.id == candidate.id]
-    if not found or found[-1].state is not State.OK or why_changed(found[-1], run.folder):
+    found = run.run_dir.trials().get(candidate.id)
+    if found is None or found.state is not State.OK:
         return None
-    return found[-1]
+    cache = registry.needs_compiler(candidate.settings.engine)
+    return None if run.run_dir.why_changed(found, cache=cache) else found
 
 
-def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:
-    header = next(line for line in journals.read(run.folder / "journal.jsonl") if isinstance(line, RunHeader))
+def _entry(run: FinishedRun, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:
     verdict = Verdict(
         decision=Decision.USE,
         chosen_id=trial.candidate.id,
@@ -136,7 +131,7 @@ def _entry(run: Run, trial: Trial, eager: Trial, race: Race, versus: Comparison,
         verdict,
         [eager, trial],
         race,
-        header,
+        run.run_dir.header(),
         warm_starts={trial.candidate.id: warm},
         plain_compile_id=None,
         created=run.plan.created,

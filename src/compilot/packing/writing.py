@@ -13,11 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from compilot.artifacts import atomic
 from compilot.artifacts.bundle import DIGEST, MANIFEST, SIGNATURE
-from compilot.artifacts.digests import file_record
 from compilot.artifacts.frame import add_frame_digest
 from compilot.errors import RunDirError
+from compilot.files import atomic
+from compilot.files.digests import file_record
 from compilot.records import Manifest, encode
 
 _OWN = (MANIFEST, DIGEST, SIGNATURE)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from compilot.artifacts import journal
+from compilot.artifacts.rundir import RunDir
 from compilot.measure.stats import Summary, calls_needed, summary
 from compilot.records import (
     Candidate,
@@ -100,7 +100,7 @@ class SpeedUp(NamedTuple):
 
 def read_run(run_dir: Path) -> RunData:
     """Read a run's journal; raises RunDirError where there is none."""
-    lines = journal.read(run_dir / "journal.jsonl")
+    lines = RunDir(run_dir).lines()
     header = next(line for line in lines if isinstance(line, RunHeader))
     diagnosed = [line for line in lines if isinstance(line, DiagnosisLine)]
     trials = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}

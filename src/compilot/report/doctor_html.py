@@ -19,8 +19,8 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-from compilot.artifacts.atomic import write_bytes
 from compilot.diagnose.report_records import DoctorReport, StageTime
+from compilot.files.atomic import write_bytes
 from compilot.report import figures
 from compilot.report.doctor_words import cost_text, kind_text, place_text, recompiles, roof_text
 from compilot.report.icicle import icicle, stage_class

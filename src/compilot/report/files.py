@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from compilot.artifacts import atomic
-from compilot.artifacts.planfile import load_plan
+from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
+from compilot.files import atomic
 from compilot.records import Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
 
@@ -35,7 +35,7 @@ class Finished(Protocol):
 
 def write_csv(run_dir: Path) -> Path:
     """Write RUN_DIR/trials.csv, one line per candidate; a reader sees the old file or the new one, whole."""
-    path = run_dir / "trials.csv"
+    path = RunDir(run_dir).trials_csv
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(Row.__annotations__), lineterminator="\n")
     writer.writeheader()
@@ -52,12 +52,12 @@ def as_json(source: Path | Finished) -> dict[str, Any]:
     """One document about a run: what was decided and why, one row per candidate, and the plan itself."""
     run_dir = source if isinstance(source, Path) else source.run_dir
     data = read_run(run_dir)
-    plan = _plan(source, run_dir)
+    plan = RunDir(run_dir).read_plan() if isinstance(source, Path) else source.plan
     return {
         "schema": REPORT_SCHEMA,
         "compilot": data.header.compilot,
         "run_dir": str(run_dir),
-        "plan_file": str(run_dir / "plan.json") if plan else None,
+        "plan_file": str(RunDir(run_dir).plan) if plan else None,
         "sentence": sentence(plan, data),
         "verdict": msgspec.to_builtins(data.verdict),
         "rows": [dict(row) for row in data.rows],
@@ -71,13 +71,6 @@ def sentence(plan: Plan | None, data: RunData) -> str:
     if plan is not None:
         return plan.entries[0].sentence if plan.entries else plan.because
     return data.verdict.because if data.verdict else "the run ended before a verdict."
-
-
-def _plan(source: Path | Finished, run_dir: Path) -> Plan | None:
-    if not isinstance(source, Path):
-        return source.plan
-    path = run_dir / "plan.json"
-    return load_plan(path) if path.exists() else None
 
 
 def _cell(row: Row, name: str, value: object) -> object:

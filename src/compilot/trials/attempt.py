@@ -44,7 +44,7 @@ class Attempt:
         self._judge = judge
         self._begin = time.monotonic()
         self._child: Child | None = None
-        self.trial = Trial(candidate=job.candidate, state=State.OK, reason="", stderr_log=f"logs/{job.candidate.id}.log")
+        self.trial = Trial(candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id))
 
     def build(self, *, beside: bool = False) -> None:
         """Start the process, build and answer the first call; beside: other builds are under way."""
@@ -93,7 +93,7 @@ class Attempt:
         assert self._judge.reference is not None  # `inspect` comes first
         self._workers.observer.doing("checking its answers")
         request = Verify(
-            references=str(self._workers.run_dir / "reference"),
+            references=str(self._workers.run_dir.reference),
             reference=self._judge.reference,
             tolerance=tolerance_of(self._job.candidate.settings.precision, self._judge.tolerance),
         )

@@ -19,6 +19,7 @@ from typing import Self
 
 import msgspec
 
+from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import DoctorReport
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, EnvironmentProblem
@@ -60,7 +61,7 @@ class LocalRunner:
 
     def __init__(
         self,
-        run_dir: Path,
+        run_dir: RunDir,
         *,
         limits: Limits,
         observer: Observer,
@@ -145,7 +146,7 @@ class LocalRunner:
     def _inspect_eager(self) -> Inspected:
         """The look at eager; a case of our own that ends eager's process is left out, and said."""
         self.observer.doing("running eager and its float64 reference")
-        folder = self.run_dir / "reference"
+        folder = self.run_dir.reference
         without: tuple[str, ...] = ()
         while True:
             request = Inspect(references=str(folder), without=without)

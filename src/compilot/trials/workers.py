@@ -14,9 +14,10 @@ from typing import TypeVar
 
 import psutil
 
-from compilot.artifacts import atomic
+from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.errors import WorkerError
+from compilot.files import atomic
 from compilot.progress import Observer
 from compilot.records import Candidate, IndexFacts, Shipment, State
 from compilot.trials.child import Child
@@ -58,7 +59,7 @@ def refuse_fallbacks(child: Child, built: Built) -> None:
 class Workers:
     """Child processes over one shipment."""
 
-    def __init__(self, shipment: Shipment | None, run_dir: Path, *, limits: Limits, observer: Observer) -> None:
+    def __init__(self, shipment: Shipment | None, run_dir: RunDir, *, limits: Limits, observer: Observer) -> None:
         self.shipment = shipment  # None: nothing was opened yet
         self.run_dir = run_dir
         self.limits = limits
@@ -147,23 +148,22 @@ class Workers:
     def spawn(self, candidate: Candidate, name: str, *, keep: bool = True, apart: str = "") -> Child:
         """Start a process; `keep`: it is the candidate's own until `drop`; `apart`: with a workspace of its own."""
         workspace = self.workspace(candidate, apart)
-        log = self.run_dir / "logs" / f"{name}.log"
         limit = self.limits.machine_bytes if candidate.is_eager else self.limits.memory_bytes  # eager is the judge
-        child = Child(candidate.id, log=log, env=worker_env(workspace), memory_limit_bytes=limit)
+        child = Child(candidate.id, log=self.run_dir.log(name), env=worker_env(workspace), memory_limit_bytes=limit)
         if keep:
             self._live[candidate.id] = child
         return child
 
     def workspace(self, candidate: Candidate, apart: str = "") -> Path:
         """Where a candidate's files and caches lie; `apart`: those of a build that nobody will use."""
-        workspace = self.run_dir / "work" / f"{candidate.id}{apart}"
+        workspace = self.run_dir.workspace(f"{candidate.id}{apart}")
         workspace.mkdir(mode=0o755, parents=True, exist_ok=True)  # no umask lets others change what will be loaded
         return workspace
 
     def clear(self, candidate: Candidate, apart: str = "") -> None:
         """Empty a candidate's workspace: a cold start that finds what a killed build left is not cold, or is broken."""
         if apart or candidate.id not in self._live:
-            atomic.remove(self.run_dir / "work" / f"{candidate.id}{apart}")
+            atomic.remove(self.run_dir.workspace(f"{candidate.id}{apart}"))
 
     def learn_capacity(self, rss_bytes: int) -> int:
         """How many workers may live at once, from the size of the eager one."""

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from compilot._version import __version__
-from compilot.artifacts import journal as journals
-from compilot.artifacts.journal import Journal
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import unserved
 from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
@@ -46,11 +44,8 @@ from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
-from compilot.tuning.resuming import finished_trials, refuse_a_second_run, refuse_foreign_run, usable
+from compilot.tuning.resuming import finished_trials, usable
 from compilot.verdict.finalists import screening_ratio
-
-JOURNAL = "journal.jsonl"
-LAST_FILE = "trials.csv"  # that a run writes
 
 
 class RunJournal:
@@ -59,7 +54,7 @@ class RunJournal:
     header: RunHeader
 
     def __init__(
-        self, run_dir: Path, options: TuneOptions, budget: Budget, observer: Observer, *, resume: bool = False
+        self, run_dir: RunDir, options: TuneOptions, budget: Budget, observer: Observer, *, resume: bool = False
     ) -> None:
         """A directory that holds a run already is refused, or resumed."""
         self._run_dir = run_dir
@@ -69,10 +64,11 @@ class RunJournal:
         self._earlier = Measured()
         self._trials: dict[str, Trial] = {}
         self.verdict: Verdict | None = None
-        refuse_a_second_run(run_dir, JOURNAL, resume)
         if resume:
-            refuse_foreign_run(run_dir, JOURNAL)
-        self._file = Journal.open(run_dir / JOURNAL) if resume else None
+            run_dir.refuse_foreign()
+        else:
+            run_dir.refuse_second_run()
+        self._file = run_dir.open_journal() if resume else None
 
     def __enter__(self) -> Self:
         return self
@@ -94,10 +90,10 @@ class RunJournal:
             self._observer.note(note)
         self.header = make_header(model.ref, seen.fingerprint, self._options)
         if self._file is None:
-            self._file = Journal.create(self._run_dir / JOURNAL, self.header)
+            self._file = self._run_dir.create_journal(self.header)
         else:
             self._go_on()
-        self._observer.started(self.header, self._run_dir)
+        self._observer.started(self.header, self._run_dir.path)
         diagnosis = self._examined(completed(seen, self._options), seen)
         tried_s = seen.compiler_tried_s
         if tried_s is not None and diagnosis.compiler_problem is None:
@@ -109,11 +105,11 @@ class RunJournal:
 
     def _go_on(self) -> None:
         """Trials and races of the interrupted part, as far as their files are as they were."""
-        lines = journals.read(self._run_dir / JOURNAL)
+        lines = self._run_dir.lines()
         before = finished_trials(self._run_dir, lines, self.header)
         self._trials = usable(before, self._run_dir, self._observer)
         if len(self._trials) == len(before):  # else files were damaged: other ones will race
-            self._earlier = measured(lines, finished=(self._run_dir / LAST_FILE).exists())
+            self._earlier = measured(lines, finished=self._run_dir.is_finished)
 
     def _examined(self, diagnosis: Diagnosis, seen: Inspection) -> Diagnosis:
         """The diagnosis with what the doctor found, worst first."""
@@ -123,7 +119,7 @@ class RunJournal:
         if isinstance(report, CompilotError):
             self._observer.note(f"the doctor could not look at the model: {report}")
             return diagnosis
-        save(report, self._run_dir / "doctor")
+        save(report, self._run_dir.doctor)
         for what in report.unseen:
             self._observer.note(f"the doctor did not see everything: {what}")
         findings = once((*top_findings(report), *diagnosis.findings))

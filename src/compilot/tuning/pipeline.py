@@ -7,20 +7,19 @@ around it makes the run directory and the usual search and runner, and writes th
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from compilot import report
 from compilot._version import __version__
-from compilot.artifacts import atomic
-from compilot.artifacts.planfile import save_plan
-from compilot.artifacts.shipments import keep_shipment
+from compilot.artifacts import state
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.search import OrderedSearch, Search, plain_compile
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
-from compilot.errors import RunDirError
 from compilot.progress import Observer
 from compilot.records import Goal, Plan, Shipment, Trial, Verdict
 from compilot.trials.limits import Limits, default_memory_limit
@@ -95,7 +94,7 @@ def tune(
         plain_compile_id=plain_compile([t.candidate for t in trials]),
         created=now(),
         version=__version__,
-        artifacts_dir=f"work/{verdict.chosen_id}",
+        artifacts_dir=RunDir.artifacts_dir(verdict.chosen_id),
     )
 
 
@@ -126,13 +125,13 @@ class Tuned(NamedTuple):
 
 def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Observer, *, resume: bool = False) -> Tuned:
     """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
-    run_dir = run_dir.absolute()
-    make_run_dir(run_dir)
+    directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
     search = OrderedSearch(engines=options.engines, precisions=options.allow_precision)
     with (
-        RunJournal(run_dir, options, budget, observer, resume=resume) as journal,
-        local_runner(run_dir, options, observer) as runner,
+        RunJournal(directory, options, budget, observer, resume=resume) as journal,
+        remembered(directory, workload_label(shipment), observer),
+        local_runner(directory, options, observer) as runner,
     ):
         plan = tune(
             shipment,
@@ -145,19 +144,40 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
             observer=observer,
         )
         assert journal.verdict is not None  # `tune` ends with it
-        save_plan(plan, run_dir / "plan.json")
-        keep_shipment(shipment, run_dir)
-        report.write_csv(run_dir)
+        directory.save_plan(plan)
+        directory.keep_shipment(shipment)
+        report.write_csv(directory.path)
         observer.decided(journal.verdict, plan)
-        return Tuned(plan, journal.verdict, run_dir, tuple(journal.trials.values()))
+        return Tuned(plan, journal.verdict, directory.path, tuple(journal.trials.values()))
 
 
-def local_runner(run_dir: Path, options: TuneOptions, observer: Observer) -> LocalRunner:
+@contextmanager
+def remembered(directory: RunDir, label: str, observer: Observer) -> Iterator[None]:
+    """In the list of the user's runs, with how it ended."""
+    how = state.Ending.ERROR
+    if trouble := state.begun(directory, label):
+        observer.note(trouble)
+    try:
+        yield
+        how = state.Ending.PLAN
+    except KeyboardInterrupt:
+        how = state.Ending.INTERRUPTED
+        raise
+    finally:
+        state.ended(directory, how)
+
+
+def workload_label(shipment: Shipment) -> str:
+    """Whose run it is, for people."""
+    return shipment.target or (shipment.ref.label if shipment.ref is not None else "")
+
+
+def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> LocalRunner:
     """This machine; the compiler's trial and the doctor beside eager's start, unless the budget is short."""
     spare = default_memory_limit()
     limits = Limits(memory_bytes=options.max_memory_bytes or spare, machine_bytes=spare).within(options.budget_s)
     prepare = options.budget_s >= PREPARE_FROM_S
-    doctor = partial(checkup.beside, folder=run_dir / "doctor", total_s=doctor_s(options.budget_s))
+    doctor = partial(checkup.beside, folder=run_dir.doctor, total_s=doctor_s(options.budget_s))
     return LocalRunner(
         run_dir,
         limits=limits,
@@ -171,14 +191,3 @@ def local_runner(run_dir: Path, options: TuneOptions, observer: Observer) -> Loc
 def doctor_s(budget_s: float) -> float:
     """How long the doctor may look; a run waits for it before the first trial."""
     return min(max(DOCTOR_SHARE * budget_s, DOCTOR_LEAST_S), DOCTOR_MOST_S)
-
-
-def make_run_dir(run_dir: Path) -> None:
-    """The run directory, or one clear sentence why not."""
-    try:
-        run_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise RunDirError(f"cannot make {run_dir}: {problem.strerror}; choose another --out.") from problem
-    if not os.access(run_dir, os.W_OK | os.X_OK):
-        raise RunDirError(f"{run_dir} cannot be written to; choose another --out.")
-    atomic.sweep(run_dir)  # what a killed run left half-written

@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 import torch
 
+from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
 from compilot.records import Shipment
@@ -42,7 +43,7 @@ def ship(workload: Workload, folder: Path) -> Shipment:
     if workload.target is not None:
         target, modules = absolute_target(workload.target), registry.registered_modules()
         return Shipment(ref=workload.ref, target=target, engine_modules=modules, sys_path=path, cwd=cwd)
-    payload, weights = folder.absolute() / "payload.pkl", folder.absolute() / "weights.bin"
+    payload, weights = RunDir(folder.absolute()).payload, RunDir(folder.absolute()).weights
     try:
         folder.mkdir(parents=True, exist_ok=True)
         workload.payload_sha256 = _write(workload, payload, weights)

@@ -21,13 +21,14 @@ from typing import BinaryIO
 import msgspec
 import pytest
 
-from compilot.artifacts import digests, unpack
+from compilot.artifacts import unpack
 from compilot.artifacts.bundle import DIGEST, MANIFEST, Bundle, check_files, is_bundle, open_bundle, read_manifest
 from compilot.artifacts.container import Folder
 from compilot.artifacts.frame import member_span
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, EnvironmentProblem
+from compilot.files import digests
 from compilot.packing.writing import publish, seal
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest, Plan
 
@@ -394,7 +395,8 @@ def test_a_process_killed_while_unpacking_leaves_nothing_that_counts(bundle: Pat
     code = f"""
 import os, signal
 from pathlib import Path
-from compilot.artifacts import bundle, digests, unpack
+from compilot.artifacts import bundle, unpack
+from compilot.files import digests
 from compilot.artifacts.vouching import Trust
 digests.PIECE_BYTES = {PIECE}
 real, seen = bundle._unpack, []
@@ -468,7 +470,7 @@ from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.packing.writing import publish
-from compilot.artifacts import atomic
+from compilot.files import atomic
 staged, out = Path(sys.argv[1]), Path(sys.argv[2])
 print("ready", flush=True)
 while True:

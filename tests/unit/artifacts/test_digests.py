@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from compilot.artifacts import digests
 from compilot.artifacts.bundle import check_unpacked
-from compilot.artifacts.digests import Part, Span, digest_of, digest_read, parts_of, piece_digests, side_by_side
 from compilot.engines.files import file_record
 from compilot.errors import BundleError
+from compilot.files import digests
+from compilot.files.digests import FilePart, Span, digest_of, digest_read, parts_of, piece_digests, side_by_side
 from compilot.records import ArtifactFile, Manifest
 
 PIECE = 1000
@@ -97,7 +97,7 @@ def test_bytes_that_are_not_there_are_an_error(tmp_path: Path, size: int) -> Non
         digest_of(Span(file.fileno(), 0, size + 1))
 
 
-def pieces_of(tmp_path: Path, count: int) -> list[tuple[ArtifactFile, Part]]:
+def pieces_of(tmp_path: Path, count: int) -> list[tuple[ArtifactFile, FilePart]]:
     file = made(tmp_path, count * PIECE)
     return [(file, part) for part in parts_of(file)]
 
@@ -109,7 +109,7 @@ def test_pieces_are_worked_on_at_once_and_the_first_failure_is_told(
     together = threading.Barrier(2, timeout=300)  # breaks, and fails the test, if one waits for the other's end
     side_by_side(lambda file, part: together.wait() and None, pieces_of(tmp_path, 2))
 
-    def fails(file: ArtifactFile, part: Part) -> None:
+    def fails(file: ArtifactFile, part: FilePart) -> None:
         if part.start:
             raise ValueError(f"at {part.start}")
 
@@ -149,7 +149,7 @@ def test_reading_and_mapping_agree(tmp_path: Path, size: int) -> None:
 SHORTENED = """
 import os, sys, threading
 from pathlib import Path
-from compilot.artifacts.digests import Span, digest_read
+from compilot.files.digests import Span, digest_read
 path = Path(sys.argv[1])
 size = path.stat().st_size
 file = path.open("rb")

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 
 from compilot.artifacts import planfolder, trust
 from compilot.artifacts.cachelist import list_name, write_list
-from compilot.artifacts.digests import file_record
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.planfolder import Claim, Needs, checked, open_plan, refuse_foreign, why_not_trusted
 from compilot.errors import ArtifactError, PlanError, UntrustedPlan
+from compilot.files.digests import file_record
 from compilot.records import Plan
 
 NOBODY = 65534

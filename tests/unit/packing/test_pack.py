@@ -13,12 +13,12 @@ from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.shipments import keep_shipment
 from compilot.engines.files import file_record
 from compilot.errors import InputError
-from compilot.packing import Options, pack
+from compilot.packing import PackOptions, pack
 from compilot.packing.golden import Made
 from compilot.progress import Observer
 from compilot.records import Golden, Guard, Manifest, Shipment, Weights
 
-AS_IT_IS = Options(twin=False)
+AS_IT_IS = PackOptions(twin=False)
 STORY = importlib.import_module("compilot.packing.pack")
 
 
@@ -67,7 +67,7 @@ def runs(small_run: Any, tmp_path: Path) -> list[Path]:
     return folders
 
 
-def manifest(runs: list[Path], options: Options = AS_IT_IS) -> Manifest:
+def manifest(runs: list[Path], options: PackOptions = AS_IT_IS) -> Manifest:
     return pack(runs, runs[0].parent / "model.cpbundle", options, Observer()).manifest
 
 

@@ -11,17 +11,17 @@ import pytest
 from compilot.artifacts.cachelist import write_list
 from compilot.engines.files import file_record
 from compilot.errors import RunDirError
-from compilot.packing.runs import Run, entry_files
+from compilot.packing.runs import FinishedRun, entry_files
 from compilot.records import PlanEntry, Settings, Shipment
 
 
 @pytest.fixture
-def run(run_dir: Path, small_run: Any) -> Run:
-    return Run(run_dir, small_run.plan, Shipment(sys_path=(), cwd=""))
+def run(run_dir: Path, small_run: Any) -> FinishedRun:
+    return FinishedRun(run_dir, small_run.plan, Shipment(sys_path=(), cwd=""))
 
 
 @pytest.fixture
-def entry(run: Run) -> PlanEntry:
+def entry(run: FinishedRun) -> PlanEntry:
     """An entry with a file and a compile cache."""
     work = run.folder / "work"
     (work / "inductor" / "ab").mkdir(parents=True)
@@ -35,22 +35,22 @@ def entry(run: Run) -> PlanEntry:
     return msgspec.structs.replace(first, candidate=candidate, artifacts=files, artifacts_dir="work")
 
 
-def names(run: Run, entry: PlanEntry) -> list[str]:
+def names(run: FinishedRun, entry: PlanEntry) -> list[str]:
     folder, files = entry_files(run, entry)
     return [str(file.relative_to(folder)) for file in files]
 
 
-def test_what_was_measured_is_found(run: Run, entry: PlanEntry) -> None:
+def test_what_was_measured_is_found(run: FinishedRun, entry: PlanEntry) -> None:
     assert names(run, entry) == ["notes.json", "inductor/ab/kernel.so"]
 
 
-def test_a_compile_cache_that_another_start_added_to_is_packed_with_it(run: Run, entry: PlanEntry) -> None:
+def test_a_compile_cache_that_another_start_added_to_is_packed_with_it(run: FinishedRun, entry: PlanEntry) -> None:
     (run.folder / "work" / "inductor" / "ab" / "wrapper.py").write_text("pass")
     (run.folder / "work" / "inductor" / "ab" / "kernel.lock").touch()
     assert names(run, entry) == ["notes.json", "inductor/ab/kernel.so", "inductor/ab/wrapper.py"]
 
 
-def test_losses_and_changes_are_refused(run: Run, entry: PlanEntry) -> None:
+def test_losses_and_changes_are_refused(run: FinishedRun, entry: PlanEntry) -> None:
     work = run.folder / "work"
     (work / "notes.json").write_bytes(b"[]")
     with pytest.raises(RunDirError, match="not the file that was measured"):

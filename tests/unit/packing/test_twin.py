@@ -14,7 +14,7 @@ from compilot.artifacts import journal
 from compilot.engines.aoti.build import validate
 from compilot.engines.eager.build import EAGER
 from compilot.packing import twin as twins
-from compilot.packing.runs import Run
+from compilot.packing.runs import FinishedRun
 from compilot.packing.twin import Twin, find_twin, twin_of
 from compilot.progress import Observer
 from compilot.records import (
@@ -113,17 +113,17 @@ class FakeRunner:
 
 
 @pytest.fixture
-def run(run_dir: Path, small_run: Any) -> Run:
-    return Run(run_dir, small_run.plan, Shipment(sys_path=(), cwd=""))
+def run(run_dir: Path, small_run: Any) -> FinishedRun:
+    return FinishedRun(run_dir, small_run.plan, Shipment(sys_path=(), cwd=""))
 
 
-def look(run: Run, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> Twin:
+def look(run: FinishedRun, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> Twin:
     monkeypatch.setattr(twins, "LocalRunner", lambda *_, **__: runner)
     return find_twin(run, run.plan.entries[0], Observer())
 
 
 def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_confirmed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = report.read_run(run.folder).rows
     twin = look(run, FakeRunner(twin_s=0.01), monkeypatch)
@@ -137,7 +137,7 @@ def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_co
     assert (after[-1]["candidate"], after[-1]["speedup_from"]) == ("aoti freezing", "twin")
 
 
-def test_a_twin_that_was_tried_before_is_not_built_again(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_that_was_tried_before_is_not_built_again(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     look(run, FakeRunner(twin_s=0.01), monkeypatch)
     again = FakeRunner(twin_s=0.01)
     assert look(run, again, monkeypatch).entry is not None
@@ -158,14 +158,16 @@ def test_a_twin_that_was_tried_before_is_not_built_again(run: Run, monkeypatch: 
     ids=["slower", "impossible", "lost"],
 )
 def test_without_a_usable_twin_the_reason_is_told(
-    run: Run, monkeypatch: pytest.MonkeyPatch, runner: FakeRunner, why: str
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch, runner: FakeRunner, why: str
 ) -> None:
     twin = look(run, runner, monkeypatch)
     assert twin.entry is None
     assert why in twin.because
 
 
-def test_a_precision_that_the_twin_does_not_have_is_not_measured(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_that_the_twin_does_not_have_is_not_measured(
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [entry] = run.plan.entries
     lower = msgspec.structs.replace(entry.candidate.settings, precision=Precision.BF16)
     plan = msgspec.structs.replace(

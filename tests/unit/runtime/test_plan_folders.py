@@ -16,11 +16,11 @@ from file_engine import plan_for
 from torch import nn
 
 import compilot
-from compilot.artifacts.digests import file_record
 from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.errors import ArtifactError, UntrustedPlan
+from compilot.files.digests import file_record
 from compilot.records import Plan, ProcessSettings
 from compilot.runtime import CompilotWarning, Fast
 

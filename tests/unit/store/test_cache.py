@@ -13,13 +13,14 @@ import pytest
 from store_fakes import MakeBundle
 from typer.testing import CliRunner
 
-from compilot.artifacts import atomic, cache
+from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle
-from compilot.artifacts.cache import READY, USED, State, Stays
-from compilot.artifacts.locks import file_lock
+from compilot.artifacts.cache import READY, USED, CacheState, Stays
 from compilot.artifacts.unpack import unpacked
 from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
+from compilot.files import atomic
+from compilot.files.locks import file_lock
 
 run = CliRunner()
 UNPACK = """
@@ -57,8 +58,8 @@ def test_what_was_unpacked_is_listed_the_last_used_one_first(make_bundle: MakeBu
     entries = cache.list_entries(home)
     assert [entry.path for entry in entries] == [new, old]
     assert [(entry.label, entry.engine, entry.state) for entry in entries] == [
-        ("New", "openvino", State.READY),
-        ("Old", "openvino", State.READY),
+        ("New", "openvino", CacheState.READY),
+        ("Old", "openvino", CacheState.READY),
     ]
     shown = run.invoke(app, ["cache", "ls"]).stdout
     assert "used 3.0 days ago  Old on openvino: ready" in shown
@@ -139,7 +140,10 @@ def test_damage_is_found_and_removed(make_bundle: MakeBundle, home: Path) -> Non
     shown = run.invoke(app, ["cache", "verify"])
     assert shown.exit_code == 1
     assert "artifacts/model.bin does not match its digest" in shown.stdout
-    assert {entry.path: entry.state for entry in cache.verify(home)} == {good: State.READY, bad: State.DAMAGED}
+    assert {entry.path: entry.state for entry in cache.verify(home)} == {
+        good: CacheState.READY,
+        bad: CacheState.DAMAGED,
+    }
     run.invoke(app, ["cache", "prune", "--damaged"])
     assert [entry.path for entry in cache.list_entries(home)] == [good]
 
@@ -149,7 +153,7 @@ def test_what_killed_processes_left_goes_first(make_bundle: MakeBundle, home: Pa
     (place / READY).unlink()
     (home / ".x.00000000-1.00000000.partial").mkdir()
     os.utime(home / ".x.00000000-1.00000000.partial", (0, 0))
-    assert [entry.state for entry in cache.list_entries(home)] == [State.UNFINISHED]
+    assert [entry.state for entry in cache.list_entries(home)] == [CacheState.UNFINISHED]
     assert [entry.path for entry in cache.prune(home, 10**9).removed] == [place]
     assert not [name for name in os.listdir(home) if name.endswith(".partial")]
 
@@ -166,7 +170,7 @@ def test_a_pruned_bundle_is_unpacked_again(make_bundle: MakeBundle, home: Path) 
 def test_an_entry_without_its_manifest_is_not_called_whole(make_bundle: MakeBundle, home: Path) -> None:
     place = unpack_elsewhere(make_bundle("net"))
     atomic.write_bytes(place / "manifest.json", b"{}")
-    assert [entry.state for entry in cache.verify(home)] == [State.UNKNOWN]
+    assert [entry.state for entry in cache.verify(home)] == [CacheState.UNKNOWN]
     assert run.invoke(app, ["cache", "verify"]).exit_code == 1
     run.invoke(app, ["cache", "prune", "--damaged"])  # as verify advises
     assert cache.list_entries(home) == []

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from compilot.artifacts import atomic
-from compilot.artifacts.locks import file_lock
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.artifacts.store.remote import Remote
 from compilot.errors import BundleError, EnvironmentProblem, StoreError
+from compilot.files import atomic
+from compilot.files.locks import file_lock
 
 CHUNK = 8 * 2**20  # large enough for the line, small enough to lose
 ATTEMPTS = 4  # of one chunk

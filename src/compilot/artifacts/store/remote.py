@@ -17,9 +17,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-from compilot.artifacts import atomic
 from compilot.artifacts.store.ssh import known_hosts_policy
 from compilot.errors import CompilotError, StoreError, first_cause
+from compilot.files import atomic
 
 EXTRAS = {
     "s3": "s3",

@@ -17,8 +17,8 @@ import msgspec
 import psutil
 import torch
 
-from compilot.artifacts.atomic import write_bytes
-from compilot.artifacts.private import cache_home
+from compilot.files.atomic import write_bytes
+from compilot.files.private import cache_home
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Record, encode
 

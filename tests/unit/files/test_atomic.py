@@ -15,12 +15,12 @@ from typing import IO
 
 import pytest
 
-from compilot.artifacts import atomic
+from compilot.files import atomic
 
 WRITE = """
 import sys
 from pathlib import Path
-from compilot.artifacts import atomic
+from compilot.files import atomic
 path = Path(sys.argv[1])
 with atomic.making_folder(path / "folder") as folder, atomic.writing(path / "file") as file:
     (folder / "one").write_bytes(b"half")

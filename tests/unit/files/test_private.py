@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compilot.artifacts.private import Unfit, UnsafeDirectory, find_cache_home, private_directory
+from compilot.files.private import Unfit, UnsafeDirectory, find_cache_home, private_directory
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
@@ -119,7 +119,7 @@ def test_the_cache_lies_where_the_environment_says(
 
 SHOW = """
 import os, sys
-from compilot.artifacts.private import cache_home, find_cache_home
+from compilot.files.private import cache_home, find_cache_home
 if len(sys.argv) > 1:  # after the imports: another user may not be able to read this Python
     os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
 home = find_cache_home()

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     size: int
 
 
-class Part(NamedTuple):
+class FilePart(NamedTuple):
     """Bytes of a file in a manifest that have a digest of their own."""
 
     start: int  # from the file's beginning
@@ -45,13 +45,13 @@ class Part(NamedTuple):
         return Span(file.fd, file.start + self.start, self.size)
 
 
-def parts_of(file: ArtifactFile) -> list[Part]:
+def parts_of(file: ArtifactFile) -> list[FilePart]:
     """What of a file is to be checked: its pieces, or all of it. ValueError if the pieces are not the file."""
     if not file.pieces:
-        return [Part(0, file.size_bytes, file.sha256)]
+        return [FilePart(0, file.size_bytes, file.sha256)]
     starts = range(0, file.size_bytes, PIECE_BYTES)
     return [
-        Part(start, min(PIECE_BYTES, file.size_bytes - start), digest)
+        FilePart(start, min(PIECE_BYTES, file.size_bytes - start), digest)
         for start, digest in zip(starts, file.pieces, strict=True)
     ]
 
@@ -115,7 +115,7 @@ def copy_span(span: Span, target: int) -> None:
         done += moved
 
 
-def side_by_side(act: Callable[[ArtifactFile, Part], None], parts: Sequence[tuple[ArtifactFile, Part]]) -> None:
+def side_by_side(act: Callable[[ArtifactFile, FilePart], None], parts: Sequence[tuple[ArtifactFile, FilePart]]) -> None:
     """Do it to all parts, some at once; raises what the first of them in this order raises."""
     batches = list(_batches(parts))
     if len(batches) <= 1:
@@ -132,7 +132,7 @@ def side_by_side(act: Callable[[ArtifactFile, Part], None], parts: Sequence[tupl
             pool.shutdown(cancel_futures=True)
 
 
-def _batches(parts: Sequence[tuple[ArtifactFile, Part]]) -> Iterator[list[tuple[ArtifactFile, Part]]]:
+def _batches(parts: Sequence[tuple[ArtifactFile, FilePart]]) -> Iterator[list[tuple[ArtifactFile, FilePart]]]:
     """Parts of about a piece together: a compile cache has thousands of small files."""
     batch, size = [], 0
     for file, part in parts:
@@ -145,6 +145,6 @@ def _batches(parts: Sequence[tuple[ArtifactFile, Part]]) -> Iterator[list[tuple[
         yield batch
 
 
-def _each(act: Callable[[ArtifactFile, Part], None], parts: Sequence[tuple[ArtifactFile, Part]]) -> None:
+def _each(act: Callable[[ArtifactFile, FilePart], None], parts: Sequence[tuple[ArtifactFile, FilePart]]) -> None:
     for file, part in parts:
         act(file, part)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from compilot.artifacts.locks import file_lock, hold_shared, is_locked
+from compilot.files.locks import file_lock, hold_shared, is_locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from compilot.artifacts.locks import file_lock
+from compilot.files.locks import file_lock
 with file_lock(Path(sys.argv[1])) as got:
     print(got.held, flush=True)
     sys.stdin.read()
@@ -25,7 +25,7 @@ with file_lock(Path(sys.argv[1])) as got:
 ADD = """
 import sys
 from pathlib import Path
-from compilot.artifacts.locks import file_lock
+from compilot.files.locks import file_lock
 for _ in range(50):
     with file_lock(Path(sys.argv[1])) as got:
         assert got.held, got.why
@@ -103,7 +103,7 @@ def test_a_holder_may_remove_the_file_with_its_lock(path: Path, hold: Callable[[
 def test_a_file_in_use_is_seen_as_such_until_its_last_user_ends(tmp_path: Path) -> None:
     used = tmp_path / "used"
     used.touch()
-    code = "import sys; from pathlib import Path; from compilot.artifacts.locks import hold_shared as hold\n"
+    code = "import sys; from pathlib import Path; from compilot.files.locks import hold_shared as hold\n"
     code += "print(hold(Path(sys.argv[1])), hold(Path(sys.argv[1])), flush=True); sys.stdin.read()"
     command = [sys.executable, "-c", code, str(used)]
     users = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
