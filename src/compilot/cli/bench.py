@@ -91,7 +91,9 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     allowed = [e.evidence.tolerance for _, plan in request.plans for e in plan.entries if e.evidence.tolerance]
     tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
-    with LocalRunner(RunDir(run_dir), limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner:
+    with LocalRunner(
+        RunDir(run_dir), limits=limits, observer=observer, tolerance=tolerance, compiler_first=True
+    ) as runner:
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)

@@ -50,11 +50,13 @@ def look(aa_pairs: int) -> dict[str, Any]:
     from compilot.trials.limits import Limits
     from compilot.trials.local import LocalRunner
 
-    with tempfile.TemporaryDirectory(prefix="compilot-env-") as folder:
-        with LocalRunner(RunDir(Path(folder)), limits=Limits(), observer=Observer()) as runner:
-            common.tell("trying the C++ compiler ...")
-            toolchain = runner.try_compiler()
-            aa = measure_noise(runner, aa_pairs) if aa_pairs else None
+    with (
+        tempfile.TemporaryDirectory(prefix="compilot-env-") as folder,
+        LocalRunner(RunDir(Path(folder)), limits=Limits(), observer=Observer()) as runner,
+    ):
+        common.tell("trying the C++ compiler ...")
+        toolchain = runner.try_compiler()
+        aa = measure_noise(runner, aa_pairs) if aa_pairs else None
     return {
         "machine": msgspec.to_builtins(machine_fingerprint()),
         "toolchain": _toolchain(toolchain),

@@ -156,7 +156,9 @@ def _steps(
         if step is not ExamineStep.REPORT:
             tell(_WORDS[step])
         limit_s = _limit_s(STEP_LIMIT_S, end_s)
-        return answered(child.ask(Examine(step=step, shapes=shapes), Examined, limit_s=limit_s, doing=_WORDS[step])).report
+        return answered(
+            child.ask(Examine(step=step, shapes=shapes), Examined, limit_s=limit_s, doing=_WORDS[step])
+        ).report
 
     try:
         _open(child, shipment, folder, tell, end_s)

@@ -18,7 +18,16 @@ from compilot.measure.bootstrap import (
     log_ratios,
     long_enough,
 )
-from compilot.measure.noise import FALLBACK_MARGIN, LOOKS, MIN_MARGIN, aa_noise, candidate_columns, margin, mde, should_stop
+from compilot.measure.noise import (
+    FALLBACK_MARGIN,
+    LOOKS,
+    MIN_MARGIN,
+    aa_noise,
+    candidate_columns,
+    margin,
+    mde,
+    should_stop,
+)
 from compilot.measure.steady import BATCH_TARGET_S, MAX_SLOPE, calls_per_batch, is_steady
 from compilot.measure.summary import (
     Summary,

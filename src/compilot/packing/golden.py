@@ -47,7 +47,7 @@ class Made(NamedTuple):
 
 def make_golden(run: FinishedRun, entry: PlanEntry, place: Path, staged: Path, number: int) -> Made:
     """Start the entry from its copied files, answer the example call, and keep the call and eager's answer."""
-    names = {end: f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs")}
+    inputs, outputs = (f"golden/{number}-{end}.safetensors" for end in ("inputs", "outputs"))
     (staged / "golden").mkdir(exist_ok=True)
     with _worker(run, entry.candidate, place) as child:
         load = Build(reuse=True, indices=_indices(entry.guard))
@@ -55,7 +55,7 @@ def make_golden(run: FinishedRun, entry: PlanEntry, place: Path, staged: Path, n
         if built.guard != entry.guard or built.fallbacks:
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")
-        request = MakeGolden(folder=str(staged), **names)
+        request = MakeGolden(folder=str(staged), inputs=inputs, outputs=outputs)
         made = _must(child.ask(request, GoldenMade, limit_s=LIMITS.check_s, doing="the golden call"))
     return Made(made.golden, made.parameters, built.cold_s, made.weights_sha256, built.frozen_weights)
 

@@ -119,7 +119,9 @@ def _known(run: FinishedRun, candidate: Candidate) -> Trial | None:
     return None if run.run_dir.why_changed(found, cache=cache) else found
 
 
-def _entry(run: FinishedRun, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement) -> PlanEntry:
+def _entry(
+    run: FinishedRun, trial: Trial, eager: Trial, race: Race, versus: Comparison, warm: Measurement
+) -> PlanEntry:
     verdict = Verdict(
         decision=Decision.USE,
         chosen_id=trial.candidate.id,

@@ -44,7 +44,9 @@ class Attempt:
         self._judge = judge
         self._begin = time.monotonic()
         self._child: Child | None = None
-        self.trial = Trial(candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id))
+        self.trial = Trial(
+            candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id)
+        )
 
     def build(self, *, beside: bool = False) -> None:
         """Start the process, build and answer the first call; beside: other builds are under way."""

@@ -151,9 +151,7 @@ class LocalRunner:
         while True:
             request = Inspect(references=str(folder), without=without)
             try:
-                asked = self.workers.eager.ask(
-                    request, Inspected, limit_s=self.limits.inspect_s, doing="running eager"
-                )
+                asked = self.workers.eager.ask(request, Inspected, limit_s=self.limits.inspect_s, doing="running eager")
                 return answered(asked)
             except Dead as dead:
                 case = _deadly_case(folder, dead)
@@ -250,8 +248,13 @@ class LocalRunner:
 
     def _learn_from(self, trial: Trial) -> None:
         """Eager's own trial tells how large the model is."""
-        if trial.candidate.is_eager and trial.measurement and trial.measurement.steady_rss_bytes:
-            self.workers.learn_capacity(trial.measurement.steady_rss_bytes)
+        steady = trial.measurement.steady_rss_bytes if trial.measurement else 0
+        if not trial.candidate.is_eager or not steady:
+            return
+        self.workers.learn_capacity(steady)
+        limit = self.limits.memory_bytes
+        if limit is not None and limit != self.limits.machine_bytes and steady > limit:
+            self.observer.note(f"eager itself needs {steady / 2**20:.0f} MiB, more than the limit for candidates")
 
     def built_alone(self, trial: Trial) -> Trial:
         """One more cold build in an empty folder, with nothing beside it; only its cost is kept."""

@@ -77,9 +77,7 @@ def tune(
     final = Final(runner, journal, spending, goal, finalists, observer)
     race, warm = final.confirm(final.race())
     trials = list(journal.trials.values())
-    verdict = decide(
-        trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm
-    )
+    verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
     done = len(race.processes) if race is not None else CONFIRM_PROCESSES
     verdict = explained(verdict, diagnosis.unjudgeable, done, CONFIRM_PROCESSES)
     journal.decided(verdict)

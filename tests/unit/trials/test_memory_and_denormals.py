@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from compilot.trials.trying import too_large
+from compilot.tuning.stages import Options, best_under_the_rule
 from torch import nn
 
 from compilot.diagnose.model.denormals import count, meets_denormals
 from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
 from compilot.runtime.process import apply_settings, flushes_denormals
 from compilot.trials.limits import Limits
-from compilot.trials.trying import too_large
-from compilot.tuning.stages import Options, best_under_the_rule
 from compilot.workload import Workload
 
 MIB = 2**20

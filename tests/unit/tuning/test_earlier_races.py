@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compilot.tuning.earlier_races import Measured, measured
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
@@ -21,7 +22,6 @@ from compilot.records import (
     VerdictLine,
     WarmStartLine,
 )
-from compilot.tuning.earlier_races import Measured, measured
 
 A, B = (
     Candidate(settings=Settings(engine="inductor", mode=mode), label=mode, rationale="")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compilot.tuning.stages import Options, Run, confirm, race_finalists
+
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Decision, Measurement, Objective, ProcessSamples, Race, Settings, State, Trial
 from compilot.tuning.budget import Budget
-from compilot.tuning.stages import Options, Run, confirm, race_finalists
 from compilot.verdict.decide import decide
 
 MIB = 2**20

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
+from compilot.tuning.stages import explained, slack_s, worth_stopping
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
@@ -19,7 +20,6 @@ from compilot.records import (
     Verdict,
 )
 from compilot.tuning.budget import Budget
-from compilot.tuning.stages import explained, slack_s, worth_stopping
 
 
 class Run(NamedTuple):

@@ -6,13 +6,9 @@ In: a request. Out: the handler's reply. `state` is what a worker keeps between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-from compilot.trials.protocol import Reply, Request
 from compilot.trials.steps import doctor, packing, trial
-from compilot.trials.steps.state import WorkerState
+from compilot.trials.steps.state import Handlers, WorkerState
 
-Handler = Callable[[WorkerState, Any], Reply]
+__all__ = ["HANDLERS", "WorkerState"]
 
-HANDLERS: Mapping[type[Request], Handler] = {**trial.HANDLERS, **doctor.HANDLERS, **packing.HANDLERS}
+HANDLERS: Handlers = {**trial.HANDLERS, **doctor.HANDLERS, **packing.HANDLERS}

@@ -6,7 +6,7 @@ from compilot._torch import compiling
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Fingerprint
 from compilot.trials.protocol import Examine, Examined, ExamineStep, ExamineTimes
-from compilot.trials.steps.state import WorkerState
+from compilot.trials.steps.state import Handlers, WorkerState
 
 
 def examine(worker: WorkerState, request: Examine) -> Examined:
@@ -31,4 +31,4 @@ def examine_times(worker: WorkerState, request: ExamineTimes) -> Examined:
     return Examined(report=times.add_times(request.report, load, load.call, worker.workspace, plan=request.plan))
 
 
-HANDLERS = {Examine: examine, ExamineTimes: examine_times}
+HANDLERS: Handlers = {Examine: examine, ExamineTimes: examine_times}

@@ -7,7 +7,7 @@ from pathlib import Path
 from compilot.records import Golden
 from compilot.runtime import golden, stand_in
 from compilot.trials.protocol import GoldenMade, MakeGolden, SaveWeights, WeightsSaved
-from compilot.trials.steps.state import WorkerState
+from compilot.trials.steps.state import Handlers, WorkerState
 
 
 def make_golden(worker: WorkerState, request: MakeGolden) -> GoldenMade:
@@ -27,4 +27,4 @@ def save_weights(worker: WorkerState, request: SaveWeights) -> WeightsSaved:
     return WeightsSaved(weights_sha256=worker.weights_sha256())
 
 
-HANDLERS = {MakeGolden: make_golden, SaveWeights: save_weights}
+HANDLERS: Handlers = {MakeGolden: make_golden, SaveWeights: save_weights}

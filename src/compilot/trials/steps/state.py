@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.identity.model import model_fingerprint
 from compilot.measure import build_cost
 from compilot.records import Candidate, Guard, ModelFingerprint
+from compilot.trials.protocol import Reply, Request
 from compilot.trials.serving import Serving
 from compilot.workload import Workload
 from compilot.workload.unit import Unit
@@ -42,3 +43,6 @@ class WorkerState:
     def weights_sha256(self) -> str:
         """Digest of the model's weight values."""
         return model_fingerprint(self.workload.model, weights=True).weights_sha256 or ""
+
+
+Handlers = Mapping[type[Request], Callable[[WorkerState, Any], Reply]]  # who answers which request

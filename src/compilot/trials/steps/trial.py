@@ -55,7 +55,7 @@ from compilot.trials.protocol import (
     Warm,
     Warmed,
 )
-from compilot.trials.steps.state import WorkerState
+from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.tuning.budget import THROUGH_DYNAMO
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
@@ -296,7 +296,7 @@ def _eagers_time(worker: WorkerState) -> Failed | None:
     return Failed(state=State.INFEASIBLE, reason=text)
 
 
-HANDLERS = {
+HANDLERS: Handlers = {
     Open: open_workload,
     Inspect: inspect,
     PrepareToolchain: prepare_toolchain,
