@@ -58,7 +58,8 @@ class Fate(NamedTuple):
     reason: str = ""
     cold_s: float = 1.0  # build and first call
     warm_s: float = 0.1  # first call with the files at hand
-    rss_bytes: int = 1 << 28
+    rss_bytes: int = 1 << 28  # in a process that loads what was built
+    build_bytes: int = 0  # at the peak of the build, where that is more
     code: str | None = None  # a candidate with the same code as an earlier one is pruned
     lost: str = ""  # why it fails in a race, though it passed its trial
 
@@ -81,7 +82,10 @@ class FakeRunner:
         open_s: float = 1.0,
         diagnosis: Diagnosis | None = None,
     ) -> None:
-        """fates: by engine name or label, or a function of the candidate; who has none is infeasible."""
+        """fates: by label or engine name, or a function of the candidate; who has none is infeasible.
+
+        Eager needs none; its own says what it takes, but not how fast it is.
+        """
         self._fates = fates
         self._eager_call_s = eager_call_s
         self._noise = noise
@@ -172,10 +176,10 @@ class FakeRunner:
     # --------------------------------------------------------------------------------------------------- figures
 
     def _fate(self, candidate: Candidate) -> Fate:
-        if candidate.is_eager:
-            return Fate(cold_s=self._eager_call_s)
         if callable(self._fates):
-            return self._fates(candidate)
+            return Fate(cold_s=self._eager_call_s) if candidate.is_eager else self._fates(candidate)
+        if candidate.is_eager:
+            return self._fates.get("eager", Fate(cold_s=self._eager_call_s))._replace(speed=1.0)
         unknown = Fate(state=State.INFEASIBLE, reason="nobody said how it behaves")
         return self._fates.get(candidate.label, self._fates.get(candidate.settings.engine, unknown))
 
@@ -207,7 +211,7 @@ class FakeRunner:
             cold_cache=not warm,
             warm_up=WarmUp(calls=10, wall_s=1.0, steady=True),
             call_s=tuple(self._sample(candidate, random_) for _ in range(TAIL_CALLS)),
-            peak_rss_bytes=fate.rss_bytes,
+            peak_rss_bytes=fate.rss_bytes if warm else max(fate.rss_bytes, fate.build_bytes),
             steady_rss_bytes=fate.rss_bytes,
         )
 

@@ -118,20 +118,20 @@ class Spending:
 
     def may_try(self) -> bool:
         """Another trial, with what comes after it still to be paid? Stopping must be worth it, too."""
-        return self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self._slack_s()) or not self._worth()
+        return self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self.slack_s()) or not self.worth_stopping()
 
     def trial_limit_s(self) -> float:
         """For one trial."""
         return self.budget.trial_cap_s(self.reserve_s())
 
-    def _worth(self) -> bool:
+    def worth_stopping(self) -> bool:
         """Stop for the confirmation's sake only when there is a gain that it could show, or no time at all."""
         if self.budget.remaining_s <= 0:
             return len(self._trials) > 1  # however short the budget, one candidate is tried
         best = [self._trials[i] for i in choose_finalists(self._trials.values(), limit=1)]
         return any((screening_ratio(t) or 0.0) >= WORTH_CONFIRMING for t in best)
 
-    def _slack_s(self) -> float:
+    def slack_s(self) -> float:
         """Until two candidates have worked, trying may use what a confirmation may run over: one has no rival."""
         able = [t for t in self._trials.values() if t.state is State.OK and not t.candidate.is_eager]
         return OVERRUN_SHARE * self.budget.seconds if len(able) < FEWEST_ABLE else 0.0

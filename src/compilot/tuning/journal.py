@@ -19,6 +19,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import unserved
 from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
+from compilot.diagnose.report_records import DoctorReport
 from compilot.doctor.report_files import save
 from compilot.errors import CompilotError
 from compilot.progress import Observer
@@ -94,7 +95,7 @@ class RunJournal:
         else:
             self._go_on()
         self._observer.started(self.header, self._run_dir.path)
-        diagnosis = self._examined(completed(seen, self._options), seen)
+        diagnosis = examined(completed(seen, self._options), seen.doctor, self._run_dir, self._observer)
         tried_s = seen.compiler_tried_s
         if tried_s is not None and diagnosis.compiler_problem is None:
             self._observer.note(f"the C++ compiler works ({tried_s:.1f} s, counted in no candidate's cold time)")
@@ -110,20 +111,6 @@ class RunJournal:
         self._trials = usable(before, self._run_dir, self._observer)
         if len(self._trials) == len(before):  # else files were damaged: other ones will race
             self._earlier = measured(lines, finished=self._run_dir.is_finished)
-
-    def _examined(self, diagnosis: Diagnosis, seen: Inspection) -> Diagnosis:
-        """The diagnosis with what the doctor found, worst first."""
-        report = seen.doctor
-        if report is None or diagnosis.unjudgeable is not None:
-            return diagnosis
-        if isinstance(report, CompilotError):
-            self._observer.note(f"the doctor could not look at the model: {report}")
-            return diagnosis
-        save(report, self._run_dir.doctor)
-        for what in report.unseen:
-            self._observer.note(f"the doctor did not see everything: {what}")
-        findings = once((*top_findings(report), *diagnosis.findings))
-        return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(report))
 
     # --------------------------------------------------------------------------------------------- what happens
 
@@ -192,6 +179,22 @@ def completed(seen: Inspection, options: TuneOptions) -> Diagnosis:
         return diagnosis
     missing = unserved(options.engines, diagnosis, options.allow_precision)
     return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
+
+
+def examined(
+    diagnosis: Diagnosis, doctor: DoctorReport | CompilotError | None, run_dir: RunDir, observer: Observer
+) -> Diagnosis:
+    """The diagnosis with what the doctor found, worst first."""
+    if doctor is None or diagnosis.unjudgeable is not None:
+        return diagnosis
+    if isinstance(doctor, CompilotError):
+        observer.note(f"the doctor could not look at the model: {doctor}")
+        return diagnosis
+    save(doctor, run_dir.doctor)
+    for what in doctor.unseen:
+        observer.note(f"the doctor did not see everything: {what}")
+    findings = once((*top_findings(doctor), *diagnosis.findings))
+    return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(doctor))
 
 
 def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions) -> RunHeader:

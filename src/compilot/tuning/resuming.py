@@ -37,11 +37,14 @@ def usable(trials: dict[str, Trial], run_dir: RunDir, observer: Observer) -> dic
     """The trials whose files are as they were measured; those of the others are removed, and why is said."""
     found: dict[str, Trial] = {}
     for candidate_id, trial in trials.items():
-        cache = registry.needs_compiler(trial.candidate.settings.engine)
-        problem = run_dir.why_changed(trial, cache=cache) if trial.state is State.OK else ""
+        problem = _why_changed(trial, run_dir) if trial.state is State.OK and trial.artifacts else ""
         if problem:
             observer.note(f"{trial.candidate.label} is tried again: {problem}")
             shutil.rmtree(run_dir.workspace(candidate_id), ignore_errors=True)
         else:
             found[candidate_id] = trial
     return found
+
+
+def _why_changed(trial: Trial, run_dir: RunDir) -> str:
+    return run_dir.why_changed(trial, cache=registry.needs_compiler(trial.candidate.settings.engine))

@@ -1,9 +1,9 @@
 import pytest
 
 from compilot.errors import InputError
-from compilot.measure.stats import LOOKS
-from compilot.records import Candidate, Measurement, Settings, State, Trial
-from compilot.tuning.budget import Budget, Costs, confirmation_s, parse_duration
+from compilot.records import Candidate, Goal, Measurement, Settings, State, Trial
+from compilot.trials.runner import Capacity
+from compilot.tuning.budget import Budget, Costs, Spending, confirmation_s, parse_duration
 
 PACE = Costs(eager_call_s=0.02, open_s=5.0)
 
@@ -49,7 +49,10 @@ def test_the_reserve_grows_with_the_cost_of_a_first_call():
 
 
 def test_more_budget_affords_more_pairs_and_never_less_than_the_first_look():
-    poor = Budget(1.0, FakeClock()).affordable_looks(LOOKS, PACE, [trial(5.0)], most=160)
-    rich = Budget(10_000.0, FakeClock()).affordable_looks(LOOKS, PACE, [trial(5.0)], most=160)
-    assert poor == (20,)
-    assert rich[-1] == 160
+    def pairs(budget_s: float) -> int:
+        budget = Budget(budget_s, FakeClock())
+        return Spending(budget, {}, lambda: Capacity(99, PACE.open_s), Goal()).confirm_pairs([trial(5.0)])
+
+    assert pairs(1.0) == 20
+    assert pairs(65.0) == 40
+    assert pairs(10_000.0) == 80

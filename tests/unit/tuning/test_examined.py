@@ -9,10 +9,11 @@ import msgspec
 
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.doctor.report_files import last_report
-from compilot.errors import EnvironmentProblem
+from compilot.errors import CompilotError, EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
-from compilot.tuning import pipeline
+from compilot.artifacts.rundir import RunDir
+from compilot.tuning import journal, pipeline
 
 TRAIN = Finding(kind="train-mode", where="", explanation="in train mode", advice="call eval")
 BREAK = Finding(kind="graph-break", where="m.py:3", explanation="an if on data", advice="use torch.where")
@@ -27,8 +28,8 @@ class Heard(Observer):
         self.notes.append(text)
 
 
-def examined(seen: pipeline.Seen, folder: Path, observer: Observer) -> Any:
-    return pipeline.examined(Diagnosis(findings=(TRAIN,)), seen, folder, observer)
+def examined(seen: DoctorReport | CompilotError | None, folder: Path, observer: Observer) -> Any:
+    return journal.examined(Diagnosis(findings=(TRAIN,)), seen, RunDir(folder), observer)
 
 
 def test_the_doctors_findings_come_first_and_none_twice(tmp_path: Path) -> None:
@@ -50,11 +51,8 @@ def test_what_stops_an_export_and_changing_sizes_reach_the_search(tmp_path: Path
 
 
 def test_a_doctor_that_fails_does_not_stop_the_run(tmp_path: Path) -> None:
-    def fails() -> DoctorReport:
-        raise EnvironmentProblem("it died.")
-
     observer = Heard()
-    assert examined(pipeline.told(fails), tmp_path, observer).findings == (TRAIN,)
+    assert examined(EnvironmentProblem("it died."), tmp_path, observer).findings == (TRAIN,)
     assert observer.notes == ["the doctor could not look at the model: it died."]
 
 
@@ -70,7 +68,7 @@ def test_two_precisions_that_nobody_serves_are_two_findings(tmp_path: Path) -> N
         Finding(kind="precision", where="", explanation=f"no engine here can run the model in {name}", advice="")
         for name in ("bf16", "fp16", "int8-dynamic")
     ]
-    kept = pipeline.examined(Diagnosis(findings=tuple(told)), REPORT, tmp_path, Heard()).findings
+    kept = journal.examined(Diagnosis(findings=tuple(told)), REPORT, RunDir(tmp_path), Heard()).findings
     assert kept == (BREAK, TRAIN, *told)
 
 

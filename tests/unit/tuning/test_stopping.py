@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
-from compilot.tuning.stages import explained, slack_s, worth_stopping
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
     Candidate,
     Comparison,
     Decision,
-    Diagnosis,
+    Goal,
     Outcome,
     Settings,
     State,
     Trial,
     Verdict,
 )
-from compilot.tuning.budget import Budget
+from compilot.trials.runner import Capacity
+from compilot.tuning.budget import Budget, Spending
+from compilot.verdict.decide import explained
 
 
-class Run(NamedTuple):
-    """What the question needs of a run."""
-
-    budget: Budget
-    trials: dict[str, Trial]
-
-
-def after(*ratios: float, left_s: float) -> Run:
+def after(*ratios: float, left_s: float) -> Spending:
     """A run that has tried eager and candidates with these speed-ups at the screening."""
     now = [0.0]
     budget = Budget(100.0, clock=lambda: now[0])
@@ -38,7 +30,8 @@ def after(*ratios: float, left_s: float) -> Run:
     for number, ratio in enumerate(ratios):
         candidate = Candidate(settings=Settings(engine="x", options={"n": number}), label=f"x{number}", rationale="")
         trials.append(Trial(candidate=candidate, state=State.OK, reason="", screening=((ratio, 1.0),) * 8))
-    return Run(budget, {trial.candidate.id: trial for trial in trials})
+    known = {trial.candidate.id: trial for trial in trials}
+    return Spending(budget, known, lambda: Capacity(workers=99, open_s=1.0), Goal())
 
 
 @pytest.mark.parametrize(
@@ -50,13 +43,13 @@ def after(*ratios: float, left_s: float) -> Run:
         (after(1.01, left_s=-1.0), True),
     ],
 )
-def test_trials_end_for_a_gain_worth_confirming_or_when_time_is_up(run: Run, stops: bool) -> None:
-    assert worth_stopping(run) is stops  # type: ignore[arg-type]
+def test_trials_end_for_a_gain_worth_confirming_or_when_time_is_up(run: Spending, stops: bool) -> None:
+    assert run.worth_stopping() is stops
 
 
 def test_a_single_candidate_may_use_what_the_confirmation_may_run_over_to_find_a_rival() -> None:
-    assert slack_s(after(1.8, left_s=50.0)) == 25.0  # type: ignore[arg-type]
-    assert slack_s(after(1.8, 1.2, left_s=50.0)) == 0.0  # type: ignore[arg-type]
+    assert after(1.8, left_s=50.0).slack_s() == 25.0
+    assert after(1.8, 1.2, left_s=50.0).slack_s() == 0.0
 
 
 @pytest.mark.parametrize(("low", "advised"), [(1.06, True), (0.98, False)])
@@ -75,4 +68,4 @@ def test_a_gain_that_a_short_race_could_not_tell_from_noise_asks_for_a_longer_bu
         pairs=8,
     )
     kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id=EAGER.id, because="within 23 % noise", comparisons=(seen,))
-    assert ("longer --budget" in explained(kept, Diagnosis(), None).because) is advised
+    assert ("longer --budget" in explained(kept, None, 3, 3).because) is advised

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from compilot.tuning.earlier_races import Measured, measured
+from compilot.tuning.measured import Measured, measured
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (

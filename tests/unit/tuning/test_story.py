@@ -1,0 +1,223 @@
+"""`tune` from its first line to its last, on a runner that runs nothing: milliseconds, and no process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stories import ListSearch, candidate, told
+
+from compilot.candidates.search import OrderedSearch
+from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
+from compilot.engines.protocol import Availability
+from compilot.engines.space import Seed, Space
+from compilot.errors import EnvironmentProblem
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Decision,
+    Diagnosis,
+    Precision,
+    RaceLine,
+    Settings,
+    State,
+    TrialLine,
+    VerdictLine,
+    WarmStartLine,
+)
+from compilot.testing.runner import FakeRunner, Fate
+from compilot.trials.runner import BESIDE, FreshSet, SetRules
+
+THREE = {"quick": Fate(speed=2.0), "slow": Fate(speed=0.7), "good": Fate(speed=1.5)}
+
+
+def labels(lines: Sequence[Any]) -> list[str]:
+    return [line.trial.candidate.label for line in lines if isinstance(line, TrialLine)]
+
+
+def test_eager_first_then_the_searchs_order_and_the_fastest_is_chosen(tmp_path: Path) -> None:
+    story = told(tmp_path, THREE)
+    assert story.runner.tried == ["eager", "quick", "slow", "good"]
+    assert [trial.candidate.label for trial in story.search.told] == story.runner.tried
+    assert story.verdict.decision is Decision.USE
+    assert story.plan.entries[0].candidate.label == "quick"
+    assert story.plan.entries[0].artifacts_dir == f"work/{candidate('quick').id}"
+    assert 1.95 < story.plan.entries[0].evidence.versus_eager.ratio < 2.05  # type: ignore[union-attr]
+    assert story.runner.closed
+
+
+def test_everything_seen_is_in_the_journal_in_its_order(tmp_path: Path) -> None:
+    story = told(tmp_path, THREE)
+    lines = story.run_dir.lines()
+    assert [type(line).__name__ for line in lines[:2]] == ["RunHeader", "DiagnosisLine"]
+    assert labels(lines) == story.runner.tried
+    assert [line.race.purpose for line in lines if isinstance(line, RaceLine)] == ["race", "confirm"]
+    assert any(isinstance(line, WarmStartLine) for line in lines)
+    assert isinstance(lines[-1], VerdictLine)
+    assert lines[-1].verdict == story.verdict
+
+
+def test_the_slower_ones_are_not_raced_and_the_winner_is_confirmed_in_fresh_processes(tmp_path: Path) -> None:
+    story = told(tmp_path, THREE)
+    assert story.runner.raced == [("quick", "good")]
+    assert len(story.runner.confirmed) >= 3
+    assert set(story.runner.confirmed) == {("quick",)}  # the race could tell it from its rival
+
+
+def test_two_that_a_race_cannot_tell_apart_are_both_confirmed(tmp_path: Path) -> None:
+    story = told(tmp_path, {"one": Fate(speed=2.0), "other": Fate(speed=2.0)}, noise=0.05)
+    assert set(story.runner.confirmed[0]) == {"one", "other"}
+
+
+def test_the_same_seed_gives_the_same_order_and_the_same_decision(tmp_path: Path) -> None:
+    def run(folder: str, seed: int) -> tuple[Any, ...]:
+        story = told(tmp_path / folder, THREE, seed=seed, noise=0.2)
+        lines = [line for line in story.run_dir.lines() if isinstance(line, TrialLine | RaceLine | VerdictLine)]
+        return story.runner.tried, story.runner.raced, story.runner.confirmed, story.verdict, lines
+
+    assert run("a", 3) == run("b", 3)
+    assert run("a2", 3)[4] != run("c", 4)[4]  # another seed draws other samples
+
+
+def test_nothing_faster_keeps_eager_and_says_why(tmp_path: Path) -> None:
+    story = told(tmp_path, {"slow": Fate(speed=0.7), "same": Fate(speed=1.0)})
+    assert story.verdict.decision is Decision.KEEP_EAGER
+    assert story.plan.entries == ()
+    assert "best candidate same" in story.plan.because
+
+
+def test_failures_are_data_and_the_rest_goes_on(tmp_path: Path) -> None:
+    fates = {
+        "dies": Fate(state=State.CRASHED, reason="died of SIGSEGV while building"),
+        "wrong": Fate(state=State.WRONG, reason="max abs error 3.1e-2"),
+        "good": Fate(speed=1.5),
+    }
+    story = told(tmp_path, fates)
+    found = {t.candidate.label: (t.state, t.reason) for t in story.search.told}
+    assert found["dies"] == (State.CRASHED, "died of SIGSEGV while building")
+    assert found["wrong"] == (State.WRONG, "max abs error 3.1e-2")
+    assert story.plan.entries[0].candidate.label == "good"
+
+
+def test_a_candidate_that_fails_in_the_race_is_struck_out_and_the_next_one_wins(tmp_path: Path) -> None:
+    fates = {"brittle": Fate(speed=3.0, lost="in a race: died of SIGBUS"), "good": Fate(speed=1.5)}
+    story = told(tmp_path, fates)
+    assert story.runner.raced[0] == ("brittle", "good")
+    assert story.plan.entries[0].candidate.label == "good"
+    [*_, last] = [
+        line.trial
+        for line in story.run_dir.lines()
+        if isinstance(line, TrialLine) and line.trial.candidate.label == "brittle"
+    ]
+    assert (last.state, last.reason) == (State.CRASHED, "in a race: died of SIGBUS")
+
+
+def test_the_same_program_is_not_measured_twice(tmp_path: Path) -> None:
+    story = told(tmp_path, {"one": Fate(speed=2.0, code="c0de"), "twin": Fate(speed=2.0, code="c0de")})
+    twin = next(t for t in story.search.told if t.candidate.label == "twin")
+    assert (twin.state, twin.same_as) == (State.PRUNED, candidate("one").id)
+
+
+def test_builds_that_overlap_carry_a_doubt_and_the_finalists_cold_start_is_measured_again_alone(tmp_path: Path) -> None:
+    story = told(tmp_path, THREE, slots=3)
+    doubts = {t.candidate.label: t.measurement.doubts for t in story.search.told if not t.candidate.is_eager}
+    assert doubts == {"quick": (BESIDE,), "slow": (BESIDE,), "good": (BESIDE,)}
+    assert story.runner.rebuilt == ["quick"]
+    assert BESIDE not in story.verdict.because
+    assert told(tmp_path / "alone", THREE, slots=1).runner.rebuilt == []
+
+
+def test_an_eager_that_fails_ends_the_run_in_one_sentence(tmp_path: Path) -> None:
+    broken = {"eager": Fate(state=State.CRASHED, reason="died of SIGILL while building"), "good": Fate(speed=2.0)}
+    with pytest.raises(EnvironmentProblem, match=r"eager itself failed \(crashed\): died of SIGILL"):
+        told(tmp_path, broken)
+
+
+def test_a_budget_that_ends_before_three_processes_keeps_eager(tmp_path: Path) -> None:
+    story = told(tmp_path, {"good": Fate(speed=2.0)}, budget_s=10.0, open_s=60.0)
+    assert story.verdict.decision is Decision.KEEP_EAGER
+    assert story.verdict.chosen_id == EAGER.id
+    assert "processes when the budget ended; raise --budget" in story.verdict.because
+
+
+class Interrupted(FakeRunner):
+    """Stopped in the second set of the confirmation."""
+
+    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+        if rules.number == 1:
+            raise KeyboardInterrupt
+        return super().confirm(candidates, rules)
+
+
+def test_a_resumed_run_repeats_no_trial_and_no_race_and_decides_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = told(tmp_path / "whole", THREE)
+    with monkeypatch.context() as patch:
+        patch.setattr("stories.FakeRunner", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            told(tmp_path, THREE)
+    notes: list[str] = []
+
+    class Heard(Observer):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    story = told(tmp_path, THREE, resume=True, observer=Heard())
+    assert story.runner.tried == ["eager"]  # its worker is needed again
+    assert story.runner.raced == []
+    assert "the race among the finalists is in the journal already" in notes
+    assert story.verdict.chosen_id == whole.verdict.chosen_id
+    assert story.verdict.decision is Decision.USE
+
+
+def test_a_model_that_nobody_can_judge_gets_its_reason(tmp_path: Path) -> None:
+    diagnosis = Diagnosis(unjudgeable="two eager runs differ; call model.eval()")
+    story = told(tmp_path, THREE, search=OrderedSearch(), diagnosis=diagnosis)
+    assert story.runner.tried == ["eager"]
+    assert story.plan.because == "two eager runs differ; call model.eval()"
+
+
+# ------------------------------------------------------------------------------------------------- somebody's engine
+
+
+class TheirBuild:
+    """The tuning half of an engine that another package brings."""
+
+    def available(self) -> Availability:
+        return Availability(True, version="1")
+
+    def space(self, diagnosis: Diagnosis) -> Space:
+        return Space(seeds=(Seed("", "somebody else made it"),))
+
+    def validate(self, settings: Settings) -> str | None:
+        return None
+
+
+@pytest.fixture
+def theirs() -> Iterator[str]:
+    load: Any = object()
+    registry.register("theirs", TheirBuild(), load)  # type: ignore[arg-type]
+    yield "theirs"
+    registry.unregister("theirs")
+
+
+def test_an_engine_that_a_test_registers_is_asked_for_raced_and_chosen(tmp_path: Path, theirs: str) -> None:
+    fates = {theirs: Fate(speed=3.0), "onnxruntime": Fate(speed=1.5), "eager channels-last": Fate(speed=1.1)}
+    search = OrderedSearch(engines=("eager", "onnxruntime", theirs), precisions=(Precision.BF16,))
+    story = told(tmp_path, fates, search=search)
+    assert theirs in story.runner.tried
+    assert theirs in story.runner.raced[0]
+    assert story.plan.entries[0].candidate.settings.engine == theirs
+
+
+def test_a_search_of_the_tests_own_is_all_that_tune_asks(tmp_path: Path) -> None:
+    wanted = [candidate("good", depth=depth) for depth in range(5)]
+    search = ListSearch(wanted)
+    story = told(tmp_path, lambda one: Fate(speed=1.2 + 0.2 * int(one.settings.options["depth"])), search=search)
+    assert [t.candidate.id for t in search.told if not t.candidate.is_eager] == [c.id for c in wanted]
+    assert story.plan.entries[0].candidate.settings.options == {"depth": 4}
+    assert search.diagnosis is not None
