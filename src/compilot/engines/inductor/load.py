@@ -23,8 +23,7 @@ from compilot._tree import Call, map_call
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
-from compilot.records import DimRange, Guard, Settings, Shapes
-from compilot.runtime.guards import ANY_SIZE
+from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 NEEDS_COMPILER = True  # even with a kept cache directory, at every start
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread

@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 
+from compilot._denormals import flushes_denormals
 from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of, empty_code, names_of
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.errors import first_cause
 from compilot.records import Settings
-from compilot.runtime.process import flushes_denormals
 
 STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.onnx"

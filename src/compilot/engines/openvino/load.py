@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from compilot._denormals import flushes_denormals
 from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of
 from compilot.engines.openvino.importing import import_openvino
@@ -27,7 +28,6 @@ from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, OutputTensor, Size, Structure
 from compilot.errors import first_cause
 from compilot.records import Precision, Settings
-from compilot.runtime.process import flushes_denormals
 
 STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.xml"
