@@ -29,6 +29,7 @@ import torch
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings
 from compilot.trials import trying
 from compilot.trials.limits import Limits
@@ -43,14 +44,14 @@ TRACE = "model.ts"
 class Engine:
     """Both halves of an engine of this name."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
     __name__ = "kills_engine"  # the module that a worker imports to know it
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def available(self) -> Availability:
-        return Availability(ok=True, version=self.VERSION)
+        return Availability(ok=True, version=str(self.TRAITS.version))
 
     def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]:
         return (Candidate(settings=Settings(engine=self.name), label=self.name, rationale="to be interrupted"),)

@@ -7,9 +7,10 @@ import torch
 
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, Infeasible, Loaded
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Candidate, Settings
 
-VERSION = str(torch.__version__)  # what a plan is bound to
+TRAITS = EngineTraits(version=str(torch.__version__))  # what a plan is bound to
 
 
 class Build:

@@ -16,6 +16,7 @@ from typing import Any
 
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Candidate, Diagnosis, Settings
 
 ILLEGAL = {"x86_64": b"\x0f\x0b", "aarch64": b"\x00\x00\x00\x00"}  # ud2, udf
@@ -50,14 +51,14 @@ def refused_memory() -> None:
 class Engine:
     """Both halves; what is done while it is built and while it answers."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
     __name__ = __name__  # the module that a worker imports to know it
 
     def __init__(self, name: str, building: Callable[[], Any], answering: Callable[[], Any]) -> None:
         self.name, self.building, self.answering = name, building, answering
 
     def available(self) -> Availability:
-        return Availability(ok=True, version=self.VERSION)
+        return Availability(ok=True, version=str(self.TRAITS.version))
 
     def offer(self, diagnosis: Diagnosis) -> Sequence[Candidate]:
         return (Candidate(settings=Settings(engine=self.name), label=self.name, rationale="to see what happens"),)

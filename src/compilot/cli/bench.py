@@ -114,7 +114,7 @@ def _prepare(
     import msgspec
 
     from compilot.artifacts.journal import Journal
-    from compilot.engines.inductor.build import offer
+    from compilot.engines.registry import plain_compile
     from compilot.records import DiagnosisLine
     from compilot.tuning.pipeline import Options, make_header
 
@@ -128,7 +128,7 @@ def _prepare(
     journal.append(DiagnosisLine(diagnosis=diagnosis, prepare_s=toolchain.wall_s))
     for note in [*opened.notes, *_plan_notes(request.plans, opened.ref, inspected.fingerprint)]:
         observer.note(note)
-    arms = {candidate.id: candidate for candidate in offer(diagnosis)[:1]}
+    arms = {candidate.id: candidate for candidate in plain_compile().offer(diagnosis)[:1]}
     labels: dict[str, str] = {}
     for path, plan in request.plans:
         for entry in plan.entries:

@@ -104,13 +104,13 @@ def save_components(components: KeyComponents, path: Path) -> None:
     write_bytes(path, msgspec.json.format(encode(components), indent=2) + b"\n")
 
 
-def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path) -> None:
+def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path, cache: str) -> None:
     """Note a start in a user's process; a note that cannot be written is left out, the start is what matters.
 
     It is noted before the first call, so nothing is known of the inputs and the grad mode that the user will bring.
     """
     with contextlib.suppress(Exception):
-        components = key_components(settings=settings, model=model, cache_dir=artifacts / "inductor")
+        components = key_components(settings=settings, model=model, cache_dir=artifacts / cache)
         save_components(components, start_file(artifacts))
 
 

@@ -27,6 +27,7 @@ from compilot.diagnose import vanishing
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.engines.traits import COMPILE_CACHE
 from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
@@ -79,7 +80,6 @@ from compilot.trials.protocol import (
     WeightsSaved,
 )
 from compilot.trials.serving import Serving
-from compilot.tuning.budget import THROUGH_DYNAMO
 from compilot.workload import Workload
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
@@ -122,7 +122,7 @@ class Steps:
         self.candidate = request.candidate
         self.workspace = Path(request.workspace)
         apply_settings(request.candidate.process)
-        if request.candidate.settings.engine.startswith(THROUGH_DYNAMO):
+        if registry.traits(request.candidate.settings.engine).through_dynamo:
             compiling.import_dynamo()
         self.workload = unship(request.shipment)
         self.model_fingerprint = model_fingerprint(self.workload.model)
@@ -173,7 +173,7 @@ class Steps:
         """Make the callable and answer the first call, counting what it costs."""
         if not (self.candidate.settings.engine == "eager" or request.reuse):
             compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
-        cold_cache = not any((self.workspace / "inductor").glob("*"))
+        cold_cache = not any((self.workspace / COMPILE_CACHE).glob("*"))
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()
         codes: list[str] = []
         guard = self._guard(request.indices)
@@ -207,9 +207,8 @@ class Steps:
 
     def _cache(self) -> tuple[ArtifactFile, ...]:
         """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
-        if not registry.needs_compiler(self.candidate.settings.engine):
-            return ()
-        found = write_list(self.workspace, "inductor/")
+        folder = registry.traits(self.candidate.settings.engine).cache_folder
+        found = write_list(self.workspace, f"{folder}/") if folder else None
         return () if found is None else (found,)
 
     def _weights_in_files(self) -> str | None:
@@ -219,9 +218,10 @@ class Steps:
     def _note_key(self, guard: Any) -> None:
         """What this build depends on, for those who ask later why a start was cold."""
         settings = self.candidate.settings
-        if not settings.engine.startswith(THROUGH_DYNAMO):
+        traits = registry.traits(settings.engine)
+        if not traits.through_dynamo:
             return
-        folder = self.workspace / "inductor"
+        folder = self.workspace / traits.cache_folder
         found = key_components(settings=settings, guard=guard, model=self.model_fingerprint, cache_dir=folder)
         save_components(found, self.workspace / KEY_FILE)
 

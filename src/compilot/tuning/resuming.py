@@ -38,7 +38,7 @@ def usable(trials: dict[str, Trial], run_dir: Path, observer: Observer) -> dict[
 
 def why_changed(trial: Trial, run_dir: Path) -> str:
     """Why a trial's files are not the ones that were measured; "": they are."""
-    needs = Needs(cache=registry.needs_compiler(trial.candidate.settings.engine))
+    needs = Needs(cache=registry.traits(trial.candidate.settings.engine).cache_folder)
     folder = run_dir / "work" / trial.candidate.id
     if missing := next((file.name for file in trial.artifacts if not (folder / file.name).exists()), None):
         return f"{folder / missing} is missing"

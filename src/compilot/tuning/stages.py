@@ -15,6 +15,7 @@ import msgspec
 from compilot.artifacts.journal import Journal
 from compilot.candidates.offers import collect_offers, refine
 from compilot.candidates.search import OrderedSearch, Search, plain_compile, screening_ratio
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, hierarchical_bootstrap, log_ratios, should_stop
@@ -54,7 +55,6 @@ FIRST_GUESS_TRIAL_S = 15.0
 FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
 WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
 FINALISTS = 3
-NEED_COMPILER = ("inductor", "aoti")
 
 
 class Options(NamedTuple):
@@ -120,7 +120,7 @@ def worth_stopping(run: Run) -> bool:
 
 def one_trial(run: Run, candidate: Candidate, cap_s: float) -> Trial:
     """One candidate's story, in the journal as soon as it ends."""
-    if candidate.settings.engine in NEED_COMPILER and (problem := compiler_problem(run)):
+    if registry.traits(candidate.settings.engine).compiler_at_build and (problem := compiler_problem(run)):
         reason = f"no working C++ compiler: {problem}"
         trial = Trial(candidate=candidate, state=State.INFEASIBLE, reason=reason)
     else:

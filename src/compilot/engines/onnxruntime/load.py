@@ -23,7 +23,6 @@ from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.errors import first_cause
 from compilot.records import Settings
 
-STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
 OPTIMISED_NAME = "optimised.onnx"  # as the session had rewritten it at the build: opened as it is

@@ -29,7 +29,6 @@ from compilot.engines.structure import InputTensor, OutputTensor, Size, Structur
 from compilot.errors import first_cause
 from compilot.records import Precision, Settings
 
-STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.xml"
 WEIGHTS_NAME = "model.bin"
 BLOB_NAME = "model.blob"  # the graph as the plugin had rewritten it at the build, without the weights
