@@ -23,10 +23,11 @@ from compilot.engines.arithmetic import EXTENSIONS, no_arithmetic
 from compilot.engines.exporting import Exported, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
+from compilot.engines.openvino._private import simplify
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.openvino.means import as_eager_means
-from compilot.engines.openvino.saving import save, simplify
+from compilot.engines.openvino.saving import save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Lower
 from compilot.engines.quiet import quiet
 from compilot.engines.structure import Structure
