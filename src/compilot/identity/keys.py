@@ -22,6 +22,7 @@ from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
 from compilot.artifacts.atomic import write_bytes
 from compilot.artifacts.private import cache_home
+from compilot.engines import registry
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Guard, MachineFingerprint, ModelFingerprint, Plan, Record, Settings, encode
 
@@ -104,13 +105,14 @@ def save_components(components: KeyComponents, path: Path) -> None:
     write_bytes(path, msgspec.json.format(encode(components), indent=2) + b"\n")
 
 
-def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path, cache: str) -> None:
+def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path) -> None:
     """Note a start in a user's process; a note that cannot be written is left out, the start is what matters.
 
     It is noted before the first call, so nothing is known of the inputs and the grad mode that the user will bring.
     """
     with contextlib.suppress(Exception):
-        components = key_components(settings=settings, model=model, cache_dir=artifacts / cache)
+        cache = artifacts / registry.traits(settings.engine).cache_folder
+        components = key_components(settings=settings, model=model, cache_dir=cache)
         save_components(components, start_file(artifacts))
 
 

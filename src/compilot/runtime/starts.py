@@ -18,10 +18,9 @@ from compilot.records import PlanEntry
 def note_first(entry: PlanEntry, model: nn.Module, artifacts: Path | None) -> None:
     """Note the start of a plan's first entry: what its compile cache holds, and under which conditions it starts."""
     settings = entry.candidate.settings
-    traits = registry.traits(settings.engine)
-    if artifacts is None or not traits.through_dynamo:
+    if artifacts is None or not registry.traits(settings.engine).through_dynamo:
         return
     from compilot.identity.keys import note_start  # here: other engines start without it
     from compilot.identity.model import model_fingerprint
 
-    note_start(settings, model_fingerprint(model), artifacts, traits.cache_folder)
+    note_start(settings, model_fingerprint(model), artifacts)
