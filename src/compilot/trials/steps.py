@@ -171,7 +171,8 @@ class Steps:
 
     def build(self, request: Build) -> Built | Failed:
         """Make the callable and answer the first call, counting what it costs."""
-        if not (self.candidate.settings.engine == "eager" or request.reuse):
+        engine = self.candidate.settings.engine
+        if registry.traits(engine).through_dynamo or not (engine == "eager" or request.reuse):
             compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
         cold_cache = not any((self.workspace / COMPILE_CACHE).glob("*"))
         runs, cpu, begin = self.compiler.count, audit.cpu_seconds(), time.perf_counter()

@@ -1,10 +1,14 @@
+from types import SimpleNamespace
+
 import pytest
 
+from compilot.candidates.offers import collect_offers
 from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio, thread_variations
 from compilot.engines import registry
 from compilot.engines.eager import build as eager
 from compilot.engines.inductor import build as inductor
 from compilot.engines.inductor import load as inductor_load
+from compilot.engines.protocol import Availability
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
 
@@ -181,3 +185,15 @@ def test_another_engine_can_be_the_yardstick():
         assert plain_compile([bare]) == bare.id
     finally:
         registry.unregister("mine")
+
+
+def test_a_registered_engine_is_offered_beside_the_others_with_no_change_elsewhere():
+    half = SimpleNamespace(available=lambda: Availability(ok=True), offer=lambda diagnosis: [candidate("mine", "m1")])
+    registry.register("mine", half, inductor_load, EngineTraits(build_cost=BuildCost.RECORDING))
+    try:
+        offers = collect_offers((), Diagnosis())
+        search = OrderedSearch(offers, Diagnosis())
+    finally:
+        registry.unregister("mine")
+    assert {"mine", "inductor"} <= {*offers}
+    assert search.ask(1)[0].label == "m1"
