@@ -30,6 +30,7 @@ from compilot.candidates import search
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
 from compilot.engines.space import Seed, Space
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Diagnosis, Settings
 from compilot.trials import trying
 from compilot.trials.limits import Limits
@@ -44,14 +45,14 @@ TRACE = "model.ts"
 class Engine:
     """Both halves of an engine of this name."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
     __name__ = "kills_engine"  # the module that a worker imports to know it
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def available(self) -> Availability:
-        return Availability(ok=True, version=self.VERSION)
+        return Availability(ok=True, version=str(self.TRAITS.version))
 
     def space(self, diagnosis: Diagnosis) -> Space:
         return Space(seeds=(Seed("", "to be interrupted"),))

@@ -8,9 +8,10 @@ import torch
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, Infeasible, Loaded
 from compilot.engines.space import Seed, Space
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile
 
-VERSION = str(torch.__version__)  # what a plan is bound to
+TRAITS = EngineTraits(version=str(torch.__version__))  # what a plan is bound to
 
 
 class Build:

@@ -497,6 +497,9 @@ class DimRange(Record, frozen=True, kw_only=True):
     max: int
 
 
+ANY_SIZE = DimRange(min=0, max=2**31 - 1)  # a dimension that varies without a declared range
+
+
 class TensorGuard(Record, frozen=True, kw_only=True):
     """One tensor leaf that the callable was built for."""
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import contract_models as models
 import pytest
 import torch
 from hostile import assert_equal, close, outcome, sink
@@ -21,6 +20,7 @@ from compilot._tree import Call
 from compilot.runtime.fast import Fast
 from compilot.runtime.gate import MAX_FAILURES
 from compilot.runtime.notices import CompilotWarning
+from compilot.testing import contract_models as models
 
 FAILED, OFF, UNPREPARED = "engine failed: ", f"engine switched off after {MAX_FAILURES} failures", "could not prepare"
 INSTEAD = "the compiled model failed and eager answered instead"

@@ -16,10 +16,11 @@ from compilot.engines.marshal import make_call, names_of
 from compilot.engines.needs import not_for_exports, unknown_options
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible, Loaded, LoadRequest
 from compilot.engines.space import Seed, Space
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Diagnosis, Settings
 
 MODEL_NAME = "program.pt2"
-VERSION = "1"
+TRAITS = EngineTraits(version="1")
 
 
 def available() -> Availability:

@@ -12,13 +12,13 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import contract_models as models
 import pytest
 import torch
 from torch.autograd import forward_ad
 
 from compilot._tree import Call, map_call, output_leaves
 from compilot.runtime.fast import Fast
+from compilot.testing import contract_models as models
 
 
 def sink(seed: int = 1) -> Call:

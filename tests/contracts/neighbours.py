@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
-import os
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from hostile import close, sink
-from torch.nn.modules import module as torch_module
 
 from compilot.runtime.fast import Fast
+from compilot.testing.settings import changed, settings_now
 
 OWN = {  # what the user set: none of it is torch's default
     "torch._dynamo.config.recompile_limit": 21,
@@ -30,45 +27,6 @@ OWN = {  # what the user set: none of it is torch's default
     "torch._inductor.config.max_fusion_size": 17,
 }
 _numbers = itertools.count(2)
-
-
-def settings_now() -> dict[str, object]:
-    """Everything global that a compile could change."""
-    import torch._dynamo.config
-    import torch._functorch.config
-    import torch._inductor.config
-
-    configs = (torch._dynamo.config, torch._inductor.config, torch._functorch.config)
-    found: dict[str, object] = {
-        f"{config.__name__}.{key}": value for config in configs for key, value in config.get_config_copy().items()
-    }
-    found |= {f"environment {key}": value for key, value in os.environ.items()}
-    return found | {
-        "threads": torch.get_num_threads(),
-        "threads between operators": torch.get_num_interop_threads(),
-        "dtype": torch.get_default_dtype(),
-        "device": torch.get_default_device(),
-        "gradients": torch.is_grad_enabled(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "precision": torch.get_float32_matmul_precision(),
-        "oneDNN": torch.backends.mkldnn.enabled,
-        "tiny numbers": float(torch.full((1,), 2.0**-149) * 2),
-        "generator": torch.get_rng_state().tolist(),
-        "log level": (logging.root.level, logging.root.manager.disable, len(logging.root.handlers)),
-        "warnings": list(warnings.filters),
-        "stance": str(torch._dynamo.eval_frame._stance),
-        "hooks": [
-            len(getattr(torch_module, name)) for name in vars(torch_module) if name.startswith("_global_forward")
-        ],
-    }
-
-
-def changed(before: dict[str, object]) -> dict[str, tuple[object, object]]:
-    """Settings that are not what they were: before and now."""
-    after = settings_now()
-    missing = object()
-    found = {key: (before.get(key, missing), after.get(key, missing)) for key in before.keys() | after.keys()}
-    return {key: pair for key, pair in found.items() if pair[0] != pair[1]}
 
 
 @contextlib.contextmanager

@@ -8,31 +8,64 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import contract_models as models
 import fake_engine
 import msgspec
 import pytest
 import torch
-from engine_contract import EngineContract, OfferContract
-from failing import FailingCalls, exchanged, watched
-from hostile import HostileCalls, from_nothing_to_nine
-from made import Made, same
+from failing import FailingCalls, FailingShapes, exchanged, watched
+from hostile import HostileCalls, HostileSizes, from_nothing_to_nine
 from neighbours import Neighbours
 from torch import nn
-from values import NANS, StrangeNumbers
 
 from compilot._torch.compiling import graphs_built
 from compilot._tree import Call
-from compilot.engines.aoti import build as aoti_build
-from compilot.engines.aoti import load as aoti_load
-from compilot.engines.onnxruntime import build as onnxruntime_build
-from compilot.engines.onnxruntime import load as onnxruntime_load
-from compilot.engines.openvino import build as openvino_build
+from compilot.engines import registry
 from compilot.engines.openvino import load as openvino_load
 from compilot.engines.protocol import NotTaken
 from compilot.records import Candidate, Diagnosis, DynamicDim, Guard, MemoryFormat, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
+from compilot.testing import EngineContract, OfferContract
+from compilot.testing import contract_models as models
+from compilot.testing.made import Made, same
+from compilot.testing.strange_numbers import NANS, StrangeNumbers
+
+
+class GuardedOffer(HostileCalls, HostileSizes, OfferContract):
+    """The contract of one offer, and what stands around an engine: guards that send hostile calls to eager."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def guarded(cls, sink: Made) -> Fast:
+        return cls.behind_the_guard(sink)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def ranged(cls, bert: Made) -> Fast:
+        return cls.behind_the_guard(bert)
+
+    @pytest.fixture
+    @classmethod
+    def fresh(cls, sink: Made) -> Fast:
+        return cls.behind_the_guard(sink)
+
+    @pytest.fixture
+    @classmethod
+    def fresh_ranged(cls, bert: Made) -> Fast:
+        return cls.behind_the_guard(bert)
+
+    @classmethod
+    def behind_the_guard(cls, made: Made) -> Fast:
+        """The model as `compilot.compile` would give it to a user."""
+        candidate = Candidate(settings=made.settings, label=cls.engine, rationale="")
+        return attach(made.model, candidate, made.guard, made.workspace)
+
+
+class GuardedEngine(FailingCalls, FailingShapes, Neighbours, EngineContract, GuardedOffer):
+    """The whole contract, and what stands around an engine: also when it fails, and beside other users of torch."""
+
+    def test_nothing_and_one_are_served_behind_the_guard(self, apart: Made) -> None:
+        from_nothing_to_nine(self.behind_the_guard(apart), apart.model)
 
 
 class OverTheModel(HostileCalls):
@@ -122,9 +155,16 @@ class TestInductor(OverDynamo):
     settings = Settings(engine="inductor")
 
 
-class TestFake(EngineContract):
-    name, build, load = "fake", fake_engine, fake_engine
+class TestFake(GuardedEngine):
+    engine = "fake"
     knows_custom_operators = True
+
+    @pytest.fixture(autouse=True, scope="class")
+    @classmethod
+    def _registered(cls) -> Iterator[None]:
+        registry.register(cls.engine, fake_engine, fake_engine)
+        yield
+        registry.unregister(cls.engine)
 
     def failing(self, fast: Fast) -> AbstractContextManager[list[int]]:
         return exchanged(fast, "_run", lambda run: lambda *tensors: run())  # the graph's module misses its inputs
@@ -143,7 +183,7 @@ class TestFake(EngineContract):
 
 
 class OnnxRuntime:
-    name, build, load = "onnxruntime", onnxruntime_build, onnxruntime_load
+    engine = "onnxruntime"
 
     @pytest.fixture(autouse=True, scope="class")
     @classmethod
@@ -161,7 +201,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    name, build, load = "openvino", openvino_build, openvino_load
+    engine = "openvino"
     spare = (openvino_load.BLOB_NAME, openvino_load.MODEL_NAME)  # either is enough, with the weights
 
     @pytest.fixture(autouse=True, scope="class")
@@ -177,17 +217,17 @@ class OpenVino:
         return exchanged(fast, "_infer", lambda infer: lambda request, _, *flags: infer(request, foreign, *flags))
 
 
-class TestOnnxRuntime(OnnxRuntime, EngineContract):
+class TestOnnxRuntime(OnnxRuntime, GuardedEngine):
     strange = dict.fromkeys(NANS, ("most",))
 
 
-class TestOnnxRuntimeThatSleeps(OnnxRuntime, OfferContract):
+class TestOnnxRuntimeThatSleeps(OnnxRuntime, GuardedOffer):
     """The offer whose threads do not spin between calls."""
 
     offered = "onnxruntime no spinning"
 
 
-class TestOpenVino(OpenVino, EngineContract):
+class TestOpenVino(OpenVino, GuardedEngine):
     strange = {
         "infinity": ("softmax",),
         "both infinities": ("softmax",),
@@ -206,17 +246,17 @@ class TestOpenVino(OpenVino, EngineContract):
         same(sink.call(*args, **kwargs), sink.model(*args, **kwargs))
 
 
-class TestOpenVinoInStreams(OpenVino, OfferContract):
+class TestOpenVinoInStreams(OpenVino, GuardedOffer):
     """The offer with several streams."""
 
     offered = "openvino throughput"
 
 
 @pytest.mark.compiles
-class TestAoti(EngineContract):
+class TestAoti(GuardedEngine):
     """Its first offer where sizes vary, its plainest where they do not: two compiles see both."""
 
-    name, build, load = "aoti", aoti_build, aoti_load
+    engine = "aoti"
     quick = False
     knows_custom_operators = True
     calls_back = True

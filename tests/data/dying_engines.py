@@ -17,6 +17,7 @@ from typing import Any
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
 from compilot.engines.space import Seed, Space
+from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Diagnosis, Settings
 
 ILLEGAL = {"x86_64": b"\x0f\x0b", "aarch64": b"\x00\x00\x00\x00"}  # ud2, udf
@@ -51,14 +52,14 @@ def refused_memory() -> None:
 class Engine:
     """Both halves; what is done while it is built and while it answers."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
     __name__ = __name__  # the module that a worker imports to know it
 
     def __init__(self, name: str, building: Callable[[], Any], answering: Callable[[], Any]) -> None:
         self.name, self.building, self.answering = name, building, answering
 
     def available(self) -> Availability:
-        return Availability(ok=True, version=self.VERSION)
+        return Availability(ok=True, version=str(self.TRAITS.version))
 
     def space(self, diagnosis: Diagnosis) -> Space:
         return Space(seeds=(Seed("", "to see what happens"),))

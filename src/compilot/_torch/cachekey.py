@@ -22,6 +22,17 @@ def changed_config() -> dict[str, str]:
     return {**_changed(inductor), **{f"functorch.{name}": value for name, value in _changed(functorch).items()}}
 
 
+def whole_config() -> dict[str, object]:
+    """Every value of the compiler's configuration by its full name, and torch's stance towards compiling."""
+    import torch._dynamo.config
+    import torch._functorch.config
+    import torch._inductor.config
+
+    configs = (torch._dynamo.config, torch._inductor.config, torch._functorch.config)
+    found = {f"{config.__name__}.{key}": value for config in configs for key, value in config.get_config_copy().items()}
+    return found | {"stance": str(torch._dynamo.eval_frame._stance)}
+
+
 def _changed(module: Any) -> dict[str, str]:
     """By value: torch calls a setting changed once it was set at all, even to its default."""
     values = module.save_config_portable()

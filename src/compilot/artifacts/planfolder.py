@@ -29,7 +29,6 @@ from compilot.records import ArtifactFile, Plan
 
 PLAN_NAME = "plan.json"
 LARGEST_LIST = 32 * 2**20  # bytes: a compile cache of some thousand files has a list of 1 MB
-_CACHE = "inductor"  # torch's own, in which other processes of the user may be compiling
 _NOTES = ("key.json",)  # what we keep in a candidate's folder besides; no engine opens it
 _MEND = (
     "make it your own ('chown -R' and 'chmod -R go-w'), copy it to a place of your own, or use a bundle that is signed "
@@ -42,7 +41,7 @@ Seen = Mapping[str, os.stat_result]
 class Needs(NamedTuple):
     """How an engine uses its files."""
 
-    cache: bool = False  # its compile cache is opened at each start
+    cache: str = ""  # folder of a compile cache that is opened at each start; other processes may be compiling there
     nothing_more: bool = False  # its files are the whole model: one that the plan does not name must not be there
 
 
@@ -89,7 +88,7 @@ def checked(claim: Claim) -> Path | None:
         return None
     place = Path(os.path.realpath(claim.folder))  # once: what is asked about is what is opened
     seen = _looked_at(place)
-    if why := who_can_change(place, seen, growing=_CACHE if claim.needs.cache else None):
+    if why := who_can_change(place, seen, growing=claim.needs.cache or None):
         raise UntrustedPlan(f"the plan's files are not used: {why}; {_MEND}.")
     wanted = {file.name: file for file in _wanted(place, seen, claim)}
     for name in (*wanted, *_more(seen, claim.needs)):

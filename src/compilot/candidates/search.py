@@ -12,16 +12,13 @@ from typing import Protocol
 
 from compilot.candidates.process import DENORMALS, threads_knob
 from compilot.candidates.spaces import candidates_of, space_of, usable_engines
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import fitting, varied
+from compilot.engines.traits import BuildCost
 from compilot.records import Candidate, Diagnosis, Precision, ProcessSettings, Settings, State, Trial
 from compilot.verdict.finalists import screening_ratio
 
-# A short budget should already have seen what gains most for its time: engines that build in seconds, then eager in
-# another memory layout (no build, a small gain), then those that run a C++ compiler for half a minute.
-CHEAP_FIRST = ("cudagraphs", "onnxruntime", "openvino", "eager", "inductor", "aoti", "tensorrt")
-WHOLE_GRAPH = ("onnxruntime", "openvino", "aoti", "tensorrt")  # take the model as one exported graph
-BACKEND = "dynamo:"  # other packages' torch.compile backends come last: few of them work on every torch
 FOLLOW_UP_AFTER = 4  # candidates tried before the best one is varied
 QUICK_TRIAL_S = 10.0  # variations of a candidate that takes no longer come next, others when everything was tried
 WORTH_FOLLOWING = 1.05  # screening speed-up over eager from which a candidate is worth varying
@@ -119,10 +116,10 @@ def interleave(offers: Mapping[str, Sequence[Candidate]], *, broken: bool = Fals
     broken: something in the model stops an export. Engines that need the model as one graph then come after the others,
     but before other packages' backends: most likely they cannot export it at all.
     """
-    rank = {name: i for i, name in enumerate(CHEAP_FIRST)}
-    names = sorted(offers, key=lambda name: (rank.get(name, len(rank)), name))
-    backends = [name for name in names if name.startswith(BACKEND)]
-    late = [name for name in names if broken and name in WHOLE_GRAPH]
+    traits = {name: registry.traits(name) for name in offers}
+    names = sorted(offers, key=lambda name: (traits[name].build_cost, name))
+    backends = [name for name in names if traits[name].build_cost is BuildCost.BACKEND]
+    late = [name for name in names if broken and traits[name].whole_graph and name not in backends]
     early = [name for name in names if name not in (*late, *backends)]
     order = [*_turns(offers, early), *_turns(offers, late)]
     order += [candidate for name in backends for candidate in offers[name]]
@@ -141,7 +138,8 @@ def plain_compile(candidates: Sequence[Candidate]) -> str | None:
     """Id of plain torch.compile among the candidates (whatever its shapes policy), the yardstick users know."""
     for candidate in candidates:
         settings = candidate.settings
-        bare = Settings(engine="inductor", shapes=settings.shapes)
-        if settings == bare and candidate.process == ProcessSettings() and not candidate.regions:
+        bare = Settings(engine=settings.engine, shapes=settings.shapes)
+        plain = registry.traits(settings.engine).plain_compile
+        if plain and settings == bare and candidate.process == ProcessSettings() and not candidate.regions:
             return candidate.id
     return None

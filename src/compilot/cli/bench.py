@@ -107,6 +107,7 @@ def _prepare(
 ) -> tuple[Journal, list[Candidate], dict[str, str]]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
     from compilot.candidates.spaces import candidates_of
+    from compilot.engines.registry import plain_compile
     from compilot.records import DiagnosisLine
     from compilot.tuning.journal import make_header
     from compilot.tuning.options import TuneOptions
@@ -120,7 +121,7 @@ def _prepare(
     journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
     for note in [*model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
         observer.note(note)
-    arms = {candidate.id: candidate for candidate in candidates_of("inductor", seen.diagnosis)[:1]}
+    arms = {candidate.id: candidate for candidate in candidates_of(plain_compile(), seen.diagnosis)[:1]}
     labels: dict[str, str] = {}
     for path, plan in request.plans:
         for entry in plan.entries:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from compilot.identity.keys import KeyComponents
     from compilot.records import Plan
 
-CACHE = "inductor"  # the compile cache directory beside a plan's other files
 
 
 def why_cold(
@@ -64,7 +63,7 @@ def read(path: Path) -> KeyComponents:
     if not key.exists():
         return plan_components(built.plan)
     found = _decode(key)  # a bundle's cache directory came along: it has not moved away from the build
-    return msgspec.structs.replace(found, cache_dir=str(built.artifacts / CACHE)) if built.moved else found
+    return msgspec.structs.replace(found, cache_dir=str(built.cache)) if built.moved else found
 
 
 def latest(path: Path) -> tuple[KeyComponents, str]:
@@ -78,13 +77,20 @@ def latest(path: Path) -> tuple[KeyComponents, str]:
     noted = start_file(built.artifacts)
     if noted.exists():
         return _decode(noted), "its last start on this machine"
-    return key_components(cache_dir=built.artifacts / CACHE), "this machine now"
+    return key_components(cache_dir=built.cache), "this machine now"
 
 
 class _Built(NamedTuple):
     plan: Plan  # its first entry compiles at the start
     artifacts: Path  # of that entry
     moved: bool  # it was built elsewhere and brought along
+
+    @property
+    def cache(self) -> Path:
+        """That entry's compile cache."""
+        from compilot.engines import registry
+
+        return self.artifacts / registry.traits(self.plan.entries[0].candidate.settings.engine).cache_folder
 
 
 def _built(path: Path) -> _Built | None:

@@ -3,7 +3,7 @@
 In: a model. Out: a digest of every parameter, buffer and attribute tensor. It is compared when files are loaded, so
 that a model whose weights changed since the build is refused and never served old numbers (SHA-256: 1.2 GB/s, 40 ms for
 ResNet-18): by the engine itself where its files hold the digest, else by the runtime with the plan's. Not covered:
-tensors inside of other objects (see runtime/attributes.py); changes after loading (the runtime watches those).
+tensors inside of other objects (see modules/attributes.py); changes after loading (the runtime watches those).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
-from compilot.runtime.attributes import attribute_tensors
+from compilot.modules.attributes import attribute_tensors
 
 Named = list[tuple[str, torch.Tensor]]
 

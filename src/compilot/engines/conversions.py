@@ -18,8 +18,8 @@ from torch import nn
 from compilot._tree import Call, leaves, map_call, rebuild
 from compilot.engines.layout import converter, plain_layout
 from compilot.engines.protocol import Infeasible, LoadRequest
+from compilot.modules.clone import cast_clone, channels_last_clone, is_wider
 from compilot.records import Guard, MemoryFormat, Precision
-from compilot.runtime.clone import cast_clone, channels_last_clone, is_wider
 
 DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
 

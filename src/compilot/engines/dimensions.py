@@ -1,7 +1,7 @@
 """Varying dimensions for torch.export.
 
 In: the guard's tensors, the example, and a way to ask whether the model answers a call. Out: example tensors that are
-fit to be traced, and guesses at which sizes are one. Of those that look alike (workload/alike.py) the ones that the
+fit to be traced, and guesses at which sizes are one. Of those that look alike (inputs/alike.py) the ones that the
 model does not let differ are one size, and the marshalling code then insists on it. Sizes 0 and 1 would be baked in by
 torch, so the traced example is made larger there. Not covered: sizes that follow from others (twice as long, one
 longer); the export refuses them.
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch.export import Dim
 
+from compilot.inputs.alike import SMALLEST_GENERAL, Group, another_size, grouped, partings
+from compilot.inputs.values import masking
 from compilot.records import DimRange, TensorGuard
-from compilot.workload.alike import SMALLEST_GENERAL, Group, another_size, grouped, partings
-from compilot.workload.values import masking
 
 _ROOM = 3  # what a small example is traced with where the range allows it: 2 is often a size of something else
 

@@ -27,8 +27,8 @@ from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.engines.whereabouts import cause
+from compilot.modules.clone import channels_last_clone
 from compilot.records import DimRange, Guard, MemoryFormat, TensorGuard
-from compilot.runtime.clone import channels_last_clone
 
 _WRITES = {
     OutputKind.USER_INPUT_MUTATION: "the model writes into its input",

@@ -21,8 +21,8 @@ from compilot.engines.classes import find_class, maker
 from compilot.engines.protocol import Infeasible, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code, size_lines
 from compilot.engines.structure import InputTensor, Kind, Node, OutputTensor, Structure
+from compilot.inputs.paths import parse
 from compilot.records import Guard
-from compilot.runtime.paths import parse
 
 _DISPLAYS = {Kind.LIST: "[{}]", Kind.TUPLE: "({},)", Kind.SIZE: "_Size(({},))"}
 

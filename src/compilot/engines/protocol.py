@@ -118,11 +118,8 @@ class BuildHalf(Protocol):
 class LoadHalf(Protocol):
     """engines/NAME/load.py implements this as a module-level function.
 
-    Optional constants beside it tell what a bundle of this engine needs: `STANDALONE = True` when the files are the
-    whole model, `NEEDS_COMPILER = True` when a C++ compiler must be there at every start. `VERSION = "1.2"` is what
-    plans and bundles of an engine that is registered by hand are bound to; one that a package announces goes by that
-    package's version. An optional function `import_engine()` imports the engine's package; it is run beside the
-    checking of a bundle's digests.
+    `TRAITS = EngineTraits(...)` beside it tells the rest of compilot what it needs to know (traits.py). An optional
+    function `import_engine()` imports the engine's package; it is run beside the checking of a bundle's digests.
     """
 
     def load(self, request: LoadRequest) -> Loaded: ...

@@ -1,6 +1,6 @@
 """Engines by name: built in, registered in this process, or installed by others (entry-point group `compilot.engines`).
 
-In: a name. Out: the engine's build half or load half, or its version. "dynamo:NAME" is torch.compile with the backend
+In: a name. Out: the engine's build half, load half, traits or version. "dynamo:NAME" is torch.compile with the backend
 NAME, by the same halves as inductor. Not covered: whether an engine works here; its build half says that.
 """
 
@@ -12,15 +12,13 @@ from importlib import metadata
 from typing import Any, NamedTuple, cast
 
 from compilot.engines.protocol import BuildHalf, LoadHalf
+from compilot.engines.traits import TORCH, EngineTraits
 from compilot.errors import InputError
 
 GROUP = "compilot.engines"
 BUILT_IN = ("eager", "inductor", "onnxruntime", "openvino", "aoti", "cudagraphs", "tensorrt")
 DYNAMO = "dynamo:"
 BACKEND_GROUP = "torch_dynamo_backends"  # torch's own entry-point group
-PACKAGES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tensorrt": "torch_tensorrt"}
-_TORCHS_OWN = frozenset({"eager", "inductor", "aoti", "cudagraphs"})  # torch's version is theirs
-_TORCHS_BACKENDS = frozenset({"eager", "inductor", "aot_eager", "cudagraphs"})  # those that need no other package
 
 
 class Halves(NamedTuple):
@@ -28,14 +26,15 @@ class Halves(NamedTuple):
 
     build: BuildHalf | None
     load: LoadHalf
+    traits: EngineTraits | None = None  # None: `TRAITS` of the load half, where there is one
 
 
 _registered: dict[str, Halves] = {}
 
 
-def register(name: str, build: BuildHalf | None, load: LoadHalf) -> None:
+def register(name: str, build: BuildHalf | None, load: LoadHalf, traits: EngineTraits | None = None) -> None:
     """Make an engine known to this process; a name can be given again to replace it."""
-    _registered[name] = Halves(build, load)
+    _registered[name] = Halves(build, load, traits)
 
 
 def registered_modules() -> tuple[str, ...]:
@@ -64,22 +63,57 @@ def _announced() -> dict[str, metadata.EntryPoint]:
     return {point.name: point for point in metadata.entry_points(group=BACKEND_GROUP)}
 
 
+def traits(name: str) -> EngineTraits:
+    """What an engine declares of itself, the defaults where it declares nothing; an unknown one has the defaults."""
+    known = _known_traits(name)
+    if known is None and name in _installed():
+        known = _declared(_load_installed(name))
+    return known or EngineTraits()
+
+
+def standalone() -> tuple[str, ...]:
+    """Engines whose files are the whole model, as far as that is known without importing an installed one."""
+    return tuple(name for name in names() if (known := _known_traits(name)) is not None and known.standalone)
+
+
+def title(name: str) -> str:
+    """What an engine is called in a sentence."""
+    return traits(name).title or name
+
+
+def _known_traits(name: str) -> EngineTraits | None:
+    """The same without an import of an installed engine, which may take seconds; None: it would take that."""
+    if name in _registered and (told := _declared(_registered[name])) is not None:
+        return told
+    if name.startswith(DYNAMO):
+        from compilot.engines.inductor import backend_traits
+
+        return backend_traits(name.removeprefix(DYNAMO))
+    if name in BUILT_IN:
+        return cast(EngineTraits, importlib.import_module(f"compilot.engines.{name}").TRAITS)
+    return None
+
+
+def _declared(halves: Halves) -> EngineTraits | None:
+    return halves.traits or getattr(halves.load, "TRAITS", None)
+
+
 def goes_by_torch(name: str) -> bool:
     """Whether an engine is part of torch, so that torch's version says everything."""
-    return name in _TORCHS_OWN or (name.startswith(DYNAMO) and name.removeprefix(DYNAMO) in _TORCHS_BACKENDS)
+    known = _known_traits(name)
+    return known is not None and known.package == TORCH
 
 
 def version(name: str) -> str | None:
-    """Which version of an engine is here: of the package that brings it, or `VERSION` of a registered load half.
+    """Which version of an engine is here: what it declares itself, or that of the package that brings it.
 
     None: it goes by torch's, it is not here, or nobody can tell. Nothing is imported: that may take seconds.
     """
-    if goes_by_torch(name):
-        return None
-    if name in _registered and (told := getattr(_registered[name].load, "VERSION", None)) is not None:
-        return str(told)
-    if name in PACKAGES:
-        return _package_version(PACKAGES[name])
+    known = _known_traits(name) or EngineTraits()
+    if known.package == TORCH or known.version is not None:
+        return None if known.package == TORCH else known.version
+    if known.package:
+        return _package_version(known.package)
     if name.startswith(DYNAMO):
         return _package_of(_announced().get(name.removeprefix(DYNAMO)))
     return _package_of(_installed().get(name))
@@ -114,9 +148,14 @@ def load_half(name: str) -> LoadHalf:
     return cast(LoadHalf, importlib.import_module(f"compilot.engines.{_built_in(name)}.load"))
 
 
+def plain_compile() -> str:
+    """The build half of torch.compile as users know it."""
+    return next(name for name in BUILT_IN if traits(name).plain_compile)
+
+
 def needs_compiler(name: str) -> bool:
     """Does the engine compile at every start?"""
-    return bool(getattr(load_half(name), "NEEDS_COMPILER", False))
+    return traits(name).compiler_at_start
 
 
 def _halves(name: str) -> Halves:
@@ -139,6 +178,8 @@ def _installed() -> dict[str, metadata.EntryPoint]:
 
 @functools.cache
 def _load_installed(name: str) -> Halves:
-    """An entry point names a Halves, or a module with `build` and `load` in it."""
+    """An entry point names a Halves, or a module with `build`, `load` and perhaps `TRAITS` in it."""
     found: Any = _installed()[name].load()
-    return found if isinstance(found, Halves) else Halves(getattr(found, "build", None), found.load)
+    if isinstance(found, Halves):
+        return found
+    return Halves(getattr(found, "build", None), found.load, getattr(found, "TRAITS", None))

@@ -21,6 +21,7 @@ from compilot.errors import first_cause
 
 _QUOTED = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _INNER = ("torch", "compilot", "onnx", "onnxscript", "onnx_ir", "onnxruntime", "openvino")
+_MODELS = f"{Path(__file__).parents[1] / 'testing'}/"  # those of the engines' contract stand for a user's
 _DATA_DEPENDENT = re.compile(r"data-dependent|Dynamic control flow|GuardOnDataDependent")
 _UNKNOWN = re.compile(r"No conversion rule found for operations?: *(.+)")
 _FIXED = re.compile(r"You marked (\w+) as dynamic but your code specialized it to be a constant \((\d+)\)")
@@ -106,7 +107,8 @@ def _last(places: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _is_inner(file: str) -> bool:
-    return file.startswith("<") or any(file.startswith(folder) for folder in _inner_folders())
+    inner = any(file.startswith(folder) for folder in _inner_folders())
+    return file.startswith("<") or (inner and not file.startswith(_MODELS))
 
 
 def _inner_folders() -> list[str]:

@@ -12,7 +12,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from compilot.engines.registry import goes_by_torch
+from compilot.engines import registry
+from compilot.engines.traits import InstructionSets
 from compilot.identity import isa
 from compilot.records import MAX_NAMED, Fingerprint, MachineFingerprint, ModelFingerprint
 
@@ -42,8 +43,6 @@ _MODEL_FIELDS = {
 }
 WEIGHTS = "model.weights_sha256"
 MAX_TOLD = 3  # of the things that changed: the first few lead to the cause, forty are a wall of text
-EXACT_ISA = frozenset({"onnxruntime"})  # its saved graphs hold weights in blocks of the vector width
-AT_RUN_TIME = frozenset({"eager", "onnxruntime", "openvino"})  # their libraries look at the CPU when they start
 _SPEED_FIELDS = {
     "cpu_model": "CPU",
     "cores": "number of usable cores",
@@ -158,7 +157,7 @@ def _engine(name: str, old: MachineFingerprint, new: MachineFingerprint) -> Iter
     before, now = old.engines.get(name), new.engines.get(name)
     if before is not None:
         yield from _changed(f"engines.{name}", name, before, now)
-    elif not goes_by_torch(name):
+    elif not registry.goes_by_torch(name):
         words = f"{name}: its version was not recorded, so it may be another one now ({now or 'unknown'})."
         yield Difference(f"machine.engines.{name}", "unknown", now or "unknown", Severity.UNPROVEN, words)
 
@@ -167,15 +166,17 @@ def _isa(old: Collection[str], new: Collection[str], engines: frozenset[str]) ->
     """More instructions are harmless to code, but not to data laid out for them; a missing one ends the process."""
     if set(old) == set(new):
         return
-    if engines and engines <= AT_RUN_TIME:
+    wanted = {name: registry.traits(name).instruction_sets for name in sorted(engines)}
+    if wanted and InstructionSets.AS_COMPILED not in wanted.values():
         old, new = isa.at_run_time(old), isa.at_run_time(new)
     missing = sorted(set(old) - set(new))
     if missing:
         words = f"CPU instructions: the plan was made with {isa.named(missing)}, which this machine does not have"
         yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
     more = isa.at_run_time(new) - isa.at_run_time(old)
-    if EXACT_ISA & engines and more and not missing:
-        words = f"CPU instructions: ONNX Runtime laid the weights out for a CPU without {isa.named(more)}"
+    exact = [registry.title(name) for name, which in wanted.items() if which is InstructionSets.EXACT]
+    if exact and more and not missing:
+        words = f"CPU instructions: {' and '.join(exact)} laid the weights out for a CPU without {isa.named(more)}"
         yield _unsafe("machine.cpu_isa", " ".join(sorted(old)), " ".join(sorted(new)), words)
 
 

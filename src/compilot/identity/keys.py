@@ -20,6 +20,7 @@ import msgspec
 
 from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
+from compilot.engines import registry
 from compilot.files.atomic import write_bytes
 from compilot.files.private import cache_home
 from compilot.identity.machine import machine_fingerprint
@@ -110,7 +111,8 @@ def note_start(settings: Settings, model: ModelFingerprint, artifacts: Path) -> 
     It is noted before the first call, so nothing is known of the inputs and the grad mode that the user will bring.
     """
     with contextlib.suppress(Exception):
-        components = key_components(settings=settings, model=model, cache_dir=artifacts / "inductor")
+        cache = artifacts / registry.traits(settings.engine).cache_folder
+        components = key_components(settings=settings, model=model, cache_dir=cache)
         save_components(components, start_file(artifacts))
 
 

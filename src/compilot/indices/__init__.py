@@ -26,8 +26,8 @@ from compilot.indices.lookups import is_lookup
 from compilot.indices.problem import Problem
 from compilot.indices.sizes import At, over_sizes
 from compilot.indices.solving import Unproven
+from compilot.inputs.values import can_vary, copied, is_integer, like, map_tensors, repeated
 from compilot.records import IndexFacts, IndexRange
-from compilot.workload.values import can_vary, copied, is_integer, like, map_tensors, repeated
 from compilot.workload.variations import size_cases
 
 if TYPE_CHECKING:

@@ -152,7 +152,7 @@ def _plan(first: Plan, parts: Sequence[_StagedEntry]) -> Plan:
 
 def _manifest(plan: Plan, parts: Sequence[_StagedEntry], options: PackOptions, weights: str | None) -> Manifest:
     engines = [part.entry.candidate.settings.engine for part in parts]
-    standalone = bool(engines) and all(getattr(registry.load_half(e), "STANDALONE", False) for e in engines)
+    standalone = bool(engines) and all(registry.traits(engine).standalone for engine in engines)
     where = Weights.CARRIED if options.carry_weights else Weights.BAKED if standalone else Weights.MODEL
     bound = standalone or options.carry_weights or any(part.frozen for part in parts)
     return Manifest(

@@ -50,7 +50,7 @@ def how_tuned(run: FinishedRun) -> dict[str, str]:
 
 def entry_files(run: FinishedRun, entry: PlanEntry) -> tuple[Path, list[Path]]:
     """The folder of an entry's files and the files to pack, as they were measured."""
-    folder, cache = run.folder / entry.artifacts_dir, registry.needs_compiler(entry.candidate.settings.engine)
+    folder, cache = run.folder / entry.artifacts_dir, registry.traits(entry.candidate.settings.engine).cache_folder
     named = tuple(file for file in entry.artifacts if cache or not file.name.endswith("/"))
     _refuse_changed(Claim(folder, named, Needs(cache=cache)))
     found: list[Path] = []

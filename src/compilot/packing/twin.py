@@ -58,7 +58,7 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
     candidate = twin_of(entry.candidate)
     if candidate is None:
         return Twin(None, f"{entry.candidate.settings.engine} has no ahead-of-time form")
-    if problem := registry.build_half("aoti").validate(candidate.settings):
+    if problem := registry.build_half(candidate.settings.engine).validate(candidate.settings):
         return Twin(None, f"it has no ahead-of-time form: {problem}")
     limits = Limits(memory_bytes=default_memory_limit())
     try:
@@ -71,16 +71,17 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
 def twin_of(winner: Candidate) -> Candidate | None:
     """The AOTInductor candidate with a torch.compile candidate's settings."""
     settings = winner.settings
-    if settings.engine != "inductor":
+    ahead = registry.traits(settings.engine).ahead_of_time
+    if not ahead:
         return None
     options = {name: settings.options[name] for name in _SHARED if settings.options.get(name)}
     if settings.mode in ("max-autotune", "max-autotune-no-cudagraphs"):
         options["max_autotune"] = True
-    twin = msgspec.structs.replace(settings, engine="aoti", mode=None, options=options)
+    twin = msgspec.structs.replace(settings, engine=ahead, mode=None, options=options)
     words = " + ".join([*sorted(options), *(["channels_last"] if settings.memory_format == "channels_last" else [])])
     return Candidate(
         settings=twin,
-        label=f"aoti {words}".strip(),
+        label=f"{ahead} {words}".strip(),
         rationale=f"the same code as {winner.label}, compiled ahead of time: starts in milliseconds",
         process=winner.process,
     )

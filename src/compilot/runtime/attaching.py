@@ -19,9 +19,9 @@ from compilot.artifacts.unpack import check_again
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible
 from compilot.errors import BundleError, InputError, NoFallback, StaleBundle, first_cause
+from compilot.modules.clone import alias
 from compilot.records import Plan
 from compilot.runtime import golden
-from compilot.runtime.clone import alias
 from compilot.runtime.fast import (
     Fast,
     Part,

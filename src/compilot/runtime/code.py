@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from compilot._torch import dicts
-from compilot.runtime.attributes import Attributes
+from compilot.modules.attributes import Attributes
 
 _VALUES, _TRAINING = methodcaller("values"), itemgetter("training")
 _METHODS = (FunctionType, staticmethod, classmethod, property)

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from compilot._torch import hooks, tensor_guards
+from compilot.inputs.paths import parse
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
 from compilot.runtime.frozen import INSPECT_EVERY, TOGETHER
 from compilot.runtime.indexing import checker
 from compilot.runtime.notices import HOT_PATH
-from compilot.runtime.paths import parse
 from compilot.runtime.variants import is_dynamic
 
 COUNT = "for _count in _ticks: break"  # one step of a counter, as code: a third of the price of calling its `__next__`

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.engines import registry
 from compilot.engines.protocol import Infeasible, Loaded, NotTaken
 from compilot.errors import ForkedAfterUse, IndexOutOfRange, InputError, NoFallback, first_cause
 from compilot.records import Guard
@@ -262,5 +263,5 @@ def _refuse_to_drop(loaded: Loaded) -> None:
     if loaded.needs_model:
         raise InputError(
             "keep_model=False cannot be used with this plan: its engine runs the model itself. Tune with "
-            "--engines onnxruntime,openvino,aoti for a plan whose files hold everything, or keep the model."
+            f"--engines {','.join(registry.standalone())} for a plan whose files hold everything, or keep the model."
         )

@@ -25,9 +25,9 @@ from compilot.engines import registry
 from compilot.engines.baked import compared
 from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.errors import InputError, NoFallback
+from compilot.modules.clone import alias, has_weights, skeleton
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
-from compilot.runtime.clone import alias, has_weights, skeleton
 from compilot.runtime.direct import Direct
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.guards import without_indices

@@ -21,8 +21,8 @@ import torch
 
 from compilot._tree import Call, call_leaves, output_leaves
 from compilot.errors import BundleError, EnvironmentProblem, InputError
+from compilot.inputs.paths import parse
 from compilot.records import Golden, GoldenOutput, Guard
-from compilot.runtime.paths import parse
 
 ROOM = 4.0  # times the error seen at packing: another CPU rounds differently
 FLOORS = {

@@ -19,6 +19,7 @@ from compilot._torch.tensor_guards import any_autocast
 from compilot._tree import Call, call_nodes, resolve_dynamic
 from compilot.errors import InputError
 from compilot.records import (
+    ANY_SIZE,
     ContainerGuard,
     DimRange,
     DynamicDim,
@@ -30,7 +31,6 @@ from compilot.records import (
     ValueGuard,
 )
 
-ANY_SIZE = DimRange(min=0, max=2**31 - 1)  # a dimension that varies without a declared range
 _BAKED = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.memory_format, enum.Enum)
 
 

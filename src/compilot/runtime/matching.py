@@ -16,10 +16,10 @@ import torch
 from compilot._torch.tensor_guards import any_autocast, odd_mode, oddity
 from compilot._tree import Call, Leaf, call_leaves, map_call
 from compilot.errors import first_cause
+from compilot.inputs.paths import Path, parse
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
 from compilot.runtime.indexing import checker, complaint
-from compilot.runtime.paths import Path, parse
 
 
 class _Size(NamedTuple):

@@ -55,5 +55,5 @@ def _claim(entry: PlanEntry, folder: Path | None) -> Claim | None:
 
 def needs_of(engine: str) -> Needs:
     """How an engine uses its files."""
-    standalone = bool(getattr(registry.load_half(engine), "STANDALONE", False))
-    return Needs(cache=registry.needs_compiler(engine), nothing_more=standalone)
+    traits = registry.traits(engine)
+    return Needs(cache=traits.cache_folder, nothing_more=traits.standalone)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from compilot._denormals import flushes_denormals
 from compilot.records import ProcessSettings
 from compilot.runtime.notices import warn
 
@@ -39,9 +40,3 @@ def apply_settings(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
     if "flush_denormals" in changed:
         torch.set_flush_denormal(changed["flush_denormals"][1])
     return changed
-
-
-def flushes_denormals() -> bool:
-    """Whether this thread flushes denormal numbers to zero: torch can set it but not tell it, so it is tried."""
-    smallest_normal = torch.tensor(torch.finfo(torch.float32).tiny)
-    return bool((smallest_normal * 0.5) == 0)

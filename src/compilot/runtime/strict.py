@@ -18,7 +18,7 @@ from torch import nn
 
 from compilot._torch import dicts
 from compilot.errors import InputError
-from compilot.runtime.contents import own_attributes, tensors_in
+from compilot.modules.contents import own_attributes, tensors_in
 from compilot.runtime.frozen import WeightWatch
 
 CONDITION = """(*_map(_version_of, _versioned),) == _versions

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import psutil
 
+from compilot.engines.traits import COMPILE_CACHE
+
 MEMORY_SHARE = 0.8  # of what is available: the rest is the user's desktop and the page cache
 SHORTEST_STEP_S = 5.0  # a step that is under way is worth this much
 LEAST_OPEN_S = 30.0  # importing torch and transformers from a cold disk takes 10 to 20 s, whatever the budget
@@ -59,7 +61,7 @@ def affordable_workers(rss_bytes: int, available_bytes: int) -> int:
 def worker_env(workspace: Path) -> dict[str, str]:
     """A worker's environment: its own compile cache, nothing that would mix candidates."""
     env = dict(os.environ)
-    env["TORCHINDUCTOR_CACHE_DIR"] = str(workspace / "inductor")
+    env["TORCHINDUCTOR_CACHE_DIR"] = str(workspace / COMPILE_CACHE)
     env["PYTHONUNBUFFERED"] = "1"
     env.setdefault("TOKENIZERS_PARALLELISM", "false")
     env.pop(

@@ -21,6 +21,7 @@ import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import DoctorReport
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError, EnvironmentProblem
 from compilot.measure.racing import race as run_race
@@ -50,7 +51,6 @@ from compilot.trials.runner import (
 )
 from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
 
-NEED_COMPILER = ("inductor", "aoti")
 MOST_DEADLY = 4  # cases that may end eager's process before the model itself is to blame
 
 Doctor = Callable[[Shipment], AbstractContextManager[Callable[[], DoctorReport]]]
@@ -228,7 +228,7 @@ class LocalRunner:
         """Why a candidate is not worth a process."""
         if why := refusal(candidate, self.workers.indices, dynamic=self._dynamic):
             return why
-        if candidate.settings.engine in NEED_COMPILER and (problem := self._compiler_problem()):
+        if registry.traits(candidate.settings.engine).compiler_at_build and (problem := self._compiler_problem()):
             return f"no working C++ compiler: {problem}"
         return None
 

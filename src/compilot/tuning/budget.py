@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilot.candidates.search import plain_compile
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError
 from compilot.measure.racing import FEWEST_ROUNDS
@@ -37,10 +38,7 @@ YARDSTICKS_WORKERS = 4
 MIN_BATCH_S = 0.020
 SETTLE_S = 0.010  # threads of the previous arm going idle
 WARM_UP_S = 1.3
-WARM_SHARE = {"inductor": 0.3}  # what a warm start costs of the cold one: torch.compile still traces and checks
-WARM_SHARE_OF_FILES = 0.12  # engines that load a file
-THROUGH_DYNAMO = ("inductor", "dynamo:")  # engines whose workers import torch's compiler when they start
-IMPORT_S = 2.0  # which takes so long, beside what eager's worker imports
+IMPORT_S = 2.0  # of torch's compiler, beside what eager's worker imports
 ANSWER_RESERVE_S = 1.0  # writing the plan
 
 
@@ -245,7 +243,6 @@ def round_s(call_s: float, arms: int) -> float:
 
 def first_call_again_s(trial: Trial) -> float:
     """What the first call will cost in a fresh process that finds the files of the first one."""
-    engine = trial.candidate.settings.engine
-    share = WARM_SHARE.get(engine, WARM_SHARE_OF_FILES)
-    imports = IMPORT_S if engine.startswith(THROUGH_DYNAMO) else 0.0
-    return imports + trial.measurement.cold_s * share if trial.measurement else 0.0
+    engine = registry.traits(trial.candidate.settings.engine)
+    imports = IMPORT_S if engine.through_dynamo else 0.0
+    return imports + trial.measurement.cold_s * engine.warm_share if trial.measurement else 0.0

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from compilot._tree import Call, call_leaves
-from compilot.workload.values import can_vary, copied, generator, is_mask, like, map_tensors
+from compilot.inputs.values import can_vary, copied, generator, is_mask, like, map_tensors
 
 BEYOND = 2  # times the largest number of the example
 AT_LEAST = 4  # an example of zeros and ones goes from -4 to 4

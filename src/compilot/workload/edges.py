@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from compilot._tree import Call, call_leaves
-from compilot.workload.values import (
+from compilot.inputs.values import (
     can_vary,
     copied,
     generator,

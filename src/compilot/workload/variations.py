@@ -17,12 +17,8 @@ from typing import NamedTuple
 import torch
 
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
-from compilot.records import DimRange
-from compilot.workload import bold as bold_integers
-from compilot.workload import edges as edge_values
-from compilot.workload.alike import Group, another_size, grouped, partings
-from compilot.workload.shapetrace import CallSizes, Sizes, resolve
-from compilot.workload.values import (
+from compilot.inputs.alike import Group, another_size, grouped, partings
+from compilot.inputs.values import (
     can_vary,
     copied,
     draw,
@@ -34,6 +30,10 @@ from compilot.workload.values import (
     masking,
     vary,
 )
+from compilot.records import DimRange
+from compilot.workload import bold as bold_integers
+from compilot.workload import edges as edge_values
+from compilot.workload.shapetrace import CallSizes, Sizes, resolve
 from compilot.workload.workload import Workload
 
 SEEDS = 3

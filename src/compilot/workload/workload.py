@@ -17,10 +17,10 @@ from torch import nn
 
 from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
 from compilot.errors import InputError
+from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
 from compilot.workload.dynamic import DynamicSpec, as_dims, merge
 from compilot.workload.unit import UNITS, Unit
-from compilot.workload.values import vary
 
 InputFunction = Callable[[int], Any]
 Drive = Callable[[Callable[..., Any]], None]

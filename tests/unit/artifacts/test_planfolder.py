@@ -30,7 +30,7 @@ CACHED = {
     "empty": b"",
 }
 WHOLE = Needs(nothing_more=True)
-COMPILES = Needs(cache=True)
+COMPILES = Needs(cache="inductor")
 
 
 def make_files(folder: Path) -> Claim:

@@ -12,6 +12,18 @@ from compilot.candidates.search import OrderedSearch, interleave, plain_compile,
 from compilot.candidates.spaces import candidates_of
 from compilot.engines.inductor import build as inductor
 from compilot.engines.space import varied
+from types import SimpleNamespace
+
+import pytest
+
+from compilot.candidates.offers import collect_offers
+from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio, thread_variations
+from compilot.engines import registry
+from compilot.engines.eager import build as eager
+from compilot.engines.inductor import build as inductor
+from compilot.engines.inductor import load as inductor_load
+from compilot.engines.protocol import Availability
+from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
 from compilot.tuning.budget import Budget
 
@@ -177,3 +189,54 @@ def test_options_that_act_below_the_code_keep_programs_apart():
 def test_a_trial_without_pairs_has_no_ratio():
     assert screening_ratio(Trial(candidate=candidate("x", "y"), state=State.OK, reason="")) is None
     assert screening_ratio(finished(candidate("x", "y"), 2.0)) == pytest.approx(2.0)
+
+
+EVERY = ("tensorrt", "aoti", "zeta", "dynamo:b", "inductor", "eager", "alpha", "openvino", "dynamo:a", "onnxruntime")
+
+
+def order(*names: str, broken: bool = False) -> list[str]:
+    offers = {name: [candidate(name, name), candidate(name, f"{name} again")] for name in names}
+    found = [c.label for c in interleave(offers, broken=broken)]
+    return [label for label in found if not label.endswith("again")]
+
+
+def test_the_whole_order_of_engines():
+    first = ["cudagraphs", "onnxruntime", "openvino", "eager", "inductor", "aoti", "tensorrt"]
+    assert order(*EVERY, "cudagraphs") == [*first, "alpha", "zeta", "dynamo:a", "dynamo:b"]
+
+
+def test_the_whole_order_of_engines_where_the_graph_is_broken():
+    first, late = ["cudagraphs", "eager", "inductor", "alpha", "zeta"], ["onnxruntime", "openvino", "aoti", "tensorrt"]
+    assert order(*EVERY, "cudagraphs", broken=True) == [*first, *late, "dynamo:a", "dynamo:b"]
+
+
+def test_a_registered_engine_takes_the_turn_that_its_traits_ask_for():
+    half = inductor  # whatever it is made of
+    registry.register("mine", half, inductor_load, EngineTraits(build_cost=BuildCost.SECONDS, whole_graph=True))
+    try:
+        assert order("inductor", "eager", "openvino", "mine") == ["mine", "openvino", "eager", "inductor"]
+        assert order("inductor", "mine", "aoti", broken=True) == ["inductor", "mine", "aoti"]
+    finally:
+        registry.unregister("mine")
+
+
+def test_another_engine_can_be_the_yardstick():
+    bare = Candidate(settings=Settings(engine="mine"), label="mine", rationale="test")
+    assert plain_compile([bare]) is None
+    registry.register("mine", None, inductor_load, EngineTraits(plain_compile=True))
+    try:
+        assert plain_compile([bare]) == bare.id
+    finally:
+        registry.unregister("mine")
+
+
+def test_a_registered_engine_is_offered_beside_the_others_with_no_change_elsewhere():
+    half = SimpleNamespace(available=lambda: Availability(ok=True), offer=lambda diagnosis: [candidate("mine", "m1")])
+    registry.register("mine", half, inductor_load, EngineTraits(build_cost=BuildCost.RECORDING))
+    try:
+        offers = collect_offers((), Diagnosis())
+        search = OrderedSearch(offers, Diagnosis())
+    finally:
+        registry.unregister("mine")
+    assert {"mine", "inductor"} <= {*offers}
+    assert search.ask(1)[0].label == "m1"

@@ -10,8 +10,8 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible
+from compilot.modules.clone import cast_clone
 from compilot.records import Candidate, Guard, MemoryFormat, Precision, Settings, Shapes
-from compilot.runtime.clone import cast_clone
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 

@@ -8,6 +8,9 @@ import torch
 
 from compilot._cores import usable_cores
 from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.registry import Halves
+from compilot.engines.traits import EngineTraits
 from compilot.identity import machine
 from compilot.identity.differences import Severity, differences, explain_difference
 from compilot.identity.machine import _compiler, machine_fingerprint, parse_compiler, parse_cpuinfo
@@ -207,11 +210,16 @@ class Distribution(NamedTuple):
     version: str
 
 
+class FileLoad:
+    def load(self, request: LoadRequest) -> Loaded:
+        raise AssertionError("nothing is loaded to tell a version")
+
+
 def test_engines_of_other_packages_tell_their_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_installed", lambda: {"theirs": SimpleNamespace(dist=Distribution("3.1"))})
     monkeypatch.setattr(registry, "_announced", lambda: {"other": SimpleNamespace(dist=Distribution("0.2"))})
-    monkeypatch.setitem(registry._registered, "own", SimpleNamespace(load=SimpleNamespace(VERSION="7")))
-    monkeypatch.setitem(registry._registered, "silent", SimpleNamespace(load=SimpleNamespace()))
+    monkeypatch.setitem(registry._registered, "own", Halves(None, FileLoad(), EngineTraits(version="7")))
+    monkeypatch.setitem(registry._registered, "silent", Halves(None, FileLoad()))
     asked = ["theirs", "own", "silent", "dynamo:other", "dynamo:unknown", "unknown", "inductor", "dynamo:eager"]
     assert machine_fingerprint(engines=asked).engines == {"theirs": "3.1", "own": "7", "dynamo:other": "0.2"}
     assert machine_fingerprint().engines.items() >= {"theirs": "3.1", "own": "7", "dynamo:other": "0.2"}.items()

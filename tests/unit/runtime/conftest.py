@@ -15,6 +15,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Baked, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.records import Candidate, DynamicDim, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
@@ -25,7 +26,7 @@ NAME = "fake"
 class FakeEngine:
     """Answers as the model would; notes every preparation; can freeze weights and fail on demand."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def __init__(self) -> None:
         self.prepared: list[Call] = []

@@ -11,6 +11,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import (
@@ -31,7 +32,7 @@ from compilot.runtime.guards import make_guard
 class FileEngine:
     """Holds everything it needs, as engines that come as files do."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def __init__(self) -> None:
         self.broken: Exception | None = None

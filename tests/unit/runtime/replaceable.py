@@ -20,6 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from compilot.engines.protocol import Baked, Follows, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 
 X = torch.linspace(0.5, 2.0, 6).reshape(2, 3)
 
@@ -27,7 +28,7 @@ X = torch.linspace(0.5, 2.0, 6).reshape(2, 3)
 class Constant:
     """Answers every call as the model did for X when it was loaded."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def __init__(self, *, frozen: bool = True, baked: Baked = Baked.AT_LOAD) -> None:
         self.frozen = frozen

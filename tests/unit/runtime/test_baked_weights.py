@@ -16,6 +16,7 @@ from torch import nn
 
 from compilot.engines import baked, registry
 from compilot.engines.protocol import Baked, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.errors import PlanError, StalePlan
 from compilot.runtime import CompilotWarning, Fast, StalePlanWarning
 from compilot.runtime import compile as apply_plan
@@ -27,7 +28,7 @@ from compilot.runtime.notices import advice
 class Copies:
     """Copies the weights when it is loaded, as other layouts and precisions do."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def load(self, request: LoadRequest) -> Loaded:
         return Loaded(call=copy.deepcopy(request.model), frozen_weights=True, baked=Baked.AT_LOAD)
@@ -36,7 +37,7 @@ class Copies:
 class Files:
     """Holds the weights of its build, as engines that come as files do; `compares`: it looks at their digest itself."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def __init__(self, model: nn.Module, *, compares: bool) -> None:
         self.own, self.digest = copy.deepcopy(model), baked.weights_digest(model)

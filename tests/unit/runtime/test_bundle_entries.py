@@ -21,6 +21,7 @@ from compilot.cli.main import app
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.errors import BundleError, InputError, StaleBundle
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
@@ -55,7 +56,7 @@ UP_TO_EIGHT = (DynamicDim(input="input", dim=0, min=1, max=8),)
 class Adding:
     """An engine that answers as the model does, plus something."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def __init__(self) -> None:
         self.error = 0.0

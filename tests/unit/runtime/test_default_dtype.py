@@ -14,6 +14,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.errors import NoFallback
 from compilot.records import Candidate, Guard, Settings, Shapes, Shipment
 from compilot.runtime.fast import Part, Terms, attach, attach_parts
@@ -42,7 +43,7 @@ class Integers(nn.Module):
 class Compiled:
     """As a compiler would: the numbers of the default dtype that was there when it was built."""
 
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def load(self, request: LoadRequest) -> Loaded:
         def call(x: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,10 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.errors import InputError, PlanError
-from compilot.records import DimRange, DynamicDim, Guard, Shapes
-from compilot.runtime.guards import ANY_SIZE, make_guard
+from compilot.inputs.paths import parse
+from compilot.records import ANY_SIZE, DimRange, DynamicDim, Guard, Shapes
+from compilot.runtime.guards import make_guard
 from compilot.runtime.matching import Matcher
-from compilot.runtime.paths import parse
 
 
 class Model(nn.Module):

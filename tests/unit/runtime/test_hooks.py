@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from compilot.engines import registry
 from compilot.engines.protocol import Baked, Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.errors import NoFallback
 from compilot.runtime import CompilotWarning, Fast
 from compilot.runtime import compile as apply_plan
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_grad")
 
 
 class Copies:
-    VERSION = "1"
+    TRAITS = EngineTraits(version="1")
 
     def load(self, request: LoadRequest) -> Loaded:
         return Loaded(call=copy.deepcopy(request.model), frozen_weights=True, baked=Baked.AT_LOAD)

@@ -14,9 +14,9 @@ from torch import nn
 
 from compilot.engines import registry
 from compilot.errors import InputError, NoFallback, StalePlan
+from compilot.modules.clone import skeleton
 from compilot.records import Candidate, Settings
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.clone import skeleton
 from compilot.runtime.fast import attach
 
 X = torch.randn(2, 3)

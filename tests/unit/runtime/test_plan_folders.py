@@ -19,6 +19,7 @@ import compilot
 from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
 from compilot.errors import ArtifactError, UntrustedPlan
 from compilot.files.digests import file_record
 from compilot.records import Plan, ProcessSettings
@@ -43,8 +44,7 @@ class Payload:
 class PicklingEngine:
     """Opens its file without a question, as native loaders do: whoever wrote the file decides what runs."""
 
-    VERSION = "1"
-    STANDALONE = True
+    TRAITS = EngineTraits(version="1", standalone=True)
 
     def load(self, request: LoadRequest) -> Loaded:
         assert request.artifacts is not None

@@ -10,9 +10,10 @@ from compilot.trials.trying import too_large
 from compilot.tuning.stages import Options, best_under_the_rule
 from torch import nn
 
+from compilot._denormals import flushes_denormals
 from compilot.diagnose.model.denormals import count, meets_denormals
 from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
-from compilot.runtime.process import apply_settings, flushes_denormals
+from compilot.runtime.process import apply_settings
 from compilot.trials.limits import Limits
 from compilot.workload import Workload
 

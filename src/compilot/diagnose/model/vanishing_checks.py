@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from compilot.engines import registry
 from compilot.records import Finding
 
 # True while a compiler or exporter looks; the last two are transformers' own names for it.
@@ -34,7 +35,6 @@ COMPILING = frozenset(
     }
 )
 CHECKS_OF_ITEMS = frozenset({"_check", "_check_value", "_check_index", "_check_is_size"})
-KEEP_OPERATORS = ("eager", "inductor", "aoti")  # engines whose code has torch's checking operators in it
 
 
 class VanishingCheck(NamedTuple):
@@ -65,7 +65,8 @@ def caveats(model: nn.Module, engine: str) -> tuple[str, ...]:
     """What is to be said of an engine that leaves checks out; nothing where it leaves none."""
     if engine == "eager":
         return ()
-    lost = [check.where for check in vanishing_checks(model) if not (check.operator and engine in KEEP_OPERATORS)]
+    keeps = registry.traits(engine).keeps_checks
+    lost = [check.where for check in vanishing_checks(model) if not (check.operator and keeps)]
     return (f"checks inside the model are not part of its compiled form: {', '.join(lost)}",) if lost else ()
 
 

@@ -19,7 +19,6 @@ from compilot.engines.marshal import names_of
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.errors import first_cause
 
-STANDALONE = True  # the files are the whole model
 LIBRARY = "model-*.so"  # the star is the library's digest
 
 

@@ -23,10 +23,9 @@ from compilot._tree import Call, map_call
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
-from compilot.records import DimRange, Guard, Settings, Shapes
-from compilot.runtime.guards import ANY_SIZE
+from compilot.engines.traits import COMPILE_CACHE
+from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
-NEEDS_COMPILER = True  # even with a kept cache directory, at every start
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
@@ -152,4 +151,4 @@ def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard
 
 def _cache_in(artifacts: Path | None) -> AbstractContextManager[None]:
     """Inductor's cache directory beside the plan."""
-    return compiling.cache_directory(None if artifacts is None else (artifacts / "inductor").absolute())
+    return compiling.cache_directory(None if artifacts is None else (artifacts / COMPILE_CACHE).absolute())

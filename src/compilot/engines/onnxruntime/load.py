@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
+from compilot._denormals import flushes_denormals
 from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of, empty_code, names_of
+from compilot.engines.onnxruntime._private import native
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.errors import first_cause
 from compilot.records import Settings
-from compilot.runtime.process import flushes_denormals
 
-STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.onnx"
 DATA_NAME = "model.onnx.data"
 OPTIMISED_NAME = "optimised.onnx"  # as the session had rewritten it at the build: opened as it is
@@ -108,16 +108,12 @@ def session_options(settings: Settings, *, optimised: bool = False) -> Any:
 
 def _engine_lines(structure: Structure, session: Any) -> tuple[list[str], dict[str, Any]]:
     """Bind, run, hand the results over."""
-    from onnxruntime.capi import _pybind_state as native
-
-    inner = session._sess  # the Python layer above it only repeats the checks: 3 microseconds
-    device = native.OrtDevice(native.OrtDevice.cpu(), native.OrtDevice.default_memory(), 0)
-    nowhere = torch.empty(1)
+    inner, nowhere = native(session), torch.empty(1)
     namespace: dict[str, Any] = {
         "_pool": [],
-        "_binding": lambda: native.SessionIOBinding(inner),
-        "_run": inner.run_with_iobinding,
-        "_cpu": device,
+        "_binding": inner.binding,
+        "_run": inner.run,
+        "_cpu": inner.cpu,
         "_adopt": torch.utils.dlpack.from_dlpack,
         "_session": session,
         "_nowhere": nowhere.data_ptr(),  # an empty tensor has no address, and a binding needs one

@@ -23,6 +23,7 @@ from compilot.engines.arithmetic import EXTENSIONS, no_arithmetic
 from compilot.engines.exporting import Exported, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
+from compilot.engines.openvino._private import simplify
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.openvino.means import as_eager_means

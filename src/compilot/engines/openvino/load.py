@@ -18,8 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from compilot._denormals import flushes_denormals
 from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of
+from compilot.engines.openvino._private import native_infer
 from compilot.engines.openvino.importing import import_openvino
 from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest, NotTaken
@@ -27,9 +29,7 @@ from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, OutputTensor, Size, Structure
 from compilot.errors import first_cause
 from compilot.records import Precision, Settings
-from compilot.runtime.process import flushes_denormals
 
-STANDALONE = True  # the files are the whole model
 MODEL_NAME = "model.xml"
 WEIGHTS_NAME = "model.bin"
 BLOB_NAME = "model.blob"  # the graph as the plugin had rewritten it at the build, without the weights
@@ -131,8 +131,6 @@ def properties(settings: Settings) -> dict[str, Any]:
 
 def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], dict[str, Any]]:
     """Copy or share the inputs, infer, copy the results."""
-    from openvino._pyopenvino import InferRequest
-
     compiled = program.compiled
     ports = {name: i for i, port in enumerate(compiled.inputs) for name in port.get_names()}
     used = [i for i in range(len(structure.inputs)) if input_name(i) in ports]  # an unused input may be gone
@@ -146,7 +144,7 @@ def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], di
         "_request": lambda: Request(compiled.create_infer_request(), inputs, outputs),
         "_within": within,
         "_shared": shared,
-        "_infer": InferRequest.infer,  # the Python layer above it copies or walks the inputs
+        "_infer": native_infer(),
         "_adopt": torch.from_numpy,
         "_none": {},
         "_program": program,  # the last: what the others use goes after them

@@ -33,15 +33,6 @@ def save(model: Any, folder: Path, settings: Settings) -> None:
         (folder / BLOB_NAME).write_bytes(blob)
 
 
-def simplify(model: Any) -> None:
-    """What every start would do to the graph otherwise."""
-    try:
-        from openvino._offline_transformations import apply_moc_transformations
-    except ImportError:  # a version that has it elsewhere: the plugin does the same at each start
-        return
-    apply_moc_transformations(model, cf=True)
-
-
 def _compiled(path: Path, settings: Settings) -> bytes:
     """The plugin's form of the graph; empty where it cannot be had."""
     try:

@@ -25,6 +25,7 @@ from compilot.diagnose.model import vanishing_checks
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.engines.traits import COMPILE_CACHE
 from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
@@ -56,7 +57,6 @@ from compilot.trials.protocol import (
     Warmed,
 )
 from compilot.trials.steps.state import Handlers, WorkerState
-from compilot.tuning.budget import THROUGH_DYNAMO
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
 
@@ -78,7 +78,7 @@ def open_workload(worker: WorkerState, request: Open) -> Opened:
     worker.candidate = request.candidate
     worker.workspace = Path(request.workspace)
     apply_settings(request.candidate.process)
-    if request.candidate.settings.engine.startswith(THROUGH_DYNAMO):
+    if registry.traits(request.candidate.settings.engine).through_dynamo:
         compiling.import_dynamo()
     load = worker.workload = unship(request.shipment)
     worker.model_fingerprint = model_fingerprint(load.model)
@@ -110,9 +110,10 @@ def prepare_toolchain(worker: WorkerState, request: PrepareToolchain) -> Toolcha
 
 def build(worker: WorkerState, request: Build) -> Built | Failed:
     """Make the callable and answer the first call, counting what it costs."""
-    if not (worker.candidate.settings.engine == "eager" or request.reuse):
+    engine = worker.candidate.settings.engine
+    if registry.traits(engine).through_dynamo or not (engine == "eager" or request.reuse):
         compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
-    cold_cache = not any((worker.workspace / "inductor").glob("*"))
+    cold_cache = not any((worker.workspace / COMPILE_CACHE).glob("*"))
     runs, cpu, begin = worker.compiler.count, build_cost.cpu_seconds(), time.perf_counter()
     codes: list[str] = []
     guard = _guard(worker, request.indices)
@@ -192,9 +193,8 @@ def _program_digest(candidate: Candidate, codes: list[str]) -> str:
 
 def _cache(worker: WorkerState) -> tuple[ArtifactFile, ...]:
     """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
-    if not registry.needs_compiler(worker.candidate.settings.engine):
-        return ()
-    found = write_list(worker.workspace, "inductor/")
+    folder = registry.traits(worker.candidate.settings.engine).cache_folder
+    found = write_list(worker.workspace, f"{folder}/") if folder else None
     return () if found is None else (found,)
 
 
@@ -206,9 +206,10 @@ def _weights_in_files(worker: WorkerState, weights: Named) -> str | None:
 def _note_key(worker: WorkerState, guard: Guard) -> None:
     """What this build depends on, for those who ask later why a start was cold."""
     settings = worker.candidate.settings
-    if not settings.engine.startswith(THROUGH_DYNAMO):
+    traits = registry.traits(settings.engine)
+    if not traits.through_dynamo:
         return
-    folder = worker.workspace / "inductor"
+    folder = worker.workspace / traits.cache_folder
     found = key_components(settings=settings, guard=guard, model=worker.model_fingerprint, cache_dir=folder)
     save_components(found, worker.workspace / KEY_FILE)
 

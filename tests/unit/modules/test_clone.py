@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from compilot.runtime.clone import channels_last_clone, structural_clone
+from compilot.modules.clone import channels_last_clone, structural_clone
 
 
 class Block(nn.Module):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from compilot.inputs.alike import MOST_ALIKE, Group, grouped, partings
 from compilot.records import DimRange
-from compilot.workload.alike import MOST_ALIKE, Group, grouped, partings
 
 
 def test_places_are_parted_in_every_way_and_the_first_one_stays():

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from compilot.runtime.contents import (
+from compilot.modules.contents import (
     Parts,
     Reader,
     dict_of,

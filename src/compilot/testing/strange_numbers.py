@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from made import Made
+
+from compilot.testing.made import Made
 
 INF, NAN, TINY = float("inf"), float("nan"), 2.0**-149
 ROWS = {
@@ -50,6 +51,7 @@ def unlike(answer: torch.Tensor, expected: torch.Tensor, *, exactly: bool) -> st
 
 
 def row_of(kind: str) -> torch.Tensor:
+    """A batch whose middle row holds such numbers."""
     x = torch.linspace(-2, 2, 12).reshape(3, 4)
     x[1] = torch.tensor(ROWS[kind])
     return x

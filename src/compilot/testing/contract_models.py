@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,7 @@ class Sink(nn.Module):
 
 
 def sink_call(seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call of Sink."""
     random = torch.Generator().manual_seed(seed)
     x = torch.randn(4, 3, generator=random).t()  # not contiguous
     more = [torch.randn(3, 4, generator=random).to(kind) for kind in (torch.float16, torch.bfloat16)]
@@ -55,15 +57,17 @@ def sink_call(seed: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return ({"x": x, "more": more, "ids": ids}, 1.5), {"mask": mask, "shout": True}
 
 
-def tiny_bert() -> nn.Module:
+def tiny_bert() -> Any:
+    """A Hugging Face model of two small layers."""
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
     config = BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, vocab_size=99)
-    return BertModel(config).eval()
+    return BertModel(config).eval()  # type: ignore[no-untyped-call]
 
 
 def bert_call(batch: int, length: int, seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A call of it; the second half of each row is masked."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, 99, (batch, length), generator=random)
     mask = torch.ones(batch, length, dtype=torch.int64)
@@ -72,6 +76,7 @@ def bert_call(batch: int, length: int, seed: int = 0) -> tuple[tuple[Any, ...], 
 
 
 def integers(*shape: int) -> torch.Tensor:
+    """Small whole numbers as floats."""
     return torch.randint(-4, 5, shape).float()
 
 
@@ -90,7 +95,7 @@ class Returns(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         y = self.linear(x)
-        ways = {
+        ways: dict[str, Callable[[], Any]] = {
             "tensor": lambda: y,
             "tuple": lambda: (y, None, y.sum()),
             "list": lambda: [y],
@@ -162,6 +167,8 @@ class Decides(nn.Module):
 
 
 class Counts(nn.Module):
+    calls: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("calls", torch.zeros(()))
@@ -183,11 +190,12 @@ class Apart(nn.Module):
         super().__init__()
         self.linear = nn.Linear(4, 4)
 
-    def forward(self, x: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, other: torch.Tensor, mask: torch.Tensor) -> Any:
         return self.linear((x * mask[..., None]).sum(1)) + other.mean(1)
 
 
 def apart_call(batch: int, length: int, other: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """A call of Apart."""
     return torch.randn(batch, length, 4), torch.randn(batch, other, 4), torch.rand(batch, length)
 
 
@@ -198,6 +206,7 @@ class FixedBatch(nn.Module):
 
 @torch.library.custom_op("compilot_tests::mystery", mutates_args=())
 def mystery(x: torch.Tensor) -> torch.Tensor:
+    """An operator that no exporter knows."""
     return x * 2
 
 
@@ -207,7 +216,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
 
 
 class Mystery(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> Any:
         return mystery(x) + 1  # MYSTERY
 
 

@@ -1,6 +1,9 @@
-"""What every engine that makes files must do, whoever wrote it. Subclass EngineContract and name the engine's halves.
+"""What every engine that makes files must do, whoever wrote it: subclass EngineContract and name the engine.
 
-`quick = False`: an engine that compiles for long returns in every way from one build, not from one build each.
+In: the name of an engine that is registered or installed. Out: pytest tests of both its halves: right numbers in the
+model's own structure at every declared size, results that are the caller's, files that are whole, movable and refused
+when they are not, refusals with their cause. `quick = False`: an engine that compiles for long returns in every way
+from one build, not from one build each. Not covered: guards and fallback, which are not the engine's business.
 """
 
 from __future__ import annotations
@@ -16,15 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import contract_models as models
 import pytest
 import torch
-from failing import FailingCalls, FailingShapes
-from hostile import HostileCalls, HostileSizes, from_nothing_to_nine
-from made import Made, left_behind, same
-from neighbours import Neighbours, changed, settings_now
 from torch import nn
-from values import StrangeNumbers
 
 from compilot._tree import Call, output_leaves
 from compilot.engines import registry
@@ -32,8 +29,12 @@ from compilot.engines.protocol import BuildRequest, Infeasible, LoadRequest, Not
 from compilot.engines.space import fitting, seeded, turned
 from compilot.errors import NoFallback
 from compilot.records import Candidate, Diagnosis, DynamicDim, Precision, Settings, Shapes
-from compilot.runtime.fast import Fast, attach
+from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
+from compilot.testing import contract_models as models
+from compilot.testing.made import Made, left_behind, same
+from compilot.testing.settings import changed, settings_now
+from compilot.testing.strange_numbers import StrangeNumbers
 
 BERT_DIMS = tuple(
     DynamicDim(input=name, dim=dim, min=1, max=top)
@@ -49,12 +50,23 @@ SIZES = [(1, 1), (1, 2), (1, 40), (2, 1), (2, 3), (3, 5), (6, 40), (6, 1), (4, 4
 SIZES += [(1, n) for n in (3, 7, 16, 33, 39)] + [(n, 8) for n in (1, 2, 3, 5, 6)]
 
 
-class OfferContract(HostileCalls, HostileSizes):
-    """Tests of one engine with one of its own offers: right at every size, from several threads, behind its guard."""
+class _Half:
+    """One half of the engine that a class names."""
 
-    name: str
-    build: Any  # the build half
-    load: Any  # the load half
+    def __init__(self, find: Callable[[str], Any]) -> None:
+        self._find = find
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        """The half as the registry has it."""
+        return self._find(owner.engine)
+
+
+class OfferContract:
+    """Tests of one engine with one of its own offers: right at every size and from several threads."""
+
+    engine: str
+    build = _Half(registry.build_half)
+    load = _Half(registry.load_half)
     offered: str | None = None  # label of the offer; None: the engine's default settings
     spare: Sequence[str] = ()  # files that another one stands in for
 
@@ -67,7 +79,7 @@ class OfferContract(HostileCalls, HostileSizes):
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         guard = make_guard(model, call, dynamic=dynamic, shapes=shapes, grad=False)
         settings = cls.settings(shapes)
-        candidate = Candidate(settings=settings, label=cls.name, rationale="")
+        candidate = Candidate(settings=settings, label=cls.engine, rationale="")
         before = settings_now()
         with left_behind(model) as traces:
             files = cls.build.build(BuildRequest(model, call, guard, candidate, folder))
@@ -80,7 +92,7 @@ class OfferContract(HostileCalls, HostileSizes):
     @classmethod
     def settings(cls, shapes: Shapes) -> Settings:
         if cls.offered is None:
-            return Settings(engine=cls.name, shapes=shapes)
+            return Settings(engine=cls.engine, shapes=shapes)
         offers = cls.offers(Diagnosis(dynamic=shapes is Shapes.DYNAMIC))
         return next(candidate.settings for candidate in offers if candidate.label == cls.offered)
 
@@ -108,44 +120,14 @@ class OfferContract(HostileCalls, HostileSizes):
     @classmethod
     def sink(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
         torch.manual_seed(0)
-        folder = tmp_path_factory.mktemp(f"{cls.name}-sink")
+        folder = tmp_path_factory.mktemp(f"{cls.engine}-sink")
         return cls.make(models.Sink().eval(), Call(*models.sink_call(0)), folder)
 
     @pytest.fixture(scope="class")
     @classmethod
     def bert(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
-        folder = tmp_path_factory.mktemp(f"{cls.name}-bert")
+        folder = tmp_path_factory.mktemp(f"{cls.engine}-bert")
         return cls.make(models.tiny_bert(), Call(*models.bert_call(1, 8)), folder, BERT_DIMS)
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def guarded(cls, sink: Made) -> Iterator[Fast]:
-        yield from cls.behind_the_guard(sink)
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def ranged(cls, bert: Made) -> Iterator[Fast]:
-        yield from cls.behind_the_guard(bert)
-
-    @pytest.fixture
-    @classmethod
-    def fresh(cls, sink: Made) -> Iterator[Fast]:
-        yield from cls.behind_the_guard(sink)
-
-    @pytest.fixture
-    @classmethod
-    def fresh_ranged(cls, bert: Made) -> Iterator[Fast]:
-        yield from cls.behind_the_guard(bert)
-
-    @classmethod
-    def behind_the_guard(cls, made: Made) -> Iterator[Fast]:
-        """The model as `compilot.compile` would give it to a user."""
-        registry.register(cls.name, cls.build, cls.load)
-        try:
-            candidate = Candidate(settings=made.settings, label=cls.name, rationale="")
-            yield attach(made.model, candidate, made.guard, made.workspace)
-        finally:
-            registry.unregister(cls.name)
 
     # ---- right ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +173,7 @@ class OfferContract(HostileCalls, HostileSizes):
 Ways = Callable[[str], tuple[Any, Any]]  # the way to return -> the engine's answer and eager's
 
 
-class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, OfferContract):
+class EngineContract(StrangeNumbers, OfferContract):
     """Tests of one engine."""
 
     quick = True
@@ -207,18 +189,18 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
         model = models.Returns("every").eval()
         for parameter in model.parameters():
             parameter.data.copy_(models.integers(*parameter.shape))  # sums of whole numbers are exact in any order
-        return cls.make(model, Call((models.large(),), {}), tmp_path_factory.mktemp(f"{cls.name}-every"))
+        return cls.make(model, Call((models.large(),), {}), tmp_path_factory.mktemp(f"{cls.engine}-every"))
 
     @pytest.fixture(scope="class")
     @classmethod
     def apart(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
-        folder = tmp_path_factory.mktemp(f"{cls.name}-apart")
+        folder = tmp_path_factory.mktemp(f"{cls.engine}-apart")
         return cls.make(models.Apart().eval(), Call(models.apart_call(2, 5, 5), {}), folder, APART_DIMS)
 
     @pytest.fixture(scope="class")
     @classmethod
     def values(cls, tmp_path_factory: pytest.TempPathFactory) -> Made:
-        folder = tmp_path_factory.mktemp(f"{cls.name}-values")
+        folder = tmp_path_factory.mktemp(f"{cls.engine}-values")
         return cls.make(models.Values().eval(), Call((torch.randn(3, 4),), {}), folder)
 
     @pytest.fixture
@@ -274,7 +256,7 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
             if isinstance(leaf.value, torch.Tensor) and leaf.path != "output['same']":
                 leaf.value.zero_()
         same(sink.call(*args, **kwargs), expected)
-        assert sink.model.table.sum() > 0
+        assert sink.model.get_buffer("table").sum() > 0
 
     # ---- without the model -------------------------------------------------------------------------------------------
 
@@ -282,12 +264,8 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
         model = models.Sink().eval()
         model.load_state_dict(sink.model.state_dict())
         weight = weakref.ref(model.linear.weight)
-        registry.register(self.name, self.build, self.load)
-        try:
-            candidate = Candidate(settings=sink.settings, label=self.name, rationale="")
-            fast = attach(model, candidate, sink.guard, sink.workspace, keep_model=False)
-        finally:
-            registry.unregister(self.name)
+        candidate = Candidate(settings=sink.settings, label=self.engine, rationale="")
+        fast = attach(model, candidate, sink.guard, sink.workspace, keep_model=False)
         del model
         gc.collect()
         assert weight() is None
@@ -339,7 +317,7 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
         request = (sink.guard, sink.settings, str(sink.workspace))
         args, kwargs = models.sink_call(5)
         torch.save(sink.model.state_dict(), tmp_path / "weights.pt")
-        answer = run_alone(self.load.__name__, request, tmp_path)
+        answer = run_alone(self.engine, request, tmp_path)
         torch.testing.assert_close(answer, sink.model(*args, **kwargs)["y"], rtol=1e-5, atol=1e-5)
 
     # ---- refusals ----------------------------------------------------------------------------------------------------
@@ -369,7 +347,7 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
 
     def test_gradients_and_train_mode_are_infeasible(self, tmp_path: Path) -> None:
         model, call = models.Returns("tensor"), Call((torch.randn(3, 4),), {})
-        candidate = Candidate(settings=Settings(engine=self.name), label="", rationale="")
+        candidate = Candidate(settings=Settings(engine=self.engine), label="", rationale="")
         for training, grad, words in ((True, False, "train mode"), (False, True, "gradients")):
             guard = make_guard(model.train(training), call, dynamic=(), shapes=Shapes.STATIC, grad=grad)
             with pytest.raises(Infeasible, match=words):
@@ -382,7 +360,7 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
         assert found
         assert len({candidate.id for candidate in found}) == len(found)
         for candidate in found:
-            assert candidate.settings.engine == self.name
+            assert candidate.settings.engine == self.engine
             assert candidate.rationale
             assert self.build.validate(candidate.settings) is None
         assert not self.offers(Diagnosis(training=True))
@@ -396,8 +374,8 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
                     assert self.build.validate(turned(seed, knob, value).settings) is None
 
     def test_options_it_does_not_know_are_refused(self) -> None:
-        assert "no option 'wings'" in self.build.validate(Settings(engine=self.name, options={"wings": 2}))
-        assert self.build.validate(Settings(engine=self.name, mode="max-autotune"))
+        assert "no option 'wings'" in self.build.validate(Settings(engine=self.engine, options={"wings": 2}))
+        assert self.build.validate(Settings(engine=self.engine, mode="max-autotune"))
 
     def test_says_its_version(self) -> None:
         found = self.build.available()
@@ -435,9 +413,9 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
         for length, other in ((5, 5), (5, 3), (2, 9), (1, 4), (9, 1)):
             args = models.apart_call(2, length, other)
             same(apart.call(*args), apart.model(*args))
-        x, other, mask = models.apart_call(2, 5, 5)
+        *others, mask = models.apart_call(2, 5, 5)
         with pytest.raises(NotTaken, match=r"dimension 1 of args\[2\] differs from that of args\[0\]"):
-            apart.call(x, other, mask[:, :4])
+            apart.call(*others, mask[:, :4])
 
     @pytest.mark.parametrize("batch", [1, 0, 2, 9, 3])
     def test_a_size_from_nothing_to_the_largest(self, apart: Made, batch: int) -> None:
@@ -445,25 +423,24 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
             args = models.apart_call(batch, length, other)
             same(apart.call(*args), apart.model(*args))
 
-    def test_nothing_and_one_are_served_behind_the_guard(self, apart: Made) -> None:
-        for fast in self.behind_the_guard(apart):
-            from_nothing_to_nine(fast, apart.model)
-
 
 _ALONE = """
 import os, pickle, sys
 os.environ["PATH"] = ""
-sys.path.insert(0, {tests!r})
+sys.path[:] = {path!r}
 import torch
-import contract_models as models
 from pathlib import Path
 import importlib
+from compilot.engines import registry
 from compilot.engines.protocol import LoadRequest
+from compilot.testing import contract_models as models
 
 guard, settings, workspace = pickle.loads(Path({request!r}).read_bytes())
 model = models.Sink().eval()
 model.load_state_dict(torch.load({weights!r}))
-load = importlib.import_module({load!r}).load
+for module in {modules!r}:
+    importlib.import_module(module)  # which registers the engine
+load = registry.load_half({engine!r}).load
 call = load(LoadRequest(model, guard, settings, Path(workspace))).call
 args, kwargs = models.sink_call(5)
 with torch.no_grad():
@@ -473,18 +450,20 @@ sys.exit("imported " + ", ".join(found) if (found := [name for name in heavy if 
 """
 
 
-def run_alone(load: str, request: Any, folder: Path) -> torch.Tensor:
+def run_alone(engine: str, request: Any, folder: Path) -> torch.Tensor:
     """The sink's answer to seed 5 from a process of its own; it fails when anything heavy was imported there."""
     import pickle
 
     (folder / "request.pickle").write_bytes(pickle.dumps(request))
     script = _ALONE.format(
-        tests=str(Path(__file__).parent),
+        path=sys.path,
         request=str(folder / "request.pickle"),
         weights=str(folder / "weights.pt"),
         answer=str(folder / "answer.pt"),
-        load=load,
+        engine=engine,
+        modules=registry.registered_modules(),
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return torch.load(folder / "answer.pt")
+    answer: torch.Tensor = torch.load(folder / "answer.pt")
+    return answer
