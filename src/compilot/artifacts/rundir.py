@@ -172,8 +172,8 @@ class RunDir:
         planfolder.refuse_foreign(self.path, [Path(place) for place in (shipment.payload, shipment.weights) if place])
         return shipment
 
-    def why_changed(self, trial: Trial, *, cache: bool) -> str:
-        """Why a trial's files are not the ones that were measured; "": they are. cache: its engine keeps a cache."""
+    def why_changed(self, trial: Trial, *, cache: str) -> str:
+        """Why a trial's files are not the ones that were measured; "": they are. cache: its engine's compile cache."""
         claim = Claim(self.workspace(trial.candidate.id), trial.artifacts, Needs(cache=cache))
         if missing := planfolder.missing_file(claim):
             return f"{missing} is missing"

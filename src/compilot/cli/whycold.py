@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from compilot.records import Plan
 
 
-
 def why_cold(
     before: Annotated[Path, typer.Argument(help="What was built: a run directory, plan.json, bundle or key.json.")],
     after: Annotated[

@@ -149,7 +149,7 @@ def load_half(name: str) -> LoadHalf:
 
 
 def plain_compile() -> str:
-    """The build half of torch.compile as users know it."""
+    """The engine that is torch.compile as users know it, with nothing chosen."""
     return next(name for name in BUILT_IN if traits(name).plain_compile)
 
 

@@ -116,7 +116,7 @@ def _known(run: FinishedRun, candidate: Candidate) -> Trial | None:
     found = run.run_dir.trials().get(candidate.id)
     if found is None or found.state is not State.OK:
         return None
-    cache = registry.needs_compiler(candidate.settings.engine)
+    cache = registry.traits(candidate.settings.engine).cache_folder
     return None if run.run_dir.why_changed(found, cache=cache) else found
 
 

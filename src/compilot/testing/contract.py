@@ -99,7 +99,7 @@ class OfferContract:
     @classmethod
     def offers(cls, diagnosis: Diagnosis) -> list[Candidate]:
         """Its seeds in the model's own precision."""
-        found = seeded(cls.name, cls.build.space(diagnosis), diagnosis)
+        found = seeded(cls.engine, cls.build.space(diagnosis), diagnosis)
         return [candidate for candidate in found if candidate.settings.precision is Precision.AS_IS]
 
     def load_again(self, made: Made, **changes: Any) -> Any:
@@ -369,7 +369,7 @@ class EngineContract(StrangeNumbers, OfferContract):
     def test_every_turn_of_a_knob_is_valid(self) -> None:
         for diagnosis in (Diagnosis(), Diagnosis(has_4d_input=True, has_conv=True), Diagnosis(dynamic=True)):
             space = self.build.space(diagnosis)
-            for seed in seeded(self.name, space, diagnosis):
+            for seed in seeded(self.engine, space, diagnosis):
                 for knob, value in ((k, value) for k in fitting(space.knobs, diagnosis) for value in k.values):
                     assert self.build.validate(turned(seed, knob, value).settings) is None
 

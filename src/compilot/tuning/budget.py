@@ -116,7 +116,10 @@ class Spending:
 
     def may_try(self) -> bool:
         """Another trial, with what comes after it still to be paid? Stopping must be worth it, too."""
-        return self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self.slack_s()) or not self.worth_stopping()
+        return (
+            self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self.slack_s())
+            or not self.worth_stopping()
+        )
 
     def trial_limit_s(self) -> float:
         """For one trial."""

@@ -47,4 +47,4 @@ def usable(trials: dict[str, Trial], run_dir: RunDir, observer: Observer) -> dic
 
 
 def _why_changed(trial: Trial, run_dir: RunDir) -> str:
-    return run_dir.why_changed(trial, cache=registry.needs_compiler(trial.candidate.settings.engine))
+    return run_dir.why_changed(trial, cache=registry.traits(trial.candidate.settings.engine).cache_folder)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
+from compilot.candidates.offers import collect_offers
 
 from compilot.candidates.process import threads_knob
 from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio
 from compilot.candidates.spaces import candidates_of
-from compilot.engines.inductor import build as inductor
-from compilot.engines.space import varied
-from types import SimpleNamespace
-
-import pytest
-
-from compilot.candidates.offers import collect_offers
-from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio, thread_variations
 from compilot.engines import registry
-from compilot.engines.eager import build as eager
 from compilot.engines.inductor import build as inductor
 from compilot.engines.inductor import load as inductor_load
 from compilot.engines.protocol import Availability
+from compilot.engines.space import varied
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
 from compilot.tuning.budget import Budget

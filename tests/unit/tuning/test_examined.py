@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.doctor.report_files import last_report
 from compilot.errors import CompilotError, EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
-from compilot.artifacts.rundir import RunDir
 from compilot.tuning import journal, pipeline
 
 TRAIN = Finding(kind="train-mode", where="", explanation="in train mode", advice="call eval")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compilot.tuning.measured import Measured, measured
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
@@ -22,6 +21,7 @@ from compilot.records import (
     VerdictLine,
     WarmStartLine,
 )
+from compilot.tuning.measured import Measured, measured
 
 A, B = (
     Candidate(settings=Settings(engine="inductor", mode=mode), label=mode, rationale="")

@@ -27,7 +27,7 @@ from compilot.engines.openvino._private import simplify
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.openvino.means import as_eager_means
-from compilot.engines.openvino.saving import save, simplify
+from compilot.engines.openvino.saving import save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
 from compilot.engines.space import LOWER, Acts, Knob, Seed, Space, Variation, options_of, precision_knob
