@@ -176,7 +176,7 @@ def _has_plan(bench: Bench, model: str) -> bool:
 
 
 def _limit_s(budget: str) -> float:
-    from compilot.tuning.budget import parse_duration
+    from compilot._durations import parse_duration
 
     return 3 * parse_duration(budget) + SPENT_OVER_S
 

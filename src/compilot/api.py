@@ -15,12 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compilot._durations import parse_duration
 from compilot.artifacts import homes, planfile, planfolder
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Precision, Shipment
-from compilot.tuning.budget import parse_duration
 
 if TYPE_CHECKING:
     from torch import nn

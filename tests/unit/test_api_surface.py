@@ -78,7 +78,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, small_run: Any, tmp_path: Path) -> di
 
     def run(shipment: Any, run_dir: Path, options: Any, observer: Any, *, resume: bool = False) -> Any:
         found.update(shipment=shipment, run_dir=run_dir, options=options, observer=observer)
-        return pipeline.Outcome(small_run.plan, small_run.verdict, run_dir, small_run.trials)
+        return pipeline.Tuned(small_run.plan, small_run.verdict, run_dir, small_run.trials)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "run", run)
@@ -100,7 +100,7 @@ def test_tune_takes_a_target_without_running_it(asked: dict[str, Any], tmp_path:
     compilot.tune("net.py:net", budget=30, objective="p99", dynamic={"x": {0: (1, 8)}}, engines=["inductor"])
     assert asked["shipment"].target == f"{tmp_path / 'net.py'}:net"
     assert asked["shipment"].extra_dynamic[0].max == 8
-    assert asked["options"].objective is Objective.P99
+    assert asked["options"].goal.objective is Objective.P99
     assert asked["run_dir"].parent == tmp_path / "compilot-runs"
 
 

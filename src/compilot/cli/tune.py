@@ -94,8 +94,8 @@ def _resume(target: str, run_dir: Path) -> str:
 def _options(
     budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
 ) -> TuneOptions:
+    from compilot._durations import parse_duration
     from compilot.records import Goal
-    from compilot.tuning.budget import parse_duration
     from compilot.tuning.options import TuneOptions
 
     return TuneOptions(

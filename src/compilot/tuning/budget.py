@@ -7,7 +7,6 @@ a proven plan rather than with one more candidate. The clock is passed in.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -15,7 +14,6 @@ from typing import NamedTuple
 from compilot.candidates.search import plain_compile
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
-from compilot.errors import InputError
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
 from compilot.records import Goal, Objective, Race, State, Trial
@@ -40,18 +38,6 @@ SETTLE_S = 0.010  # threads of the previous arm going idle
 WARM_UP_S = 1.3
 IMPORT_S = 2.0  # of torch's compiler, beside what eager's worker imports
 ANSWER_RESERVE_S = 1.0  # writing the plan
-
-
-def parse_duration(text: str) -> float:
-    """Seconds from "90", "90s", "5m" or "1h30m"."""
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
-    if not match or not any(match.groups()):
-        raise InputError(f"'{text}' is no duration; write 90s, 5m or 1h30m.")
-    hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
-    total = hours * 3600 + minutes * 60 + seconds
-    if total <= 0:
-        raise InputError("the budget must be more than zero; write 90s, 5m or 1h30m.")
-    return total
 
 
 class Budget:

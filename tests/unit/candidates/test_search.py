@@ -7,19 +7,19 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from compilot.candidates.offers import collect_offers
 
 from compilot.candidates.process import threads_knob
-from compilot.candidates.search import OrderedSearch, interleave, plain_compile, screening_ratio
+from compilot.candidates.search import OrderedSearch, interleave, plain_compile
 from compilot.candidates.spaces import candidates_of
 from compilot.engines import registry
 from compilot.engines.inductor import build as inductor
 from compilot.engines.inductor import load as inductor_load
 from compilot.engines.protocol import Availability
-from compilot.engines.space import varied
+from compilot.engines.space import Seed, Space, varied
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
 from compilot.tuning.budget import Budget
+from compilot.verdict.finalists import screening_ratio
 
 Over = Callable[..., OrderedSearch]
 IMAGES = Diagnosis(has_4d_input=True, has_conv=True, cores=2, threads=2)
@@ -225,12 +225,15 @@ def test_another_engine_can_be_the_yardstick():
 
 
 def test_a_registered_engine_is_offered_beside_the_others_with_no_change_elsewhere():
-    half = SimpleNamespace(available=lambda: Availability(ok=True), offer=lambda diagnosis: [candidate("mine", "m1")])
+    half = SimpleNamespace(
+        available=lambda: Availability(ok=True), space=lambda diagnosis: Space(seeds=(Seed("", "a test"),))
+    )
     registry.register("mine", half, inductor_load, EngineTraits(build_cost=BuildCost.RECORDING))
     try:
-        offers = collect_offers((), Diagnosis())
-        search = OrderedSearch(offers, Diagnosis())
+        search = OrderedSearch()
+        search.begin(Diagnosis())
     finally:
         registry.unregister("mine")
-    assert {"mine", "inductor"} <= {*offers}
-    assert search.ask(1)[0].label == "m1"
+    asked = [one.settings.engine for one in search.ask(99, LEFT)]
+    assert asked[0] == "mine"
+    assert "inductor" in asked

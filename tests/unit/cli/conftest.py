@@ -24,7 +24,7 @@ class FakePipeline:
 
     def run(
         self, shipment: Shipment, run_dir: Path, options: Any, observer: Observer, *, resume: bool = False
-    ) -> pipeline.Outcome:
+    ) -> pipeline.Tuned:
         self.asked = {"shipment": shipment, "run_dir": run_dir, "options": options, "resume": resume}
         small = self.small_run
         small.write(run_dir, finished=self.raises is None)
@@ -35,7 +35,7 @@ class FakePipeline:
         if self.raises is not None:
             raise self.raises
         observer.decided(small.verdict, small.plan)
-        return pipeline.Outcome(small.plan, small.verdict, run_dir, small.trials)
+        return pipeline.Tuned(small.plan, small.verdict, run_dir, small.trials)
 
 
 @pytest.fixture

@@ -4,83 +4,76 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from compilot.artifacts.planfile import save_plan
-from compilot.records import Candidate, Diagnosis, DynamicDim, Measurement, Race, State, Trial
-from compilot.trials import runner as runners
+from compilot.artifacts.rundir import RunDir
+from compilot.records import Candidate, Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
+from compilot.testing.runner import FakeRunner
+from compilot.trials import local
+from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
 
 
-class FakeRunner:
+class BenchRunner(FakeRunner):
     """Answers with the small run's figures."""
 
     small: Any = None
     broken: tuple[str, ...] = ()  # labels whose trial crashes
-    lost: tuple[str, ...] = ()  # labels that pass their trial and die in a race
+    dying: tuple[str, ...] = ()  # labels that pass their trial and die in a race
     room: int = 99  # workers that fit in memory
-    raced: tuple[str, ...] = ()  # the last race
     races: list[tuple[str, ...]]
     shipment: Any = None
-    workers_at_once = 99
 
-    def __init__(self, shipment: Any, run_dir: Path, **_: Any) -> None:
-        FakeRunner.shipment = shipment
-        FakeRunner.races = []
+    def __init__(self, run_dir: RunDir, **_: Any) -> None:
+        super().__init__({}, workers=self.room)
+        BenchRunner.races = []
         self.known = {t.candidate.id: t for t in self.small.trials}
 
-    def open_eager(self) -> tuple[Any, Any]:
-        header = self.small.header
-        opened = SimpleNamespace(ref=header.workload, notes=("the model is in train mode",))
-        return opened, SimpleNamespace(fingerprint=header.fingerprint, diagnosis=Diagnosis())
+    def open(self, workload: Shipment) -> Model:
+        BenchRunner.shipment = workload
+        return Model(self.small.header.workload, ("the model is in train mode",))
 
-    def prepare_toolchain(self) -> Any:
-        return SimpleNamespace(problem=None, wall_s=1.0)
+    def inspect(self) -> Inspection:
+        return Inspection(Diagnosis(), self.small.header.fingerprint, compiler_tried_s=1.0)
 
-    def trial(self, candidate: Candidate, known_code: dict[str, str], cap_s: float) -> Trial:
-        if candidate.label in self.broken:
-            return Trial(candidate=candidate, state=State.CRASHED, reason="SIGSEGV while building")
-        return self.known[candidate.id]  # type: ignore[no-any-return]
+    def completed(self) -> Iterator[Trial]:
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            if job.candidate.label in self.broken:
+                yield Trial(candidate=job.candidate, state=State.CRASHED, reason="SIGSEGV while building")
+            else:
+                yield self.known[job.candidate.id]
 
-    def learn_capacity(self, rss_bytes: int) -> int:
-        assert rss_bytes > 0
-        self.workers_at_once = self.room
-        return self.room
-
-    def keep_only(self, ids: Sequence[str]) -> None: ...
-
-    def confirm(
-        self, arms: Sequence[Candidate], *, pairs: int, enough: Callable[[Race], bool]
-    ) -> tuple[Race, dict[str, list[Measurement]]]:
-        FakeRunner.raced = tuple(arm.label for arm in arms)
-        FakeRunner.races.append(self.raced)
-        for arm in arms:
-            if arm.label in self.lost:
-                raise runners.ArmLost(arm.id, State.CRASHED, "in a race: SIGBUS while timing")
-        return self.small.confirm, {arm.id: [self.known[arm.id].measurement] for arm in arms}
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
+    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+        if rules.number == 0:
+            BenchRunner.races.append(tuple(arm.label for arm in candidates))
+        for arm in candidates:
+            if arm.label in self.dying:
+                raise ArmLost(arm.id, State.CRASHED, "in a race: SIGBUS while timing")
+        race = self.small.confirm
+        columns = [race.arms.index(arm.id) for arm in candidates]
+        rows = tuple((row[0], row[1], *(row[i] for i in columns)) for row in race.processes[rules.number].rounds)
+        warm = {arm.id: self.known[arm.id].measurement for arm in candidates}
+        return FreshSet(ProcessSamples(rounds=rows), True, warm)
 
 
 @pytest.fixture
-def fake_runner(fake: Any, small_run: Any, monkeypatch: pytest.MonkeyPatch) -> type[FakeRunner]:
-    monkeypatch.setattr(runners, "LocalRunner", FakeRunner)
-    monkeypatch.setattr(FakeRunner, "small", small_run)
+def fake_runner(fake: Any, small_run: Any, monkeypatch: pytest.MonkeyPatch) -> type[BenchRunner]:
+    monkeypatch.setattr(local, "LocalRunner", BenchRunner)
+    monkeypatch.setattr(BenchRunner, "small", small_run)
     save_plan(small_run.plan, Path("plan.json"))
-    return FakeRunner
+    return BenchRunner
 
 
 def test_arms_stand_side_by_side_with_a_sentence_each(fake_runner: Any, compilot: Any) -> None:
     result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
     assert result.exit_code == 0, result.stderr
-    assert fake_runner.raced == ("inductor", "inductor freezing")
+    assert fake_runner.races[-1] == ("inductor", "inductor freezing")
     text = " ".join(result.stdout.split())
     assert "inductor: 1.25x faster than eager (95 % 1.24-1.26; 3 processes x 20 pairs" in text
     assert "inductor freezing (plan.json): 1.99x faster than eager" in text
@@ -99,14 +92,14 @@ def test_an_arm_that_crashes_is_told_and_not_raced(fake_runner: Any, compilot: A
     monkeypatch.setattr(fake_runner, "broken", ("inductor",))
     result = compilot("bench", "net.py:net", "--plan", "plan.json")
     assert result.exit_code == 0
-    assert fake_runner.raced == ("inductor freezing",)
+    assert fake_runner.races[-1] == ("inductor freezing",)
     assert "inductor: crashed: SIGSEGV while building" in " ".join(result.stdout.split())
 
 
 def test_an_arm_that_dies_in_the_race_is_told_and_the_race_goes_on_without_it(
     fake_runner: Any, compilot: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(fake_runner, "lost", ("inductor",))
+    monkeypatch.setattr(fake_runner, "dying", ("inductor",))
     result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
     assert result.exit_code == 0, result.stderr
     assert fake_runner.races == [("inductor", "inductor freezing"), ("inductor freezing",)]
@@ -118,7 +111,7 @@ def test_an_arm_that_dies_in_the_race_is_told_and_the_race_goes_on_without_it(
 
 
 def test_with_every_arm_lost_the_table_still_has_eager(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(fake_runner, "lost", ("inductor", "inductor freezing"))
+    monkeypatch.setattr(fake_runner, "dying", ("inductor", "inductor freezing"))
     result = compilot("bench", "net.py:net", "--plan", "plan.json", "--json")
     assert result.exit_code == 0, result.stderr
     assert fake_runner.races[-1] == ()
@@ -187,7 +180,7 @@ def test_a_plan_made_elsewhere_is_measured_and_its_differences_told(
 def test_a_plan_that_keeps_eager_adds_no_arm(fake_runner: Any, compilot: Any, small_run: Any) -> None:
     save_plan(msgspec.structs.replace(small_run.plan, entries=()), Path("eager.json"))
     result = compilot("bench", "net.py:net", "--plan", "eager.json")
-    assert fake_runner.raced == ("inductor",)
+    assert fake_runner.races[-1] == ("inductor",)
     assert "eager.json keeps the model eager" in result.stderr
 
 

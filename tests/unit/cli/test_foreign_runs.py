@@ -13,12 +13,13 @@ import pytest
 from compilot.artifacts.cachelist import write_list
 from compilot.artifacts.journal import read
 from compilot.artifacts.planfile import load_plan, save_plan
+from compilot.artifacts.rundir import RunDir
 from compilot.artifacts.shipments import keep_shipment
 from compilot.errors import UntrustedPlan
 from compilot.progress import Observer
 from compilot.records import Shipment, State, Trial, TrialLine
-from compilot.trials import runner as runners
-from compilot.tuning.resuming import usable, why_changed
+from compilot.trials import local
+from compilot.tuning.resuming import usable
 
 NOBODY = 65534
 CHANGES: dict[str, Callable[[Path], object]] = {
@@ -65,8 +66,7 @@ def run(run_dir: Path, small_run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path
     def no_process(*_: Any, **__: Any) -> None:
         raise AssertionError("a process was started for a foreign run")
 
-    monkeypatch.setattr(runners.LocalRunner, "start_eager", no_process)
-    monkeypatch.setattr(runners.LocalRunner, "open_eager", no_process)
+    monkeypatch.setattr(local.LocalRunner, "open", no_process)
     return run_dir
 
 
@@ -128,7 +128,7 @@ class Notes(Observer):
 def test_a_resumed_run_uses_the_files_that_were_measured(run: Path) -> None:
     (kernel(run).parent / "added.so").touch()  # by torch
     notes = Notes()
-    assert usable(trials(run), run, notes) == trials(run)
+    assert usable(trials(run), RunDir(run), notes) == trials(run)
     assert notes.notes == []
 
 
@@ -145,7 +145,7 @@ def test_a_candidate_whose_files_changed_is_tried_again_from_an_empty_folder(run
         gone = file.parent.parent if how == "cache gone" else file.parent.parent.parent
         gone.rename(run / "elsewhere")
     notes = Notes()
-    left = usable(known, run, notes)
+    left = usable(known, RunDir(run), notes)
     assert left == {key: trial for key, trial in known.items() if key != chosen}
     assert len(notes.notes) == 1
     assert "is tried again: " in notes.notes[0]
@@ -155,7 +155,7 @@ def test_a_candidate_whose_files_changed_is_tried_again_from_an_empty_folder(run
 def test_a_twin_with_foreign_files_is_not_taken(run: Path) -> None:
     trial = trials(run)[candidate_id(run)]
     assert trial.state is State.OK
-    assert why_changed(trial, run) == ""
+    assert RunDir(run).why_changed(trial, cache="inductor") == ""
     kernel(run).chmod(0o666)
     with pytest.raises(UntrustedPlan, match=r"kernel\.so: others may write to it"):
-        why_changed(trial, run)
+        RunDir(run).why_changed(trial, cache="inductor")

@@ -33,8 +33,8 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     )
     options, shipment = fake.asked["options"], fake.asked["shipment"]
     assert options.budget_s == 90.0
-    assert options.objective is Objective.P99
-    assert options.horizon_calls == 1000
+    assert options.goal.objective is Objective.P99
+    assert options.goal.horizon_calls == 1000
     assert options.engines == ("inductor", "eager")
     assert options.max_memory_bytes == 2 * 2**30
     assert options.allow_precision == (Precision.INT8_DYNAMIC, Precision.BF16)

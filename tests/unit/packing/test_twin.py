@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,30 +11,24 @@ import pytest
 from compilot import report
 from compilot.artifacts import journal
 from compilot.engines.aoti.build import validate
-from compilot.engines.eager.build import EAGER
 from compilot.packing import twin as twins
 from compilot.packing.runs import FinishedRun
 from compilot.packing.twin import Twin, find_twin, twin_of
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
-    Guard,
-    Measurement,
     MemoryFormat,
     OptionValue,
     Precision,
-    ProcessSamples,
     ProcessSettings,
-    Race,
     RaceLine,
     Settings,
     Shapes,
     Shipment,
     State,
-    Trial,
     TrialLine,
 )
-from compilot.trials.runner import ArmLost
+from compilot.testing.runner import FakeRunner, Fate
 
 
 def compiled(engine: str = "inductor", mode: str | None = None, **options: OptionValue) -> Candidate:
@@ -77,39 +70,18 @@ def test_other_backends_have_none() -> None:
 # ---------------------------------------------------------------------------------------------- measured beside it
 
 
-class FakeRunner:
-    """Stands in for the runner: trials and races whose ends are known."""
+class TwinRunner(FakeRunner):
+    """A winner twice as fast as eager, and its twin as it is told; nothing varies."""
 
     def __init__(self, twin_s: float, state: State = State.OK, lost: bool = False) -> None:
-        self.twin_s = twin_s
-        self.state = state
-        self.lost = lost
-        self.tried: list[Candidate] = []
+        def fate(candidate: Candidate) -> Fate:
+            if candidate.settings.engine != "aoti":
+                return Fate(speed=2.0)
+            reason = "" if state is State.OK else "cannot be exported"
+            died = "in a race: died of SIGSEGV" if lost else ""
+            return Fate(speed=0.02 / twin_s, state=state, reason=reason, cold_s=9.0, warm_s=0.05, lost=died)
 
-    def open_eager(self) -> None: ...
-    def prepare_toolchain(self) -> None: ...
-    def close(self) -> None: ...
-
-    def trial(self, candidate: Candidate, known_code: dict[str, str], cap_s: float) -> Trial:
-        self.tried.append(candidate)
-        state = State.OK if candidate.is_eager else self.state
-        return Trial(
-            candidate=candidate,
-            state=state,
-            reason="" if state is State.OK else "cannot be exported",
-            measurement=Measurement(cold_s=0.1 if candidate.is_eager else 9.0, cold_cache=True),
-            guard=Guard(positional=1, keywords=(), tensors=()),
-        )
-
-    def confirm(self, candidates: Sequence[Candidate], *, pairs: int, enough: Callable[[Race], bool]) -> Any:
-        winner, twin = candidates
-        if self.lost:
-            raise ArmLost(twin.id, State.CRASHED, "in a race: died of SIGSEGV")
-        rounds = tuple((0.02, 0.02 + i * 1e-5, 0.01, self.twin_s + i * 1e-5) for i in range(pairs))
-        arms = (EAGER.id, EAGER.id, winner.id, twin.id)
-        race = Race(arms=arms, with_aa=True, processes=(ProcessSamples(rounds=rounds),) * 3, purpose="confirm")
-        assert enough(race)
-        return race, {twin.id: [Measurement(cold_s=0.05, cold_cache=False)]}
+        super().__init__(fate, eager_call_s=0.02, noise=0.0)
 
 
 @pytest.fixture
@@ -117,7 +89,7 @@ def run(run_dir: Path, small_run: Any) -> FinishedRun:
     return FinishedRun(run_dir, small_run.plan, Shipment(sys_path=(), cwd=""))
 
 
-def look(run: FinishedRun, runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> Twin:
+def look(run: FinishedRun, runner: TwinRunner, monkeypatch: pytest.MonkeyPatch) -> Twin:
     monkeypatch.setattr(twins, "LocalRunner", lambda *_, **__: runner)
     return find_twin(run, run.plan.entries[0], Observer())
 
@@ -126,11 +98,11 @@ def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_co
     run: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = report.read_run(run.folder).rows
-    twin = look(run, FakeRunner(twin_s=0.01), monkeypatch)
+    twin = look(run, TwinRunner(twin_s=0.01), monkeypatch)
     assert twin.entry is not None
     assert twin.entry.candidate.label == "aoti freezing"
     assert twin.because.startswith("packed as its twin, not shown slower: aoti freezing against inductor freezing")
-    assert "pays back after 909 calls (1 with kept artifacts)" in twin.entry.sentence
+    assert "pays back after 900 calls (5 with kept artifacts)" in twin.entry.sentence
     assert twin.entry.sentence.endswith("1 candidate tried.")
     after = report.read_run(run.folder).rows
     assert after[:-1] == before
@@ -138,10 +110,10 @@ def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_co
 
 
 def test_a_twin_that_was_tried_before_is_not_built_again(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    look(run, FakeRunner(twin_s=0.01), monkeypatch)
-    again = FakeRunner(twin_s=0.01)
+    look(run, TwinRunner(twin_s=0.01), monkeypatch)
+    again = TwinRunner(twin_s=0.01)
     assert look(run, again, monkeypatch).entry is not None
-    assert again.tried == [EAGER]
+    assert again.tried == ["eager"]
     lines = journal.read(run.folder / "journal.jsonl")
     twin = [line for line in lines if isinstance(line, TrialLine) and line.trial.candidate.settings.engine == "aoti"]
     assert len(twin) == 1
@@ -151,14 +123,14 @@ def test_a_twin_that_was_tried_before_is_not_built_again(run: FinishedRun, monke
 @pytest.mark.parametrize(
     ("runner", "why"),
     [
-        (FakeRunner(twin_s=0.015), "so the measured plan is packed as it is"),
-        (FakeRunner(twin_s=0.01, state=State.INFEASIBLE), "aoti freezing: infeasible, cannot be exported"),
-        (FakeRunner(twin_s=0.01, lost=True), "the measurement was lost: in a race: died of SIGSEGV"),
+        (TwinRunner(twin_s=0.015), "so the measured plan is packed as it is"),
+        (TwinRunner(twin_s=0.01, state=State.INFEASIBLE), "aoti freezing: infeasible, cannot be exported"),
+        (TwinRunner(twin_s=0.01, lost=True), "the measurement was lost: in a race: died of SIGSEGV"),
     ],
     ids=["slower", "impossible", "lost"],
 )
 def test_without_a_usable_twin_the_reason_is_told(
-    run: FinishedRun, monkeypatch: pytest.MonkeyPatch, runner: FakeRunner, why: str
+    run: FinishedRun, monkeypatch: pytest.MonkeyPatch, runner: TwinRunner, why: str
 ) -> None:
     twin = look(run, runner, monkeypatch)
     assert twin.entry is None
@@ -174,7 +146,7 @@ def test_a_precision_that_the_twin_does_not_have_is_not_measured(
         run.plan,
         entries=(msgspec.structs.replace(entry, candidate=msgspec.structs.replace(entry.candidate, settings=lower)),),
     )
-    runner = FakeRunner(twin_s=0.01)
+    runner = TwinRunner(twin_s=0.01)
     twin = look(run._replace(plan=plan), runner, monkeypatch)
     assert (twin.entry, runner.tried) == (None, [])
     assert "aoti has no bf16" in twin.because

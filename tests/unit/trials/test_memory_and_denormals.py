@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from compilot.trials.trying import too_large
-from compilot.tuning.stages import Options, best_under_the_rule
 from torch import nn
 
 from compilot._denormals import flushes_denormals
 from compilot.diagnose.model.denormals import count, meets_denormals
-from compilot.records import Candidate, Measurement, Objective, ProcessSettings, Settings, State, Trial
+from compilot.records import Candidate, Goal, Measurement, Objective, ProcessSettings, Settings, State, Trial
 from compilot.runtime.process import apply_settings
+from compilot.trials.attempt import too_large
 from compilot.trials.limits import Limits
+from compilot.verdict.finalists import best_under_the_rule
 from compilot.workload import Workload
 
 MIB = 2**20
@@ -35,10 +35,10 @@ def test_the_memory_objective_races_the_smallest_whatever_its_build_took():
         return Trial(candidate=candidate, state=State.OK, reason="", measurement=measured)
 
     trials = [tried("a", 500, 450), tried("b", 900, 300), tried("c", 700, 400)]
-    best = best_under_the_rule(Options(objective=Objective.MEMORY), trials)
+    best = best_under_the_rule(Goal(objective=Objective.MEMORY), trials)
     assert best is not None
     assert best.candidate.label == "b"
-    assert best_under_the_rule(Options(), trials) is None
+    assert best_under_the_rule(Goal(), trials) is None
 
 
 def test_eager_is_limited_by_the_machine_and_not_by_the_user():

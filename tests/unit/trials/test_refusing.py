@@ -9,15 +9,18 @@ import pytest
 import torch
 from torch import nn
 
+from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.identity.model import model_fingerprint
 from compilot.progress import Observer
-from compilot.records import Candidate, IndexFacts, IndexRange, MemoryFormat, Settings, Shapes, Shipment, State
+from compilot.records import Candidate, IndexFacts, IndexRange, MemoryFormat, Settings, Shapes, State
 from compilot.trials.limits import Limits
+from compilot.trials.local import LocalRunner
 from compilot.trials.protocol import Inspect
 from compilot.trials.refusing import UNDECLARED, refusal
-from compilot.trials.runner import LocalRunner
-from compilot.trials.steps import Steps
+from compilot.trials.steps import trial as steps_of_a_trial
+from compilot.trials.steps.state import WorkerState
+from compilot.tuning.comparing import try_one
 from compilot.workload import Workload
 
 ENGINES = ("inductor", "aoti", "onnxruntime", "openvino", "cudagraphs", "tensorrt", "of-the-user")
@@ -61,10 +64,9 @@ def test_sizes_at_which_an_index_cannot_be_proven_rule_out_free_sizes_only(engin
 
 
 def test_a_refused_candidate_costs_no_process(tmp_path: Path) -> None:
-    shipment = Shipment(sys_path=(), cwd=str(tmp_path), target="nowhere.py:nothing")
-    runner = LocalRunner(shipment, tmp_path, limits=Limits(), observer=Observer())
-    runner.indices = IndexFacts(unproven="no range is known")
-    trial = runner.trial(candidate("inductor"), {}, cap_s=1.0)
+    runner = LocalRunner(RunDir(tmp_path), limits=Limits(), observer=Observer())
+    runner.workers.indices = IndexFacts(unproven="no range is known")
+    trial = try_one(runner, candidate("inductor"), 1.0)
     assert (trial.state, trial.reason) == (State.INFEASIBLE, "no range is known")
     assert not (tmp_path / "work").exists()
 
@@ -79,28 +81,28 @@ class Model(nn.Module):
 
 
 @pytest.fixture
-def steps() -> Steps:
-    steps = Steps()
+def steps() -> WorkerState:
+    steps = WorkerState()
     steps.workload = Workload(Model().eval(), (torch.tensor([[1, 2, 3]]),))
     steps.model_fingerprint = model_fingerprint(steps.workload.model)
     return steps
 
 
-def test_eagers_worker_finds_the_ranges(steps: Steps, tmp_path: Path) -> None:
-    inspected = steps.inspect(Inspect(id=1, references=str(tmp_path)))
+def test_eagers_worker_finds_the_ranges(steps: WorkerState, tmp_path: Path) -> None:
+    inspected = steps_of_a_trial.inspect(steps, Inspect(references=str(tmp_path)))
     assert inspected.diagnosis.indices.ranges == {"args[0]": IndexRange(low=-1, high=8)}
 
 
 @pytest.mark.parametrize(("engine", "guarded"), [("inductor", True), ("eager", False)])
-def test_every_engines_guard_gets_them_but_eagers(steps: Steps, engine: str, guarded: bool) -> None:
+def test_every_engines_guard_gets_them_but_eagers(steps: WorkerState, engine: str, guarded: bool) -> None:
     steps.candidate = candidate(engine)
     found = {"args[0]": IndexRange(low=-1, high=8)}
-    guard = steps._guard(IndexFacts(ranges=found, at_all_sizes={}))
+    guard = steps_of_a_trial._guard(steps, IndexFacts(ranges=found, at_all_sizes={}))
     assert guard.tensors[0].index == (found["args[0]"] if guarded else None)
 
 
-def test_a_guard_with_free_sizes_gets_what_holds_at_all_of_them(steps: Steps) -> None:
+def test_a_guard_with_free_sizes_gets_what_holds_at_all_of_them(steps: WorkerState) -> None:
     steps.candidate = candidate("inductor", shapes=Shapes.DYNAMIC)
     wide, narrow = IndexRange(low=-1, high=8), IndexRange(low=0, high=3)
-    guard = steps._guard(IndexFacts(ranges={"args[0]": wide}, at_all_sizes={"args[0]": narrow}))
+    guard = steps_of_a_trial._guard(steps, IndexFacts(ranges={"args[0]": wide}, at_all_sizes={"args[0]": narrow}))
     assert guard.tensors[0].index == narrow

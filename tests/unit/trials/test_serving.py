@@ -17,7 +17,8 @@ from compilot.records import Candidate, Settings, Shapes, State
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
 from compilot.trials.protocol import BatchTimed, CallsTimed, Failed, TimeBatch, TimeCalls, Verified, Verify, Warm
-from compilot.trials.steps import Steps
+from compilot.trials.steps import trial
+from compilot.trials.steps.state import WorkerState
 from compilot.workload import Workload
 from compilot.workload.variations import cases
 
@@ -46,20 +47,20 @@ def moody() -> Iterator[Moody]:
     registry.unregister("moody")
 
 
-def worker(shapes: Shapes = Shapes.DYNAMIC, load: Workload | None = None) -> Steps:
+def worker(shapes: Shapes = Shapes.DYNAMIC, load: Workload | None = None) -> WorkerState:
     """A worker that has built a model (a linear layer) on the moody engine, without a process around it."""
     load = load or Workload(nn.Linear(4, 2).eval(), torch.randn(3, 4), dynamic=DYNAMIC)
     guard = make_guard(load.model, load.call, dynamic=load.dynamic, shapes=shapes, grad=False)
     candidate = Candidate(settings=Settings(engine="moody", shapes=shapes), label="moody", rationale="")
-    steps = Steps.__new__(Steps)  # its __init__ installs an audit hook for the life of the process
+    steps = WorkerState.__new__(WorkerState)  # its __init__ installs an audit hook for the life of the process
     steps.workload, steps.candidate, steps.batch = load, candidate, 1
-    steps._use(attach(load.model, candidate, guard, None), guard)
+    steps.use(attach(load.model, candidate, guard, None), guard)
     return steps
 
 
-def verify(steps: Steps, folder: Path) -> Any:
+def verify(steps: WorkerState, folder: Path) -> Any:
     reference = make_reference(steps.workload, cases(steps.workload), folder)
-    return steps.verify(Verify(id=1, references=str(folder), reference=reference))
+    return trial.verify(steps, Verify(references=str(folder), reference=reference))
 
 
 def at_size(size: int, error: Exception) -> Callable[[torch.Tensor], None]:
@@ -132,13 +133,13 @@ def test_unequal_sizes_may_be_left_to_eager_but_not_fail(moody, tmp_path):
 @pytest.mark.filterwarnings("ignore:the compiled model failed")
 def test_eagers_time_is_never_given_as_the_candidates(moody):
     steps = worker()
-    assert isinstance(steps.timebatch(TimeBatch(id=1)), BatchTimed)
-    assert isinstance(steps.timecalls(TimeCalls(id=2, calls=3, for_s=1.0)), CallsTimed)
+    assert isinstance(trial.time_batch(steps, TimeBatch()), BatchTimed)
+    assert isinstance(trial.time_calls(steps, TimeCalls(calls=3, for_s=1.0)), CallsTimed)
     moody.mood = at_size(3, RuntimeError("out of workspace"))
     timed = [
-        steps.timebatch(TimeBatch(id=3)),
-        steps.timecalls(TimeCalls(id=4, calls=3, for_s=1.0)),
-        steps.warm(Warm(id=5, for_s=0.01)),
+        trial.time_batch(steps, TimeBatch()),
+        trial.time_calls(steps, TimeCalls(calls=3, for_s=1.0)),
+        trial.warm(steps, Warm(for_s=0.01)),
     ]
     assert all(isinstance(reply, Failed) and reply.state is State.INFEASIBLE for reply in timed)
     assert "out of workspace" in timed[0].reason

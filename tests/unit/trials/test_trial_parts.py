@@ -4,8 +4,8 @@ import io
 import signal
 import subprocess
 import sys
+import typing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,9 +15,18 @@ from compilot.records import State
 from compilot.trials.child import _signal_obituary, last_lines
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.load import describe
-from compilot.trials.protocol import Failed, Quit, TimeBatch, decode_request
+from compilot.trials.protocol import (
+    AnyRequest,
+    DoctorRequest,
+    Failed,
+    PackingRequest,
+    Quit,
+    TimeBatch,
+    TrialRequest,
+    decode_request,
+)
 from compilot.trials.replies import raise_user_error
-from compilot.trials.worker import _answer
+from compilot.trials.worker import _failed
 
 GIB = 2**30
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -115,19 +124,23 @@ def test_last_words_are_the_last_lines_that_say_something(tmp_path: Path):
     assert last_lines(tmp_path / "missing") == ""
 
 
+def test_every_request_has_one_handler():
+    from compilot.trials.steps import HANDLERS
+
+    wanted = {*typing.get_args(TrialRequest), *typing.get_args(DoctorRequest), *typing.get_args(PackingRequest)}
+    assert set(HANDLERS) == wanted
+    assert wanted | {Quit} == set(typing.get_args(AnyRequest))
+
+
 def test_requests_survive_the_pipe():
     assert decode_request(b'{"type":"TimeBatch","id":7}') == TimeBatch(id=7)
     assert decode_request(b'{"type":"Quit","id":0}') == Quit(id=0)
 
 
 def test_a_worker_whose_log_is_on_a_full_disk_still_tells_what_went_wrong(monkeypatch: pytest.MonkeyPatch):
-    def fails(request: TimeBatch) -> None:
-        raise OSError(28, "No space left on device")
-
     with io.TextIOWrapper(io.FileIO("/dev/full", "w"), write_through=True) as log:
         monkeypatch.setattr(sys, "stderr", log)
-        reply = _answer(SimpleNamespace(timebatch=fails), TimeBatch(id=1))
-    assert isinstance(reply, Failed)
+        reply = _failed(OSError(28, "No space left on device"))
     assert "No space left on device" in reply.reason
 
 
@@ -135,15 +148,17 @@ EAGERS_STEPS = """
 import sys, torch
 from compilot.records import Candidate, MemoryFormat, Settings
 from compilot.trials.protocol import PROTOCOL, Build, Inspect, Open
-from compilot.trials.steps import Steps
+from compilot.trials.steps import trial
+from compilot.trials.steps.state import WorkerState
 from compilot.workload.dispatch import ship_target
 
 target, folder = sys.argv[1:]
-steps, settings = Steps(), Settings(memory_format=MemoryFormat.CHANNELS_LAST)
+worker, settings = WorkerState(), Settings(memory_format=MemoryFormat.CHANNELS_LAST)
 candidate = Candidate(settings=settings, label="eager channels-last", rationale="a test")
-steps.open(Open(id=1, protocol=PROTOCOL, shipment=ship_target(target), candidate=candidate, workspace=folder))
-steps.inspect(Inspect(id=2, references=folder))
-built = steps.build(Build(id=3))
+request = Open(protocol=PROTOCOL, shipment=ship_target(target), candidate=candidate, workspace=folder)
+trial.open_workload(worker, request)
+trial.inspect(worker, Inspect(references=folder))
+built = trial.build(worker, Build())
 print(type(built).__name__, "torch._dynamo" in sys.modules)
 """
 

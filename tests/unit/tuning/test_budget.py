@@ -1,9 +1,10 @@
 import pytest
 
+from compilot._durations import parse_duration
 from compilot.errors import InputError
 from compilot.records import Candidate, Goal, Measurement, Settings, State, Trial
 from compilot.trials.runner import Capacity
-from compilot.tuning.budget import Budget, Costs, Spending, confirmation_s, parse_duration
+from compilot.tuning.budget import Budget, Costs, Spending, confirmation_s
 
 PACE = Costs(eager_call_s=0.02, open_s=5.0)
 

@@ -1,0 +1,19 @@
+"""Durations as people write them. In: text. Out: seconds; InputError for what is none."""
+
+from __future__ import annotations
+
+import re
+
+from compilot.errors import InputError
+
+
+def parse_duration(text: str) -> float:
+    """Seconds from "90", "90s", "5m" or "1h30m"."""
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
+    if not match or not any(match.groups()):
+        raise InputError(f"'{text}' is no duration; write 90s, 5m or 1h30m.")
+    hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
+    total = hours * 3600 + minutes * 60 + seconds
+    if total <= 0:
+        raise InputError("the budget must be more than zero; write 90s, 5m or 1h30m.")
+    return total
