@@ -21,7 +21,7 @@ from compilot.errors import ArtifactError, CompilotError, InputError, StalePlan,
 from compilot.identity.differences import Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
-from compilot.records import Fingerprint, ModelFingerprint, Plan, ProcessSettings
+from compilot.records import Fingerprint, ModelFingerprint, Plan
 from compilot.runtime.bundles import Options, opened_bundle, start
 from compilot.runtime.fast import Fast, Terms, attach_eager, attach_parts, refuse_compiled
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
@@ -81,7 +81,7 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
         raise InputError(f"keep_model=False cannot be used: this plan keeps the model eager ({record.because}).")
     if not record.entries:
         return attach_eager(model, inplace=inplace)
-    tell_differing(record.entries[0].candidate.process)
+    tell_differing(record.process)
     first = record.entries[0]
     try:
         terms = Terms(keep_model=keep_model, check_indices=check_indices, strict_weights=strict_weights)
@@ -133,7 +133,7 @@ def apply_process(
     else:
         _refuse_unsigned(plan, require_signature)
         record, _ = read_plan(plan, None)
-    return apply_settings(record.entries[0].candidate.process if record.entries else ProcessSettings())
+    return apply_settings(record.process)
 
 
 def _refuse_unsigned(plan: Plan | str | os.PathLike[str], require_signature: bool) -> None:

@@ -51,7 +51,7 @@ def attach_bundle(model: nn.Module | None, opened: Opened, options: Options) -> 
     if not plan.entries:
         assert model is not None
         return _keep_eager(model, plan, options)
-    tell_differing(plan.entries[0].candidate.process)
+    tell_differing(plan.process)
     parts = tuple(
         Part(
             entry.candidate,

@@ -66,8 +66,7 @@ def with_machine(plan: Plan, **changes: object) -> Plan:
 
 
 def with_process(plan: Plan, process: ProcessSettings) -> Plan:
-    [entry] = plan.entries
-    return replace(plan, entries=(replace(entry, candidate=replace(entry.candidate, process=process)),))
+    return replace(plan, process=process)
 
 
 @pytest.mark.usefixtures("no_grad")
