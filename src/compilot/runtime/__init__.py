@@ -2,7 +2,7 @@
 
 Read in this order: apply.py (plan -> model), bundles.py (bundle -> model; its steps: fitting, attaching, proving),
 fast.py (being the user's module), dispatch.py (one call), gate.py (when the hot path may take it), codegen.py (that
-path), guards.py and matching.py (which calls), variants.py (what is prepared), frozen.py (weights). Nothing here
+path), guards.py and matching.py (which calls), variants.py (what is prepared), weight_watch.py (weights). Nothing here
 imports the tuning plane. Names load on first use: a bundle's files are checked while the rest is imported.
 """
 

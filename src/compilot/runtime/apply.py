@@ -25,9 +25,9 @@ from compilot.records import Fingerprint, ModelFingerprint, Plan
 from compilot.runtime.bundles import Options, opened_bundle, start
 from compilot.runtime.fast import Fast, Terms, attach_eager, attach_parts, refuse_compiled
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
-from compilot.runtime.planfolders import checked_parts, read_plan
+from compilot.runtime.plans import checked_parts, read_plan
 from compilot.runtime.process import apply_settings, tell_differing
-from compilot.runtime.starts import note_first
+from compilot.runtime.start_notes import note_first
 
 
 def compile(  # noqa: A001  # the public name, as in torch.compile

@@ -2,9 +2,9 @@
 
 In: a bundle and, where there is one, the user's model. Out: a Fast that has already given one right answer per entry;
 its `startup` says what each step took. `start` is the whole story; its steps are in artifacts/ (trust, digests,
-unpacking), fitting.py (machine and model), attaching.py (engines) and proving.py (golden calls). Covered: bundles whose
-files are all there is (`load`), and bundles for a model (`compile`). Not covered: packing (tuning plane), fetching
-(stores).
+unpacking), staleness.py (machine and model), attachment.py (engines) and proving.py (golden calls). Covered: bundles
+whose files are all there is (`load`), and bundles for a model (`compile`). Not covered: packing (tuning plane),
+fetching (stores).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from compilot.artifacts.vouching import Trust
 from compilot.engines import registry
 from compilot.errors import BundleError
 from compilot.records import BundleEntry, Manifest, Plan, PlanEntry, Weights
-from compilot.runtime.fitting import refuse_stale
+from compilot.runtime.staleness import refuse_stale
 
 if TYPE_CHECKING:
     from compilot.runtime.fast import Fast

@@ -20,11 +20,11 @@ import torch
 
 from compilot._torch import hooks, tensor_guards
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
-from compilot.runtime.frozen import INSPECT_EVERY, TOGETHER
 from compilot.runtime.indexing import checker
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.paths import parse
 from compilot.runtime.variants import is_dynamic
+from compilot.runtime.weight_watch import INSPECT_EVERY, TOGETHER
 
 COUNT = "for _count in _ticks: break"  # one step of a counter, as code: a third of the price of calling its `__next__`
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}

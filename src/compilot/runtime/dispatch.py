@@ -3,7 +3,7 @@
 In: a loaded engine, its guard and the plain model. Out: one answer per call; and the count of how it came about.
 Covered: other written forms of the same call, variants prepared once under a lock, engines that fail, forks; with
 keep_model=False the weights are let go and what eager would have answered is a NoFallback. Not covered: when the hot
-path is open (gate.py), what is prepared (variants.py), loading the engine again (refreshing.py), being an nn.Module
+path is open (gate.py), what is prepared (variants.py), loading the engine again (loading.py), being an nn.Module
 (fast.py), deciding what to run (plan).
 """
 
@@ -21,16 +21,16 @@ from compilot._tree import Call
 from compilot.engines.protocol import Infeasible, Loaded, NotTaken
 from compilot.errors import ForkedAfterUse, IndexOutOfRange, InputError, NoFallback, first_cause
 from compilot.records import Guard
-from compilot.runtime.canonical import Canonical
+from compilot.runtime.call_form import CallForm
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
-from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.gate import Gate
 from compilot.runtime.indexing import OUT_OF_RANGE
 from compilot.runtime.matching import Matcher
 from compilot.runtime.notices import DROPPED, Fallbacks, Stats, advice
-from compilot.runtime.unread import Unread
-from compilot.runtime.variants import Place, Variants
+from compilot.runtime.unreadable import Unreadable
+from compilot.runtime.variants import VariantKey, Variants
+from compilot.runtime.weight_watch import WeightWatch
 
 HOOKED = "hooks were registered or removed after the model was compiled"
 NOT_TAKEN = "the artifact does not take this call"
@@ -49,14 +49,14 @@ class Dispatcher:
         remains: nn.Module | None = None,
         stand_in: bool = False,
         strict_weights: bool = False,
-        unread: Unread | None = None,
+        unreadable: Unreadable | None = None,
         before_refresh: Callable[[], None] | None = None,
         notes: tuple[str, ...] = (),
     ) -> None:
         """remains: what is kept of the model where the model itself is let go; None: all of it.
 
         stand_in: there never was a model, so there are no weights that a call could be differentiated by.
-        strict_weights: all weights are looked at in every call. unread: what of the model nobody can read.
+        strict_weights: all weights are looked at in every call. unreadable: what of the model nobody can read.
         before_refresh: raises where the engine's files must not be loaded once more.
         notes: what the plan says of the engine's answers; goes into the statistics.
         """
@@ -72,7 +72,7 @@ class Dispatcher:
             _refuse_to_drop(loaded)
         self._load = load if self._keep_model else None
         self._matcher = Matcher(guard)
-        self._canonical = Canonical(plain.forward, guard)
+        self._form = CallForm(plain.forward, guard)
         self._fallbacks = Fallbacks()
         self._lock = threading.RLock()
         self._built_before = 0
@@ -80,14 +80,14 @@ class Dispatcher:
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
-        self._start(loaded, watch, unread)
+        self._start(loaded, watch, unreadable)
         self.call: Callable[..., Any] = self._gate.write(guard, self.slow, self._failed_hot)
         tell_after_fork(self)
 
-    def _start(self, loaded: Loaded, watch: WeightWatch | None, unread: Unread | None) -> None:
+    def _start(self, loaded: Loaded, watch: WeightWatch | None, unreadable: Unreadable | None) -> None:
         self.loaded = loaded
         self._variants = Variants(self._matcher.guard.tensors, loaded.builds)
-        self._gate.start(loaded, watch, unread)
+        self._gate.start(loaded, watch, unreadable)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Dispatcher:
             raise ForkedAfterUse(FORKED)
         if self._gate.hooked():
             return self._eager(HOOKED, Call(args, kwargs))
-        call = self._canonical(args, kwargs)
+        call = self._form(args, kwargs)
         if call is None:
             return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
@@ -122,10 +122,10 @@ class Dispatcher:
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
         tensors = self._matcher.tensors_of(call)
-        place = self._variants.place(tensors)
-        variant = self._variants.ready(place)
+        key = self._variants.key_of(tensors)
+        variant = self._variants.ready(key)
         if variant is None:
-            return self._serve_first(place, tensors, call)
+            return self._serve_first(key, tensors, call)
         self._gate.open(variant)
         try:
             answer = self._gate.run(*call.args, **call.kwargs)
@@ -136,31 +136,31 @@ class Dispatcher:
             return answer
         return self._recover(failure, call)
 
-    def _serve_first(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _serve_first(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Answer the first call of a variant or shape: one thread prepares it, the others wait."""
         with self._lock:
-            if self._variants.ready(place) is not None:
+            if self._variants.ready(key) is not None:
                 reason = None
-            elif (reason := self._gate.closed_for_good() or self._variants.why_not(place)) is None:
-                return self._prepare_or_recover(place, tensors, call)
+            elif (reason := self._gate.closed_for_good() or self._variants.why_not(key)) is None:
+                return self._prepare_or_recover(key, tensors, call)
         return self._serve(call) if reason is None else self._eager(reason, call)
 
-    def _prepare_or_recover(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare_or_recover(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         try:
-            answer = self._prepare(place, tensors, call)
+            answer = self._prepare(key, tensors, call)
         except Exception as error:
             failure = error
         else:
             next(self._slowly)
             return answer
-        self._variants.give_up(place, f"engine could not prepare this call: {first_cause(failure)}")
+        self._variants.give_up(key, f"engine could not prepare this call: {first_cause(failure)}")
         return self._recover(failure, call)
 
-    def _prepare(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._variants.ask()
         answer = self._gate.preparing(lambda: self._prepared_answer(call))
-        self._gate.open(self._variants.add(place, tensors))
+        self._gate.open(self._variants.add(key, tensors))
         return answer
 
     def _prepared_answer(self, call: Call) -> Any:
@@ -198,20 +198,20 @@ class Dispatcher:
 
     def prepare(self, call: Call) -> None:
         """Build what this call needs now. InputError: the plan does not take it. Infeasible: the engine cannot."""
-        wanted = self._canonical(call.args, call.kwargs)
+        wanted = self._form(call.args, call.kwargs)
         reason = "other arguments" if wanted is None else self._matcher.mode_mismatch(self._plain.training)
         if wanted is None or reason or (reason := self._matcher.call_mismatch(wanted)):
             raise InputError(f"the plan does not take this call ({reason}), so there is nothing to prepare for it.")
         wanted = self._matcher.tidied(wanted)
         tensors = self._matcher.tensors_of(wanted)
-        place = self._variants.place(tensors)
+        key = self._variants.key_of(tensors)
         with self._lock:
-            if self._variants.ready(place) is not None:
+            if self._variants.ready(key) is not None:
                 return
             if closed := self._gate.closed_for_good():
                 raise Infeasible(closed)
             try:
-                self._prepare(place, tensors, wanted)
+                self._prepare(key, tensors, wanted)
             except Exception as error:
                 raise Infeasible(first_cause(error)) from error
 
@@ -220,14 +220,14 @@ class Dispatcher:
 
         StalePlan: the engine's files hold other weights or code than the model has now; eager goes on answering.
         """
-        from compilot.runtime.refreshing import loaded_anew
+        from compilot.runtime.loading import loaded_anew
 
         with self._lock:
             if self._before_refresh is not None:
                 self._before_refresh()
-            loaded, watch, unread = loaded_anew(self._plain, self._load, self._gate)
+            loaded, watch, unreadable = loaded_anew(self._plain, self._load, self._gate)
             self._built_before += self._variants.builds()
-            self._start(loaded, watch, unread)
+            self._start(loaded, watch, unreadable)
 
     @property
     def frozen_weights(self) -> bool:
@@ -236,7 +236,7 @@ class Dispatcher:
 
     def takes(self, call: Call) -> bool:
         """Whether this guard is for this call."""
-        wanted = self._canonical(call.args, call.kwargs)
+        wanted = self._form(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def stats(self) -> Stats:

@@ -28,11 +28,11 @@ from compilot.errors import InputError, NoFallback
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
 from compilot.runtime.clone import alias, has_weights, skeleton
-from compilot.runtime.direct import Direct
 from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.eager import EagerCore
 from compilot.runtime.guards import without_indices
 from compilot.runtime.notices import Stats, warn
-from compilot.runtime.unread import Unread, unread_of
+from compilot.runtime.unreadable import Unreadable, unreadable_in
 
 
 class Core(Protocol):
@@ -148,8 +148,8 @@ def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _U
         return attach_eager(model, inplace=inplace)
     plain = alias(model, type(model)) if inplace else model
     bones = None if terms.keep_model else _remains(plain)
-    unread = _named_unread(plain) if terms.keep_model else None
-    links = {number: _dispatcher(plain, part, terms, bones, unread) for number, part in real.items()}
+    unreadable = _named_unreadable(plain) if terms.keep_model else None
+    links = {number: _dispatcher(plain, part, terms, bones, unreadable) for number, part in real.items()}
     core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))
     if bones is not None:
         fast = _put_on(bones, core, (_cannot_copy, bones), inplace)
@@ -177,9 +177,9 @@ def refuse_nothing_to_watch(terms: Terms) -> None:
         raise InputError("strict_weights=True watches the model's weights, keep_model=False drops them; choose one.")
 
 
-def _named_unread(plain: nn.Module) -> Unread:
+def _named_unreadable(plain: nn.Module) -> Unreadable:
     """What of the model nobody can read, said once."""
-    found = unread_of(plain)
+    found = unreadable_in(plain)
     if found:
         warn(found.sentence())
     return found
@@ -204,7 +204,7 @@ def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:
 
 
 def _dispatcher(
-    plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None, unread: Unread | None
+    plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None, unreadable: Unreadable | None
 ) -> Dispatcher:
     settings = part.candidate.settings
     # without a model there is no eager whose numbers a default could change: the files answer as they were made
@@ -222,7 +222,7 @@ def _dispatcher(
         remains=bones,
         stand_in=terms.stand_in,
         strict_weights=terms.strict_weights,
-        unread=unread,
+        unreadable=unreadable,
         before_refresh=terms.before_refresh,
         notes=part.caveats,
     )
@@ -240,7 +240,7 @@ def _cannot_copy(*_: Any) -> Fast:
 def attach_eager(model: nn.Module, because: str | None = None, *, inplace: bool = False) -> Fast:
     """The model as it is, behind the same face; because: why the plan is not applied."""
     plain = alias(model, type(model)) if inplace else model
-    return _put_on(model, Direct(plain, because), (attach_eager, plain, because), inplace)
+    return _put_on(model, EagerCore(plain, because), (attach_eager, plain, because), inplace)
 
 
 def copied_by(fast: Fast, make: Callable[..., Fast], *rest: Any) -> None:

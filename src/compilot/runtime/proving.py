@@ -20,7 +20,7 @@ from compilot._tree import Call
 from compilot.errors import BundleError, NoFallback
 from compilot.records import Golden, PlanEntry, Weights
 from compilot.runtime import golden
-from compilot.runtime.direct import Direct
+from compilot.runtime.eager import EagerCore
 from compilot.runtime.fast import Core, Fast, entry_core
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def prove(fast: Fast, opened: Opened, *, by_model: bool = False) -> None:
         if core is not None and packed.golden is not None:
             with torch.set_grad_enabled(entry.guard.grad_enabled):
                 _prove_entry(core, opened, entry, packed.golden, judge)
-        elif core is not None and not isinstance(core, Direct):  # Direct is the model itself
+        elif core is not None and not isinstance(core, EagerCore):  # EagerCore is the model itself
             raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
 
 

@@ -18,10 +18,10 @@ from compilot._torch.hooks import hooks_on
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible, Loaded
 from compilot.errors import NoFallback, PlanError, StalePlan
-from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.gate import FILES_OF_OTHER_CODE, FILES_OUTDATED, TUNE_AGAIN, Gate
 from compilot.runtime.notices import DROPPED
-from compilot.runtime.unread import Unread, unread_of
+from compilot.runtime.unreadable import Unreadable, unreadable_in
+from compilot.runtime.weight_watch import WeightWatch
 
 Load = Callable[[], Loaded]
 
@@ -31,7 +31,7 @@ class Anew(NamedTuple):
 
     loaded: Loaded
     watch: WeightWatch | None
-    unread: Unread | None
+    unreadable: Unreadable | None
 
 
 def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:
@@ -39,12 +39,12 @@ def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:
     if load is None:
         raise NoFallback(f"{DROPPED}, so there is nothing to refresh from; compile the new model instead.")
     hooks, watch = hooks_on(plain), gate.snapshot()
-    unread = unread_of(plain) if gate.has_unread() else None
+    unreadable = unreadable_in(plain) if gate.has_unreadable() else None
     loaded = _load(load, gate) if watch is None else watch.running(partial(_load, load, gate))
     gate.shut()
     if not gate.loaded.in_files:
         gate.accept_hooks(hooks)
-    return Anew(loaded, watch, unread)
+    return Anew(loaded, watch, unreadable)
 
 
 def _load(load: Load, gate: Gate) -> Loaded:

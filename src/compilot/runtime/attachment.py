@@ -34,7 +34,7 @@ from compilot.runtime.fast import (
 )
 from compilot.runtime.process import tell_differing
 from compilot.runtime.stand_in import make_stand_in
-from compilot.runtime.starts import note_first
+from compilot.runtime.start_notes import note_first
 
 if TYPE_CHECKING:
     from compilot.runtime.bundles import Opened, Options
