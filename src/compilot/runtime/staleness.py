@@ -1,34 +1,56 @@
-"""Does a bundle fit here? Asked after it is trusted and before any of its files is used.
+"""Does a plan or a bundle fit here? Asked after it is trusted and before any of its files is used.
 
-In: a bundle's manifest and, where there is one, the user's model. Out: what differs from where it was packed, as
-sentences; StaleBundle for differences that make answers unsafe (versions, CPU instructions, model code, baked-in
-weights), a warning for those that leave only the speed unproven (threads, cores, CPU model). Not covered: plans
-(apply.py), which bundle of a store fits (artifacts/store).
+In: a plan, or a bundle's manifest, and the user's model where there is one. Out: what differs from where it was made,
+as sentences; StalePlan or StaleBundle for differences that make answers unsafe (versions, CPU instructions, model code,
+baked-in weights), a warning for those that leave only the speed unproven (threads, cores, CPU model). Not covered:
+which bundle of a store fits (artifacts/store).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import nn
 
 from compilot.artifacts.bundle import Bundle
-from compilot.errors import StaleBundle
+from compilot.errors import StaleBundle, StalePlan
 from compilot.identity.differences import Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
-from compilot.records import Fingerprint, Manifest, ModelFingerprint, Weights
+from compilot.records import Fingerprint, Manifest, ModelFingerprint, Plan, Weights
 
 
-def refuse_stale(bundle: Bundle, model: nn.Module | None, allow_stale: bool) -> None:
-    """StaleBundle with each difference that makes it unsafe; a warning for those that leave only the speed unproven."""
+def refuse_stale_plan(plan: Plan, model: nn.Module, allow_stale: bool) -> None:
+    """StalePlan with each difference that makes it unsafe; a warning for those that leave only the speed unproven."""
+    from compilot.identity.model import model_fingerprint  # here, as below
+
+    used = {entry.candidate.settings.engine for entry in plan.entries}
+    now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
+    found = differences(plan.fingerprint, now, used)
+    if (unsafe := _unsafe(found)) and not allow_stale:
+        text = f"the plan is stale: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
+        raise StalePlan(text, tuple(one.sentence for one in unsafe))
+    _warn_unproven("the plan was measured", found)
+
+
+def refuse_stale_bundle(bundle: Bundle, model: nn.Module | None, allow_stale: bool) -> None:
+    """The same of a bundle: StaleBundle."""
     found = machine_differences(bundle.manifest, model)
-    unsafe = [one for one in found if one.severity is Severity.UNSAFE]
-    if unsafe and not allow_stale:
-        told = tuple(one.sentence for one in unsafe)
+    if (unsafe := _unsafe(found)) and not allow_stale:
         text = f"{bundle.path} was packed for something else: {sentences(unsafe)}"
+        told = tuple(one.sentence for one in unsafe)
         raise StaleBundle(f"{text} Pack it here, or pull the bundle that fits this machine.", told)
+    _warn_unproven(f"{bundle.path} was packed", found)
+
+
+def _unsafe(found: Sequence[Difference]) -> list[Difference]:
+    return [one for one in found if one.severity is Severity.UNSAFE]
+
+
+def _warn_unproven(made: str, found: Sequence[Difference]) -> None:
     if found:
         from compilot.runtime.notices import warn
 
-        warn(f"{bundle.path} was packed under other conditions, so its speed is unproven here: {sentences(found)}")
+        warn(f"{made} under other conditions, so its speed is unproven here: {sentences(found)}")
 
 
 def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> list[Difference]:
