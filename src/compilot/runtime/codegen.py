@@ -79,11 +79,16 @@ class Watched(enum.Enum):
 
 
 def hot_source(
-    guard: Guard, namespace: dict[str, Any], *, watched: Watched = Watched.NOTHING, also: Sequence[str] = ()
+    guard: Guard,
+    namespace: dict[str, Any],
+    *,
+    watched: Watched = Watched.NOTHING,
+    also: Sequence[str] = (),
+    engine: str = "_call",
 ) -> str:
     """Source of the specialised `__call__`; constants it compares with are put into the namespace.
 
-    also: conditions that must hold besides the guard's own.
+    also: conditions that must hold besides the guard's own. engine: the name of the engine's callable.
     """
     if not guard.tensors or not all(map(_usable, guard.keywords)):
         return generic_source()  # the tensor check is what sees autocast and inference mode
@@ -105,7 +110,7 @@ def hot_source(
         "    if _fits:",
         *_tick_lines(watched, args, guard),
         "        try:",
-        f"            return _call({passed})",
+        f"            return {engine}({passed})",
         "        except _Exception as _error:",
         "            _failure = _error",
         f"        return _failed(_failure, ({args}{',' if args else ''}), {_dict(guard)})",

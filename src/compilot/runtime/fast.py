@@ -13,7 +13,7 @@ files (apply.py).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
@@ -30,6 +30,7 @@ from compilot.runtime.chain import Chain
 from compilot.runtime.clone import alias, has_weights, skeleton
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.eager import EagerCore
+from compilot.runtime.gate import BEING_BUILT
 from compilot.runtime.guards import without_indices
 from compilot.runtime.notices import Stats, warn
 from compilot.runtime.sources import ApplyOptions, EntryParts
@@ -55,10 +56,9 @@ class Fast(nn.Module):
     """Base of every made-fast model; each one has its own subclass with its own generated `__call__`."""
 
     _compilot_core: ClassVar[Core]
-    _compilot_entries: ClassVar[dict[int, Core]] = {}  # by number in the plan; without those that eager answers
+    _compilot_entries: ClassVar[dict[int, Dispatcher]] = {}  # by number in the plan; without those that eager answers
     _compilot_plain: ClassVar[nn.Module]
     _compilot_rebuild: ClassVar[tuple[Any, ...]]
-    _compilot_frozen: ClassVar[bool] = False
     _compilot_startup: ClassVar[dict[str, float]]
 
     def stats(self) -> Stats:
@@ -79,7 +79,7 @@ class Fast(nn.Module):
     @property
     def frozen_weights(self) -> bool:
         """True when weight values are baked in: after an update eager answers until `refresh()`, or a new plan."""
-        return type(self)._compilot_frozen
+        return type(self)._compilot_core.frozen_weights
 
     @property
     def startup(self) -> dict[str, float]:
@@ -152,6 +152,41 @@ def attach_parts(
     }
     rebuild = (_reattach, model, parts, options, check_again) if bones is None else (_cannot_copy, bones)
     return _behind(bones or model, links, rebuild)
+
+
+def attach_closed(
+    model: nn.Module, guards: Sequence[Guard], because: str = BEING_BUILT, options: ApplyOptions = USUAL
+) -> Fast:
+    """The model with entries whose engines are still to come: eager answers, and is counted with the reason.
+
+    `open_entry` puts an engine behind one. Copies and pickles are eager.
+    """
+    unreadable = _named_unreadable(model)
+    guards = [guard if options.check_indices else without_indices(guard) for guard in guards]
+    links = {
+        number: Dispatcher(
+            model, guard, None, strict_weights=options.strict_weights, unreadable=unreadable, closed=because
+        )
+        for number, guard in enumerate(guards)
+    }
+    return _behind(model, links, (attach_eager, model, because))
+
+
+def open_entry(
+    fast: Fast,
+    part: EntryParts,
+    options: ApplyOptions = USUAL,
+    *,
+    number: int = 0,
+    check_again: Callable[[], None] | None = None,
+) -> None:
+    """Have this engine answer the calls of one entry from now on, in place of the one before it."""
+    _refuse_unknown(part)
+    link = type(fast)._compilot_entries[number]
+    if _guard(part, options, stand_in=False) != link.guard:
+        raise InputError(f"entry {number} takes other calls than {part.candidate.label} was built for.")
+    load = _loader(fast._compilot_plain, part, options, stand_in=False)
+    link.open(load, before_refresh=check_again, notes=part.caveats)
 
 
 def _behind(model: nn.Module, links: dict[int, Dispatcher], rebuild: tuple[Any, ...]) -> Fast:
@@ -296,7 +331,6 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "_compilot_plain": rebuild[1],
         "_compilot_rebuild": rebuild,
         "_compilot_startup": {},
-        "_compilot_frozen": core.frozen_weights,
     }
     metaclass: Any = _stand_in_for(kind) if inplace else type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))
