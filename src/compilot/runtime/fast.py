@@ -151,7 +151,7 @@ def attach_parts(
         for number, part in real.items()
     }
     rebuild = (_reattach, model, parts, options, check_again) if bones is None else (_cannot_copy, bones)
-    return _behind(bones or model, links, rebuild)
+    return _behind(model if bones is None else bones, links, rebuild)
 
 
 def attach_closed(
