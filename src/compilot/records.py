@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
-PLAN_SCHEMA = 2  # raised when an old reader could misread a new plan; 2: the model's code counts by what it does
-JOURNAL_SCHEMA = 2  # as the plan's
-BUNDLE_SCHEMA = 3  # 2: large files have digests of their pieces; 3: as the plan's
+# Raised when an old reader could misread a new file. 2: the model's code counts by what it does; 3: entries have names
+# and modules, process settings are the whole plan's.
+PLAN_SCHEMA = 3
+JOURNAL_SCHEMA = 3  # as the plan's
+BUNDLE_SCHEMA = 4  # 2: large files have digests of their pieces; then as the plan's
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
 MAX_NAMED = 64  # attributes, and pieces of code, that a fingerprint names: about 3 KB of a plan
 
@@ -481,6 +483,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
     because: str
+    entry: str = ""  # name of the plan's entry that it is about; "": the whole plan
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
 
@@ -562,6 +565,10 @@ class Evidence(Record, frozen=True, kw_only=True):
 
 
 class PlanEntry(Record, frozen=True, kw_only=True):
+    """One way to run the calls that its guard takes."""
+
+    name: str = ""  # what verdicts and journal lines call it; "": the only one
+    module: str = ""  # path of the submodule that it is about; "": the whole model
     guard: Guard
     candidate: Candidate
     evidence: Evidence
@@ -573,7 +580,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     caveats: tuple[str, ...] = ()  # as in the check
 
 
-class Plan(Record, frozen=True, kw_only=True):
+class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What was decided for this model on this machine. What no entry takes goes to eager."""
 
     schema: int
@@ -582,6 +589,7 @@ class Plan(Record, frozen=True, kw_only=True):
     workload: WorkloadRef
     fingerprint: Fingerprint
     because: str
+    process: ProcessSettings = ProcessSettings()  # of the process that runs it: one for all entries
     entries: tuple[PlanEntry, ...] = ()
 
 
@@ -679,11 +687,13 @@ class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):
 class TrialLine(Record, frozen=True, kw_only=True, tag="trial"):
     trial: Trial
     at_s: float  # since the run began
+    entry: str = ""  # as a verdict's, here and below
 
 
 class RaceLine(Record, frozen=True, kw_only=True, tag="race"):
     race: Race
     at_s: float
+    entry: str = ""
 
 
 class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
@@ -691,6 +701,7 @@ class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
 
     candidate_id: str
     measurement: Measurement
+    entry: str = ""
 
 
 class VerdictLine(Record, frozen=True, kw_only=True, tag="verdict"):

@@ -18,9 +18,9 @@ from compilot.engines.protocol import BuildRequest
 from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime import Fast
 from compilot.runtime.fast import attach
-from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.guards import make_guard
 from compilot.runtime.notices import CompilotWarning
+from compilot.runtime.weight_watch import INSPECT_EVERY
 
 X = torch.linspace(0.1, 2.0, 6).reshape(2, 3)
 FILES = [

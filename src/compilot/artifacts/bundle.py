@@ -3,7 +3,7 @@
 In: a path of unknown origin. Out: a Bundle whose manifest is trusted, parsed and matches what is there; its files are
 checked against their digests while they are unpacked, or in place. The order is the point: who vouches for it comes
 first (trust.py), then the manifest's own digest, then parsing; no byte of any other file is used before its digest was
-right. Covered: FAULTS 1-4. Not covered: whether it fits this machine and model (runtime/fitting.py).
+right. Covered: FAULTS 1-4. Not covered: whether it fits this machine and model (runtime/staleness.py).
 """
 
 from __future__ import annotations

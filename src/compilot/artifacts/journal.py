@@ -145,6 +145,7 @@ def _scan(path: Path) -> tuple[list[JournalLine], int]:
                     raise bad  # something follows: the bad line was not the last one
                 bad = _torn(path, number, raw)
                 if bad is None:
+                    _check_schema(path, raw) if number == 1 else None
                     lines.append(_decode(path, number, raw))
                     good += len(raw)
     except FileNotFoundError:
@@ -174,14 +175,26 @@ def _decode(path: Path, number: int, raw: bytes) -> JournalLine:
         ) from problem
 
 
+def _check_schema(path: Path, raw: bytes) -> None:
+    """Before anything else of it is read: the lines of another schema may mean something else."""
+    try:
+        schema = msgspec.json.decode(raw, type=_Schema).schema
+    except msgspec.ValidationError:
+        return  # no header: said in its own words
+    if schema != JOURNAL_SCHEMA:
+        told = f"{path} has journal schema {schema}, this compilot reads {JOURNAL_SCHEMA}"
+        raise RunDirError(f"{told}; tune again with another --out, or use the compilot that wrote it.")
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
 def _check_header(path: Path, lines: list[JournalLine]) -> None:
     if not lines:
         raise RunDirError(f"{path} is empty: the run ended before it began; start a new one with another --out.")
-    header = lines[0]
-    if not isinstance(header, RunHeader):
+    if not isinstance(lines[0], RunHeader):
         raise RunDirError(f"{path} line 1 is not a run header; this is not a journal of compilot.")
-    if header.schema != JOURNAL_SCHEMA:
-        raise RunDirError(f"{path} has journal schema {header.schema}, this compilot reads {JOURNAL_SCHEMA}.")
 
 
 def _problem(path: Path, problem: OSError) -> RunDirError | EnvironmentProblem:

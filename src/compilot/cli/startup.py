@@ -33,12 +33,14 @@ def timed(argv: list[str]) -> dict[str, Any]:
 
     torch_s = time.perf_counter() - began
     from compilot.artifacts.vouching import Trust
-    from compilot.runtime.bundles import Options, example_call, start
+    from compilot.runtime.bundles import example_call
+    from compilot.runtime.sources import ApplyOptions
+    from compilot.runtime.start import start
 
     imported_s = time.perf_counter() - began - torch_s
     keys = [argv[i + 1] for i, word in enumerate(argv) if word == "--keys"]
     trust = Trust(keys, "--require-signature" in argv)
-    fast = start(None, Path(argv[0]), Options(trust, plain_outputs=True))
+    fast = start(None, Path(argv[0]), ApplyOptions(trust, plain_outputs=True))
     call = example_call(Path(argv[0]), trust)
     began = time.perf_counter()
     with torch.set_grad_enabled(call.grad):

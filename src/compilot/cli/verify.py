@@ -76,7 +76,7 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
     """Everything there is to know without running any of it."""
     from compilot.artifacts.bundle import check_files, open_bundle
     from compilot.artifacts.vouching import Trust
-    from compilot.runtime.fitting import machine_differences
+    from compilot.runtime.staleness import machine_differences
 
     with open_bundle(bundle, Trust(keys, require_signature)) as opened:
         checked = check_files(opened.container, opened.manifest)

@@ -204,6 +204,11 @@ def _refuse_mixed(runs: Sequence[FinishedRun]) -> None:
     for run in runs[1:]:
         if changed := differences(first.fingerprint, run.plan.fingerprint):
             raise InputError(f"{run.folder} is about something else than {runs[0].folder}: {changed[0].sentence}")
+        if run.plan.process != first.process:
+            what = "other process settings (threads, denormal numbers)"
+            raise InputError(
+                f"{run.folder} has {what} than {runs[0].folder}, and a bundle has one for all: pack them apart."
+            )
     guards = [entry.guard for run in runs for entry in run.plan.entries]
     if any(guard in guards[:i] for i, guard in enumerate(guards)):
         raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")

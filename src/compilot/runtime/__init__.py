@@ -1,9 +1,10 @@
 """The run plane: a plan and the user's model in, a callable that is fast and always right out.
 
-Read in this order: apply.py (plan -> model), bundles.py (bundle -> model; its steps: fitting, attaching, proving),
-fast.py (being the user's module), dispatch.py (one call), gate.py (when the hot path may take it), codegen.py (that
-path), guards.py and matching.py (which calls), variants.py (what is prepared), frozen.py (weights). Nothing here
-imports the tuning plane. Names load on first use: a bundle's files are checked while the rest is imported.
+Read in this order: apply.py (what the user calls), start.py (plan or bundle -> Source -> model; its steps: plans,
+bundles, staleness, attachment, proving), fast.py (being the user's module), dispatch.py (one call), gate.py (when the
+hot path may take it), codegen.py (that path), guards.py and matching.py (which calls), variants.py (what is prepared),
+weight_watch.py (weights). Nothing here imports the tuning plane. Names load on first use: a bundle's files are checked
+while the rest is imported.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compilot.runtime.apply import apply_process, compile  # noqa: A004  # the public name
-    from compilot.runtime.bundles import load
     from compilot.runtime.fast import Fast, restore
     from compilot.runtime.notices import CompilotWarning, StalePlanWarning, Stats
+    from compilot.runtime.start import load
 
 _HOMES = {
     "CompilotWarning": "notices",
@@ -24,7 +25,7 @@ _HOMES = {
     "Stats": "notices",
     "apply_process": "apply",
     "compile": "apply",
-    "load": "bundles",
+    "load": "start",
     "restore": "fast",
 }
 

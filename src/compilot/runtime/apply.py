@@ -18,16 +18,14 @@ from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.vouching import Trust
 from compilot.engines.baked import OtherWeights
 from compilot.errors import ArtifactError, CompilotError, InputError, StalePlan, UntrustedPlan, first_cause
-from compilot.identity.differences import Severity, differences, sentences
-from compilot.identity.machine import machine_fingerprint
-from compilot.identity.model import model_fingerprint
-from compilot.records import Fingerprint, ModelFingerprint, Plan, ProcessSettings
-from compilot.runtime.bundles import Options, opened_bundle, start
-from compilot.runtime.fast import Fast, Terms, attach_eager, attach_parts, refuse_compiled
+from compilot.records import Plan
+from compilot.runtime.bundles import opened_bundle
+from compilot.runtime.fast import Fast, attach_eager, refuse_compiled
 from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
-from compilot.runtime.planfolders import checked_parts, read_plan
-from compilot.runtime.process import apply_settings, tell_differing
-from compilot.runtime.starts import note_first
+from compilot.runtime.plans import PlanFolder, read_plan
+from compilot.runtime.process import apply_settings
+from compilot.runtime.sources import ApplyOptions
+from compilot.runtime.start import start
 
 
 def compile(  # noqa: A001  # the public name, as in torch.compile
@@ -57,65 +55,26 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     check_indices=False saves the look at the values of inputs that are used as indices (about 2 microseconds per
     call). It is dangerous: an index out of range then ends the process or gives some number, where eager raises.
     """
-    strict = strict or not keep_model
-    if not isinstance(plan, Plan) and is_bundle(Path(plan)):
-        trust = Trust(trusted_keys, require_signature)
-        options = Options(
-            trust,
-            allow_stale=allow_stale,
-            keep_model=keep_model,
-            inplace=inplace,
-            check_indices=check_indices,
-            strict_weights=strict_weights,
-        )
-        return _from_bundle(model, Path(plan), options, strict)
-    try:
-        _refuse_unsigned(plan, require_signature)
-        record, beside = read_plan(plan, None if folder is None else Path(folder))
-    except UntrustedPlan as error:
-        return _refused(model, error, strict=strict, inplace=inplace)
-    stale = _stale(record, model_fingerprint(model), strict=strict, allow_stale=allow_stale)
-    if stale is not None:
-        return attach_eager(model, stale, inplace=inplace)
-    if not record.entries and not keep_model:
-        raise InputError(f"keep_model=False cannot be used: this plan keeps the model eager ({record.because}).")
-    if not record.entries:
-        return attach_eager(model, inplace=inplace)
-    tell_differing(record.entries[0].candidate.process)
-    first = record.entries[0]
-    try:
-        terms = Terms(keep_model=keep_model, check_indices=check_indices, strict_weights=strict_weights)
-        parts, terms = checked_parts(record, beside, terms)
-        note_first(first, model, None if beside is None else beside / first.artifacts_dir)
-        return attach_parts(model, parts, terms=terms, inplace=inplace)
-    except (UntrustedPlan, ArtifactError) as error:
-        return _refused(model, error, strict=strict, inplace=inplace)
-    except OtherWeights as error:
-        if strict:
-            raise StalePlan(f"the plan is stale: {error}.", (str(error),)) from error
-        warn(f"the plan is stale: {error}. Run 'compilot tune' again; until then eager answers.", StalePlanWarning)
-        return attach_eager(model, f"stale plan: {error}", inplace=inplace)
-    except Exception as error:
-        if strict:
-            raise
-        what = "the plan is not used" if isinstance(error, InputError) else "the engine could not be loaded"
-        reason = f"{what}: {first_cause(error)}"
-        warn(f"{reason}; eager answers instead.")
-        return attach_eager(model, reason, inplace=inplace)
-
-
-def _from_bundle(model: nn.Module, path: Path, options: Options, strict: bool) -> Fast:
-    """The model as a bundle says; what is wrong with the bundle is said once, and eager answers."""
+    options = ApplyOptions(
+        Trust(trusted_keys, require_signature),
+        allow_stale=allow_stale,
+        keep_model=keep_model,
+        inplace=inplace,
+        check_indices=check_indices,
+        strict_weights=strict_weights,
+    )
     refuse_compiled(model)
+    reading = True  # what is no plan at all is refused, whoever asks
     try:
-        return start(model, path, options)
+        given = _given(plan, folder, options.trust)
+        reading = False
+        return start(model, given, options)
     except Exception as error:
-        if strict:
+        if strict or not keep_model or (reading and not isinstance(error, UntrustedPlan)):
             raise
-        said = str(error) if isinstance(error, CompilotError) else f"{path} could not be loaded: {first_cause(error)}"
-        category = StalePlanWarning if isinstance(error, StalePlan) else CompilotWarning
-        warn(f"{said} Eager answers instead.", category)
-        return attach_eager(model, f"bundle refused: {said}", inplace=options.inplace)
+        text, category, reason = _told(error, plan)
+        warn(text, category)
+        return attach_eager(model, reason, inplace=inplace)
 
 
 def apply_process(
@@ -128,42 +87,37 @@ def apply_process(
 
     It is read by the same rules of trust as for `compile`; what others can change is refused.
     """
+    trust = Trust(trusted_keys, require_signature)
+    given = _given(plan, None, trust)
+    record = opened_bundle(given, trust).plan if isinstance(given, Path) else given.plan
+    return apply_settings(record.process)
+
+
+def _given(
+    plan: Plan | str | os.PathLike[str], folder: str | os.PathLike[str] | None, trust: Trust
+) -> PlanFolder | Path:
+    """What the user means: a bundle by its path, anything else as the plan that it is or holds."""
     if not isinstance(plan, Plan) and is_bundle(Path(plan)):
-        record = opened_bundle(Path(plan), Trust(trusted_keys, require_signature)).plan
-    else:
-        _refuse_unsigned(plan, require_signature)
-        record, _ = read_plan(plan, None)
-    return apply_settings(record.entries[0].candidate.process if record.entries else ProcessSettings())
+        return Path(plan)
+    return read_plan(plan, None if folder is None else Path(folder), require_signature=trust.require_signature)
 
 
-def _refuse_unsigned(plan: Plan | str | os.PathLike[str], require_signature: bool) -> None:
-    if require_signature:
-        what = "the plan" if isinstance(plan, Plan) else str(plan)
-        why = "only bundles are signed, and a signature is required"
-        raise UntrustedPlan(f"{what} is not used: {why}; pack it with 'compilot pack --sign KEY', and use the bundle.")
-
-
-def _refused(model: nn.Module, error: CompilotError, *, strict: bool, inplace: bool) -> Fast:
-    """Eager behind the same face, because a plan or a file beside it must not be used."""
-    if strict:
-        raise error
-    warn(f"{error} Until then eager answers.")
-    return attach_eager(model, f"plan refused: {error}", inplace=inplace)
-
-
-def _stale(plan: Plan, model: ModelFingerprint, *, strict: bool, allow_stale: bool) -> str | None:
-    """Why the plan must not be applied; None: it may be, with a warning where its speed is unproven."""
-    used = {entry.candidate.settings.engine for entry in plan.entries}
-    now = Fingerprint(machine=machine_fingerprint(engines=used), model=model)
-    found = differences(plan.fingerprint, now, used)
-    unsafe = [one for one in found if one.severity is Severity.UNSAFE]
-    if unsafe and not allow_stale:
-        text = f"the plan is stale: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
-        if strict:
-            raise StalePlan(text, tuple(one.sentence for one in unsafe))
-        warn(f"{text} Until then eager answers.", StalePlanWarning)
-        return f"stale plan: {unsafe[0].sentence}"
-    if found:
-        text = f"the plan was measured under other conditions, so its speed is unproven here: {sentences(found)}"
-        warn(text)
-    return None
+def _told(error: Exception, plan: Plan | str | os.PathLike[str]) -> tuple[str, type[CompilotWarning], str]:
+    """A warning that eager answers, its class, and the reason that its answers are counted with."""
+    if not isinstance(plan, Plan) and is_bundle(Path(plan)):
+        said = (
+            str(error)
+            if isinstance(error, CompilotError)
+            else f"{Path(plan)} could not be loaded: {first_cause(error)}"
+        )
+        category = StalePlanWarning if isinstance(error, StalePlan) else CompilotWarning
+        return f"{said} Eager answers instead.", category, f"bundle refused: {said}"
+    if isinstance(error, UntrustedPlan | ArtifactError):
+        return f"{error} Until then eager answers.", CompilotWarning, f"plan refused: {error}"
+    if isinstance(error, StalePlan):
+        baked = isinstance(error.__cause__, OtherWeights)
+        then = "Run 'compilot tune' again; until then eager answers." if baked else "Until then eager answers."
+        return f"{error} {then}", StalePlanWarning, f"stale plan: {error.differences[0]}"
+    what = "the plan is not used" if isinstance(error, InputError) else "the engine could not be loaded"
+    reason = f"{what}: {first_cause(error)}"
+    return f"{reason}; eager answers instead.", CompilotWarning, reason

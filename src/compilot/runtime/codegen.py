@@ -21,10 +21,10 @@ import torch
 from compilot._torch import hooks, tensor_guards
 from compilot.inputs.paths import parse
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
-from compilot.runtime.frozen import INSPECT_EVERY, TOGETHER
 from compilot.runtime.indexing import checker
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.variants import is_dynamic
+from compilot.runtime.weight_watch import INSPECT_EVERY, TOGETHER
 
 COUNT = "for _count in _ticks: break"  # one step of a counter, as code: a third of the price of calling its `__next__`
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
@@ -79,11 +79,16 @@ class Watched(enum.Enum):
 
 
 def hot_source(
-    guard: Guard, namespace: dict[str, Any], *, watched: Watched = Watched.NOTHING, also: Sequence[str] = ()
+    guard: Guard,
+    namespace: dict[str, Any],
+    *,
+    watched: Watched = Watched.NOTHING,
+    also: Sequence[str] = (),
+    engine: str = "_call",
 ) -> str:
     """Source of the specialised `__call__`; constants it compares with are put into the namespace.
 
-    also: conditions that must hold besides the guard's own.
+    also: conditions that must hold besides the guard's own. engine: the name of the engine's callable.
     """
     if not guard.tensors or not all(map(_usable, guard.keywords)):
         return generic_source()  # the tensor check is what sees autocast and inference mode
@@ -105,7 +110,7 @@ def hot_source(
         "    if _fits:",
         *_tick_lines(watched, args, guard),
         "        try:",
-        f"            return _call({passed})",
+        f"            return {engine}({passed})",
         "        except _Exception as _error:",
         "            _failure = _error",
         f"        return _failed(_failure, ({args}{',' if args else ''}), {_dict(guard)})",

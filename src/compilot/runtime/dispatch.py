@@ -2,9 +2,10 @@
 
 In: a loaded engine, its guard and the plain model. Out: one answer per call; and the count of how it came about.
 Covered: other written forms of the same call, variants prepared once under a lock, engines that fail, forks; with
-keep_model=False the weights are let go and what eager would have answered is a NoFallback. Not covered: when the hot
-path is open (gate.py), what is prepared (variants.py), loading the engine again (refreshing.py), being an nn.Module
-(fast.py), deciding what to run (plan).
+keep_model=False the weights are let go and what eager would have answered is a NoFallback. A dispatcher can be born
+closed: then eager answers until an engine is opened, which can be exchanged and closed again while calls go by, from
+any thread; the hot path pays nothing for it. Not covered: when the hot path is open (gate.py), what is prepared
+(variants.py), loading the engine again (loading.py), being an nn.Module (fast.py), deciding what to run (plan).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from compilot.engines import registry
 from compilot.engines.protocol import Infeasible, Loaded, NotTaken
 from compilot.errors import ForkedAfterUse, IndexOutOfRange, InputError, NoFallback, first_cause
 from compilot.records import Guard
-from compilot.runtime.canonical import Canonical
+from compilot.runtime.call_form import CallForm
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
-from compilot.runtime.frozen import WeightWatch
-from compilot.runtime.gate import Gate
+from compilot.runtime.gate import BEING_BUILT, NO_ENGINE, EngineGone, Gate
 from compilot.runtime.indexing import OUT_OF_RANGE
+from compilot.runtime.loading import Anew, Load, loaded_anew, loaded_behind
 from compilot.runtime.matching import Matcher
 from compilot.runtime.notices import DROPPED, Fallbacks, Stats, advice
-from compilot.runtime.unread import Unread
-from compilot.runtime.variants import Place, Variants
+from compilot.runtime.unreadable import Unreadable
+from compilot.runtime.variants import Variant, VariantKey, Variants
 
 HOOKED = "hooks were registered or removed after the model was compiled"
 NOT_TAKEN = "the artifact does not take this call"
@@ -45,19 +46,22 @@ class Dispatcher:
         self,
         plain: nn.Module,
         guard: Guard,
-        load: Callable[[], Loaded],
+        load: Load | None,
         *,
         remains: nn.Module | None = None,
         stand_in: bool = False,
         strict_weights: bool = False,
-        unread: Unread | None = None,
+        unreadable: Unreadable | None = None,
         before_refresh: Callable[[], None] | None = None,
         notes: tuple[str, ...] = (),
+        closed: str = BEING_BUILT,
     ) -> None:
-        """remains: what is kept of the model where the model itself is let go; None: all of it.
+        """load: None gives one that is born closed, and `closed` is why.
+
+        remains: what is kept of the model where the model itself is let go; None: all of it.
 
         stand_in: there never was a model, so there are no weights that a call could be differentiated by.
-        strict_weights: all weights are looked at in every call. unread: what of the model nobody can read.
+        strict_weights: all weights are looked at in every call. unreadable: what of the model nobody can read.
         before_refresh: raises where the engine's files must not be loaded once more.
         notes: what the plan says of the engine's answers; goes into the statistics.
         """
@@ -67,13 +71,11 @@ class Dispatcher:
         self._stand_in = stand_in
         self._plain = plain if remains is None else remains
         self._gate = Gate(self._plain, keep_model=self._keep_model, strict_weights=strict_weights)
-        watch = self._gate.snapshot()
-        loaded = load() if watch is None else watch.running(load)
-        if not self._keep_model:
-            _refuse_to_drop(loaded)
+        anew = Anew(NO_ENGINE, None, unreadable) if load is None else self._first(load, unreadable)
         self._load = load if self._keep_model else None
+        self.guard = guard
         self._matcher = Matcher(guard)
-        self._canonical = Canonical(plain.forward, guard)
+        self._form = CallForm(plain.forward, guard)
         self._fallbacks = Fallbacks()
         self._lock = threading.RLock()
         self._built_before = 0
@@ -81,14 +83,25 @@ class Dispatcher:
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
-        self._start(loaded, watch, unread)
+        self._variants = Variants(guard.tensors, None)
+        self._take(anew, closed if load is None else None)
         self.call: Callable[..., Any] = self._gate.write(guard, self.slow, self._failed_hot)
         tell_after_fork(self)
 
-    def _start(self, loaded: Loaded, watch: WeightWatch | None, unread: Unread | None) -> None:
-        self.loaded = loaded
-        self._variants = Variants(self._matcher.guard.tensors, loaded.builds)
-        self._gate.start(loaded, watch, unread)
+    def _first(self, load: Load, unreadable: Unreadable | None) -> Anew:
+        watch = self._gate.snapshot()
+        loaded = load() if watch is None else watch.running(load)
+        if not self._keep_model:
+            _refuse_to_drop(loaded)
+        self._gate.refuse_unwatchable(loaded, watch)
+        return Anew(loaded, watch, unreadable)
+
+    def _take(self, anew: Anew, closed: str | None = None) -> None:
+        """Have this engine behind the gate; what the one before it prepared is forgotten. closed: why it stays shut."""
+        self._built_before += self._variants.builds()
+        self.loaded = anew.loaded
+        self._variants = Variants(self.guard.tensors, anew.loaded.builds)  # before the engine's callable: see _serve
+        self._gate.start(*anew, closed)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
 
@@ -98,38 +111,39 @@ class Dispatcher:
             raise ForkedAfterUse(FORKED)
         if self._gate.hooked():
             return self._eager(HOOKED, Call(args, kwargs))
-        call = self._canonical(args, kwargs)
+        call = self._form(args, kwargs)
         if call is None:
             return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
             return self.call(None, *call.args, **call.kwargs)
         mismatch = self._mode_mismatch(call) or self._matcher.call_mismatch(call)
-        if mismatch is not None:
-            return self._pass_on(self._gate.closed_now() or mismatch, call)
         closed = self._gate.closed_now()
-        return self._serve(self._matcher.tidied(call)) if closed is None else self._eager(closed, call)
+        if mismatch is not None:
+            return self._pass_on(closed or mismatch, call, said=closed is not None)
+        return self._serve(self._matcher.tidied(call)) if closed is None else self._eager(closed, call, said=True)
 
     def _mode_mismatch(self, call: Call) -> str | None:
         if self._stand_in:
             return self._matcher.mode_mismatch_without_weights(self._plain.training, call)
         return self._matcher.mode_mismatch(self._plain.training)
 
-    def _pass_on(self, reason: str, call: Call) -> Any:
+    def _pass_on(self, reason: str, call: Call, *, said: bool = False) -> Any:
         """A call for another entry of the plan, where there is one."""
         if self.otherwise is None:
-            return self._eager(reason, call)
+            return self._eager(reason, call, said=said)
         return self.otherwise(None, *call.args, **call.kwargs)
 
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
         tensors = self._matcher.tensors_of(call)
-        place = self._variants.place(tensors)
-        variant = self._variants.ready(place)
-        if variant is None:
-            return self._serve_first(place, tensors, call)
-        self._gate.open(variant)
+        variants = self._variants
+        key = variants.key_of(tensors)
+        variant, run = variants.ready(key), self._gate.run
+        if variant is None or variants is not self._variants:  # or another engine took over: it has prepared nothing
+            return self._serve_first(key, tensors, call)
+        self._open(variants, variant)
         try:
-            answer = self._gate.run(*call.args, **call.kwargs)
+            answer = run(*call.args, **call.kwargs)
         except Exception as error:
             failure = error
         else:
@@ -137,31 +151,41 @@ class Dispatcher:
             return answer
         return self._recover(failure, call)
 
-    def _serve_first(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _open(self, variants: Variants, variant: Variant) -> None:
+        """Let the hot path take this variant, unless another engine takes over at this moment."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if variants is self._variants:
+                    self._gate.open(variant)
+            finally:
+                self._lock.release()
+
+    def _serve_first(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Answer the first call of a variant or shape: one thread prepares it, the others wait."""
         with self._lock:
-            if self._variants.ready(place) is not None:
-                reason = None
-            elif (reason := self._gate.closed_for_good() or self._variants.why_not(place)) is None:
-                return self._prepare_or_recover(place, tensors, call)
-        return self._serve(call) if reason is None else self._eager(reason, call)
+            ready = self._variants.ready(key) is not None
+            closed = None if ready else self._gate.closed_for_good()
+            reason = None if ready else closed or self._variants.why_not(key)
+            if not ready and reason is None:
+                return self._prepare_or_recover(key, tensors, call)
+        return self._serve(call) if reason is None else self._eager(reason, call, said=closed is not None)
 
-    def _prepare_or_recover(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare_or_recover(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         try:
-            answer = self._prepare(place, tensors, call)
+            answer = self._prepare(key, tensors, call)
         except Exception as error:
             failure = error
         else:
             next(self._slowly)
             return answer
-        self._variants.give_up(place, f"engine could not prepare this call: {first_cause(failure)}")
+        self._variants.give_up(key, f"engine could not prepare this call: {first_cause(failure)}")
         return self._recover(failure, call)
 
-    def _prepare(self, place: Place, tensors: list[torch.Tensor], call: Call) -> Any:
+    def _prepare(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._variants.ask()
         answer = self._gate.preparing(lambda: self._prepared_answer(call))
-        self._gate.open(self._variants.add(place, tensors))
+        self._gate.open(self._variants.add(key, tensors))
         return answer
 
     def _prepared_answer(self, call: Call) -> Any:
@@ -172,6 +196,8 @@ class Dispatcher:
 
     def _failed_hot(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._gate.undo()
+        if isinstance(error, EngineGone):
+            return self.slow(args, kwargs)
         return self._recover(error, Call(args, kwargs))
 
     def _recover(self, error: Exception, call: Call) -> Any:
@@ -199,20 +225,20 @@ class Dispatcher:
 
     def prepare(self, call: Call) -> None:
         """Build what this call needs now. InputError: the plan does not take it. Infeasible: the engine cannot."""
-        wanted = self._canonical(call.args, call.kwargs)
+        wanted = self._form(call.args, call.kwargs)
         reason = "other arguments" if wanted is None else self._matcher.mode_mismatch(self._plain.training)
         if wanted is None or reason or (reason := self._matcher.call_mismatch(wanted)):
             raise InputError(f"the plan does not take this call ({reason}), so there is nothing to prepare for it.")
         wanted = self._matcher.tidied(wanted)
         tensors = self._matcher.tensors_of(wanted)
-        place = self._variants.place(tensors)
+        key = self._variants.key_of(tensors)
         with self._lock:
-            if self._variants.ready(place) is not None:
+            if self._variants.ready(key) is not None:
                 return
             if closed := self._gate.closed_for_good():
                 raise Infeasible(closed)
             try:
-                self._prepare(place, tensors, wanted)
+                self._prepare(key, tensors, wanted)
             except Exception as error:
                 raise Infeasible(first_cause(error)) from error
 
@@ -221,14 +247,28 @@ class Dispatcher:
 
         StalePlan: the engine's files hold other weights or code than the model has now; eager goes on answering.
         """
-        from compilot.runtime.refreshing import loaded_anew
-
         with self._lock:
+            if self.loaded is NO_ENGINE:  # nothing was read yet: what is opened reads the model as it is then
+                return
             if self._before_refresh is not None:
                 self._before_refresh()
-            loaded, watch, unread = loaded_anew(self._plain, self._load, self._gate)
-            self._built_before += self._variants.builds()
-            self._start(loaded, watch, unread)
+            self._take(loaded_anew(self._plain, self._load, self._gate))
+
+    def open(
+        self, load: Load, *, before_refresh: Callable[[], None] | None = None, notes: tuple[str, ...] = ()
+    ) -> None:
+        """Let this engine answer from now on. The one before it answers while it is loaded, and if load raises."""
+        assert self._keep_model  # an engine that may be exchanged needs what answers without one
+        with self._lock:
+            self._take(loaded_behind(self._plain, load, self._gate))
+            self._load, self._before_refresh, self._notes = load, before_refresh, notes
+
+    def close(self, reason: str) -> None:
+        """Let go of the engine: eager answers and is counted with the reason, until another one is opened."""
+        self._gate.close(reason)  # at once: a preparation under way may hold the lock for long
+        with self._lock:
+            self._take(Anew(NO_ENGINE, None, self._gate.unreadable), reason)
+            self._load, self._before_refresh, self._notes = None, None, ()
 
     @property
     def frozen_weights(self) -> bool:
@@ -237,7 +277,7 @@ class Dispatcher:
 
     def takes(self, call: Call) -> bool:
         """Whether this guard is for this call."""
-        wanted = self._canonical(call.args, call.kwargs)
+        wanted = self._form(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def stats(self) -> Stats:

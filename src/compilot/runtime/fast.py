@@ -13,9 +13,9 @@ files (apply.py).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import msgspec
 from torch import nn
@@ -28,11 +28,13 @@ from compilot.errors import InputError, NoFallback
 from compilot.modules.clone import alias, has_weights, skeleton
 from compilot.records import Candidate, Guard, Settings
 from compilot.runtime.chain import Chain
-from compilot.runtime.direct import Direct
 from compilot.runtime.dispatch import Dispatcher
+from compilot.runtime.eager import EagerCore
+from compilot.runtime.gate import BEING_BUILT
 from compilot.runtime.guards import without_indices
 from compilot.runtime.notices import Stats, warn
-from compilot.runtime.unread import Unread, unread_of
+from compilot.runtime.sources import ApplyOptions, EntryParts
+from compilot.runtime.unreadable import Unreadable, unreadable_in
 
 
 class Core(Protocol):
@@ -47,38 +49,16 @@ class Core(Protocol):
     def stats(self) -> Stats: ...
 
 
-class Part(NamedTuple):
-    """One plan entry as the run plane applies it."""
-
-    candidate: Candidate
-    guard: Guard
-    artifacts: Path | None
-    weights_sha256: str | None = None  # of the weights in the artifacts, as the plan says
-    caveats: tuple[str, ...] = ()  # as the plan says
-
-
-class Terms(NamedTuple):
-    """How a model is made fast, whatever the plan says."""
-
-    keep_model: bool = True  # False: no fallback, a typed error instead
-    stand_in: bool = False  # the model is a stand-in without weights and code
-    plain_outputs: bool = False  # output classes that are not imported become plain containers
-    before_refresh: Callable[[], None] | None = None  # raises where the files must not be loaded once more
-    check_indices: bool = True  # False: values of inputs are not looked at before they are used as indices
-    strict_weights: bool = False  # every weight is looked at in every call
-
-
-_USUAL = Terms()
+USUAL = ApplyOptions()
 
 
 class Fast(nn.Module):
     """Base of every made-fast model; each one has its own subclass with its own generated `__call__`."""
 
     _compilot_core: ClassVar[Core]
-    _compilot_entries: ClassVar[dict[int, Core]] = {}  # by number in the plan; without those that eager answers
+    _compilot_entries: ClassVar[dict[int, Dispatcher]] = {}  # by number in the plan; without those that eager answers
     _compilot_plain: ClassVar[nn.Module]
     _compilot_rebuild: ClassVar[tuple[Any, ...]]
-    _compilot_frozen: ClassVar[bool] = False
     _compilot_startup: ClassVar[dict[str, float]]
 
     def stats(self) -> Stats:
@@ -99,7 +79,7 @@ class Fast(nn.Module):
     @property
     def frozen_weights(self) -> bool:
         """True when weight values are baked in: after an update eager answers until `refresh()`, or a new plan."""
-        return type(self)._compilot_frozen
+        return type(self)._compilot_core.frozen_weights
 
     @property
     def startup(self) -> dict[str, float]:
@@ -128,35 +108,102 @@ def attach(
     strict_weights: bool = False,
 ) -> Fast:
     """The model run as the candidate says, for the calls the guard takes; eager for all others."""
-    part = Part(candidate, guard, artifacts)
-    terms = Terms(keep_model=keep_model, strict_weights=strict_weights)
-    return attach_parts(model, (part,), terms=terms, inplace=inplace)
+    options = ApplyOptions(keep_model=keep_model, inplace=inplace, strict_weights=strict_weights)
+    fast = attach_parts(beside(model, options), (EntryParts(candidate, guard, artifacts),), options)
+    return put_in_place(model, fast) if inplace else fast
 
 
-def attach_parts(model: nn.Module, parts: tuple[Part, ...], *, terms: Terms = _USUAL, inplace: bool = False) -> Fast:
-    """The model run as several plan entries say, each for the calls its guard takes; eager for all others."""
+def attach_parts(
+    model: nn.Module,
+    parts: tuple[EntryParts, ...],
+    options: ApplyOptions = USUAL,
+    *,
+    check_again: Callable[[], None] | None = None,
+    stand_in: bool = False,
+) -> Fast:
+    """The model run as several plan entries say, each for the calls its guard takes; eager for all others.
+
+    check_again: raises where the files must not be loaded once more. stand_in: the model has neither weights nor code.
+    """
     refuse_compiled(model)
     for part in parts:
-        _refuse_unknown(part.candidate)
-    if inplace:
-        refuse_both(terms.keep_model)
-    refuse_nothing_to_watch(terms)
+        _refuse_unknown(part)
+    _refuse_nothing_to_watch(options)
     real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate.settings)}
-    if not real and not terms.keep_model:
+    if not real and not options.keep_model:
         raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
     if not real:
-        return attach_eager(model, inplace=inplace)
-    plain = alias(model, type(model)) if inplace else model
-    bones = None if terms.keep_model else _remains(plain)
-    unread = _named_unread(plain) if terms.keep_model else None
-    links = {number: _dispatcher(plain, part, terms, bones, unread) for number, part in real.items()}
+        return attach_eager(model)
+    bones = None if options.keep_model else _remains(model)
+    unreadable = _named_unreadable(model) if options.keep_model else None
+    links = {
+        number: Dispatcher(
+            model,
+            _guard(part, options, stand_in),
+            _loader(model, part, options, stand_in),
+            remains=bones,
+            stand_in=stand_in,
+            strict_weights=options.strict_weights,
+            unreadable=unreadable,
+            before_refresh=check_again,
+            notes=part.caveats,
+        )
+        for number, part in real.items()
+    }
+    rebuild = (_reattach, model, parts, options, check_again) if bones is None else (_cannot_copy, bones)
+    return _behind(model if bones is None else bones, links, rebuild)
+
+
+def attach_closed(
+    model: nn.Module, guards: Sequence[Guard], because: str = BEING_BUILT, options: ApplyOptions = USUAL
+) -> Fast:
+    """The model with entries whose engines are still to come: eager answers, and is counted with the reason.
+
+    `open_entry` puts an engine behind one. Copies and pickles are eager.
+    """
+    unreadable = _named_unreadable(model)
+    guards = [guard if options.check_indices else without_indices(guard) for guard in guards]
+    links = {
+        number: Dispatcher(
+            model, guard, None, strict_weights=options.strict_weights, unreadable=unreadable, closed=because
+        )
+        for number, guard in enumerate(guards)
+    }
+    return _behind(model, links, (attach_eager, model, because))
+
+
+def open_entry(
+    fast: Fast,
+    part: EntryParts,
+    options: ApplyOptions = USUAL,
+    *,
+    number: int = 0,
+    check_again: Callable[[], None] | None = None,
+) -> None:
+    """Have this engine answer the calls of one entry from now on, in place of the one before it."""
+    _refuse_unknown(part)
+    link = type(fast)._compilot_entries[number]
+    if _guard(part, options, stand_in=False) != link.guard:
+        raise InputError(f"entry {number} takes other calls than {part.candidate.label} was built for.")
+    load = _loader(fast._compilot_plain, part, options, stand_in=False)
+    link.open(load, before_refresh=check_again, notes=part.caveats)
+
+
+def _behind(model: nn.Module, links: dict[int, Dispatcher], rebuild: tuple[Any, ...]) -> Fast:
+    """The model with its entries before it."""
     core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))
-    if bones is not None:
-        fast = _put_on(bones, core, (_cannot_copy, bones), inplace)
-    else:
-        fast = _put_on(model, core, (_reattach, plain, parts, terms), inplace)
+    fast = _put_on(model, core, rebuild, inplace=False)
     type(fast)._compilot_entries = dict(links)
     return fast
+
+
+def beside(model: nn.Module, options: ApplyOptions) -> nn.Module:
+    """What a Fast is made over: the model, or what stays eager when the model's own class is exchanged."""
+    if not options.inplace:
+        return model
+    if not options.keep_model:
+        raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
+    return alias(model, type(model))
 
 
 def refuse_compiled(model: nn.Module) -> None:
@@ -165,21 +212,14 @@ def refuse_compiled(model: nn.Module) -> None:
         raise InputError("this model is compiled already; restore it first, or pass the original model.")
 
 
-def refuse_both(keep_model: bool) -> None:
-    """InputError where inplace=True meets keep_model=False."""
-    if not keep_model:
-        raise InputError("inplace=True keeps the model, keep_model=False drops it; choose one of them.")
-
-
-def refuse_nothing_to_watch(terms: Terms) -> None:
-    """InputError where strict_weights=True meets keep_model=False."""
-    if terms.strict_weights and not terms.keep_model:
+def _refuse_nothing_to_watch(options: ApplyOptions) -> None:
+    if options.strict_weights and not options.keep_model:
         raise InputError("strict_weights=True watches the model's weights, keep_model=False drops them; choose one.")
 
 
-def _named_unread(plain: nn.Module) -> Unread:
+def _named_unreadable(plain: nn.Module) -> Unreadable:
     """What of the model nobody can read, said once."""
-    found = unread_of(plain)
+    found = unreadable_in(plain)
     if found:
         warn(found.sentence())
     return found
@@ -196,36 +236,35 @@ def entry_core(fast: Fast, number: int) -> Core | None:
     return kind._compilot_entries.get(number, kind._compilot_core if not kind._compilot_entries else None)
 
 
-def _reattach(model: nn.Module, parts: tuple[Part, ...], terms: Terms) -> Fast:
+def _reattach(
+    model: nn.Module, parts: tuple[EntryParts, ...], options: ApplyOptions, check_again: Callable[[], None] | None
+) -> Fast:
     """What copies and pickles of a Fast are made with; the files may have changed since."""
-    if terms.before_refresh is not None:
-        terms.before_refresh()
-    return attach_parts(model, parts, terms=terms)
+    if check_again is not None:
+        check_again()
+    return attach_parts(model, parts, options, check_again=check_again)
 
 
-def _dispatcher(
-    plain: nn.Module, part: Part, terms: Terms, bones: nn.Module | None, unread: Unread | None
-) -> Dispatcher:
-    settings = part.candidate.settings
-    # without a model there is no eager whose numbers a default could change: the files answer as they were made
-    guard = msgspec.structs.replace(part.guard, default_dtype="") if terms.stand_in else part.guard
+def _guard(part: EntryParts, options: ApplyOptions, stand_in: bool) -> Guard:
+    """The calls that are taken."""
+    guard = _made_for(part, stand_in)
+    return guard if options.check_indices else without_indices(guard)
+
+
+def _made_for(part: EntryParts, stand_in: bool) -> Guard:
+    """The calls that the engine's files are made for.
+
+    Without a model there is no eager whose numbers a default could change: the files answer as they were made.
+    """
+    return msgspec.structs.replace(part.guard, default_dtype="") if stand_in else part.guard
+
+
+def _loader(plain: nn.Module, part: EntryParts, options: ApplyOptions, stand_in: bool) -> Callable[[], Loaded]:
+    """What loads the entry's engine."""
+    settings, guard = part.candidate.settings, _made_for(part, stand_in)
     half = registry.load_half(settings.engine)
-    request = LoadRequest(plain, guard, settings, part.artifacts, terms.stand_in, terms.plain_outputs)
-
-    def load() -> Loaded:
-        return compared(half.load(request), request, part.weights_sha256)
-
-    return Dispatcher(
-        plain,
-        guard if terms.check_indices else without_indices(guard),
-        load,
-        remains=bones,
-        stand_in=terms.stand_in,
-        strict_weights=terms.strict_weights,
-        unread=unread,
-        before_refresh=terms.before_refresh,
-        notes=part.caveats,
-    )
+    request = LoadRequest(plain, guard, settings, part.artifacts, stand_in, options.plain_outputs)
+    return lambda: compared(half.load(request), request, part.weights_sha256)
 
 
 def _remains(plain: nn.Module) -> nn.Module:
@@ -240,7 +279,7 @@ def _cannot_copy(*_: Any) -> Fast:
 def attach_eager(model: nn.Module, because: str | None = None, *, inplace: bool = False) -> Fast:
     """The model as it is, behind the same face; because: why the plan is not applied."""
     plain = alias(model, type(model)) if inplace else model
-    return _put_on(model, Direct(plain, because), (attach_eager, plain, because), inplace)
+    return _put_on(model, EagerCore(plain, because), (attach_eager, plain, because), inplace)
 
 
 def copied_by(fast: Fast, make: Callable[..., Fast], *rest: Any) -> None:
@@ -264,9 +303,11 @@ def restore(model: nn.Module) -> nn.Module:
     return model
 
 
-def _refuse_unknown(candidate: Candidate) -> None:
-    if candidate.regions:
-        raise InputError("this plan compiles regions of the model, which this version of compilot cannot apply yet.")
+def _refuse_unknown(part: EntryParts) -> None:
+    what = "compiles regions of the model" if part.candidate.regions else ""
+    what = f"has an entry for a part of the model, {part.module}" if part.module else what
+    if what:
+        raise InputError(f"this plan {what}, which this version of compilot cannot apply yet.")
 
 
 def _put_on(model: nn.Module, core: Core, rebuild: tuple[Any, ...], inplace: bool) -> Fast:
@@ -290,7 +331,6 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "_compilot_plain": rebuild[1],
         "_compilot_rebuild": rebuild,
         "_compilot_startup": {},
-        "_compilot_frozen": core.frozen_weights,
     }
     metaclass: Any = _stand_in_for(kind) if inplace else type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))

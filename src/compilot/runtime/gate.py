@@ -1,10 +1,11 @@
 """The gate: whether the hot path may take calls, and why it is closed.
 
 In: the plain model, the loaded engine, the variant that was used last. Out: the globals of the generated code with that
-variant's check in them, or with one that takes nothing; the reason, in words. Covered: hooks that the engine would not
-run, weights, attributes and code that changed after they were baked in (watched from before they are read), engines
-that fail again and again, and engines that take one call at a time. Not covered: the answer to a call (dispatch.py),
-the looks themselves (frozen.py, code.py, replaced.py, strict.py, unread.py).
+variant's check in them, or with one that takes nothing; the reason, in words. Covered: engines that are still to come,
+or are exchanged while calls go by; hooks that the engine would not run, weights, attributes and code that changed after
+they were baked in (watched from before they are read), engines that fail again and again, and engines that take one
+call at a time. Not covered: the answer to a call (dispatch.py), the looks themselves (weight_watch.py, code_watch.py,
+own_forward.py, strict_weights.py, unreadable.py).
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from compilot._torch import hooks
 from compilot.engines.protocol import Baked, Follows, Loaded
 from compilot.errors import first_cause
 from compilot.records import Guard
-from compilot.runtime import codegen, replaced, strict
-from compilot.runtime.code import MethodWatch, Watch
+from compilot.runtime import codegen, own_forward, strict_weights
+from compilot.runtime.code_watch import MethodWatch, Watch
 from compilot.runtime.codegen import Watched
 from compilot.runtime.counting import count_of
-from compilot.runtime.frozen import INSPECT_EVERY, WeightWatch
 from compilot.runtime.notices import logger, warn
-from compilot.runtime.unread import Unread
+from compilot.runtime.unreadable import Unreadable
 from compilot.runtime.variants import Variant
+from compilot.runtime.weight_watch import INSPECT_EVERY, WeightWatch
 
 MAX_FAILURES = 3  # engine failures until it is left alone
 MAX_NAMES = 5  # in a warning
@@ -36,7 +37,19 @@ WEIGHTS_CHANGED = "weights changed after freezing"
 FILES_OUTDATED = "weights changed, the plan's files hold the old ones"
 CODE_CHANGED = "the model's code or attributes changed after it was compiled"
 FILES_OF_OTHER_CODE = "the model's code or attributes changed, the plan's files hold the old ones"
+BEING_BUILT = "the compiled model is being built"
 TUNE_AGAIN = "run 'compilot tune' again with the new weights (and 'compilot pack' for a bundle)"
+
+
+class EngineGone(Exception):
+    """The engine was exchanged or let go after the hot path had taken a call for it."""
+
+
+def _gone(*args: Any, **kwargs: Any) -> Any:
+    raise EngineGone
+
+
+NO_ENGINE = Loaded(_gone, follows=Follows.EVERYTHING)  # what stands behind a gate before the first engine is there
 
 
 class Gate:
@@ -53,28 +66,46 @@ class Gate:
         self._glances = itertools.count()  # at frozen weights, from the slow path
         self._eagerly = itertools.count()  # calls of the plain model while weights are watched
         self.hot = codegen.hot_globals() | {"_registered": registered}
+        self._code: Callable[..., Any] | None = None  # the generated `__call__`
+        self._engines = itertools.count(2)
+        self._engine = "_call"  # what the code calls the engine: one name each, so that none gets another's calls
 
     def snapshot(self) -> WeightWatch | None:
         """The weights as they are now: taken before they are read, so that no change can fall in between."""
         return WeightWatch(self._plain, self.model_changed) if self._keep_model else None
 
-    def start(self, loaded: Loaded, before: WeightWatch | None, unread: Unread | None = None) -> None:
-        """Stand before a newly loaded engine; before: the weights as they were before it was loaded."""
-        self.loaded = loaded
-        self.run = self.hot["_call"] = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
-        self._failures = 0
-        self.closed: str | None = None  # why nothing takes the fast path any more
-        self.watch: Watch | None = None
-        self._unread = unread
+    def refuse_unwatchable(self, loaded: Loaded, before: WeightWatch | None) -> None:
+        """InputError where weights are to be looked at in every call, and one leaves no trace of a write."""
         if self._strict and before is not None and loaded.frozen_weights:
-            strict.refuse_unversioned(before)
+            strict_weights.refuse_unversioned(before)
+
+    def start(
+        self,
+        loaded: Loaded,
+        before: WeightWatch | None,
+        unreadable: Unreadable | None = None,
+        closed: str | None = None,
+    ) -> None:
+        """Stand before a newly loaded engine; before: the weights as they were before it was loaded.
+
+        Calls go by meanwhile: those that the hot path has taken already find no engine, until a variant is opened.
+        """
+        self.shut()
+        self.hot[self._engine] = _gone
+        self.loaded = loaded
+        self.run = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
+        self._failures = 0
+        self.watch: Watch | None = None
+        self.unreadable = unreadable
         if loaded.baked is not Baked.AT_PREPARE:
             self._begin(before)
+        self._write_again()
+        self.closed = closed  # why nothing takes the fast path; None lets calls in, so it is set last
 
     def _begin(self, before: WeightWatch | None) -> None:
         """The engine has read the model: from now on changes matter. before: the model as it was before that."""
         watch = self._watch_needed(before)
-        self.hot |= replaced.names(self._plain)
+        self.hot |= own_forward.names(self._plain)
         self.watch = watch
         if watch is not None:
             watch.begin()
@@ -96,6 +127,7 @@ class Gate:
 
     def write(self, guard: Guard, slow: Callable[..., Any], failed: Callable[..., Any]) -> Callable[..., Any]:
         """The generated `__call__`: slow takes what the engine does not, failed what it could not answer."""
+        self._guard = guard
         self.hot |= {
             "_state": self._plain.__dict__,
             "_ticks": self._ticks,
@@ -103,21 +135,32 @@ class Gate:
             "_failed": failed,
             "_elsewhere": self._changed_elsewhere,
             "_changed": self._look_at_everything,
-            "_unread_changed": lambda: self._unread is not None and self._unread.changed(),
+            "_unread_changed": lambda: self.unreadable is not None and self.unreadable.changed(),
         }
-        source = codegen.hot_source(guard, self.hot, watched=self._watched(), also=self._conditions())
-        return codegen.compile_call(source, self.hot)
+        self._code = codegen.compile_call(self._written(), self.hot)
+        return self._code
+
+    def _written(self) -> str:
+        also = self._conditions()
+        return codegen.hot_source(self._guard, self.hot, watched=self._watched(), also=also, engine=self._engine)
+
+    def _write_again(self) -> None:
+        """Have the hot path look at what this engine needs looked at; calls under way end with the code they have."""
+        if self._code is not None:
+            self._engine = f"_call{next(self._engines)}"
+            self.hot[self._engine] = _gone
+            self._code.__code__ = codegen.compile_call(self._written(), self.hot).__code__
 
     def _conditions(self) -> list[str]:
         """What must hold in every call, besides the guard."""
         watched = self._watched()
         found = []
         if watched is not Watched.NOTHING and self._looks_at_forward():
-            found.append(replaced.condition(self._plain))
-        if watched is not Watched.NOTHING and self._unread:
+            found.append(own_forward.condition(self._plain))
+        if watched is not Watched.NOTHING and self.unreadable:
             found.append("not _unread_changed()")
         if watched is Watched.WEIGHTS and self._strict:
-            found.append(strict.CONDITION)
+            found.append(strict_weights.CONDITION)
         return found
 
     def _looks_at_forward(self) -> bool:
@@ -137,9 +180,10 @@ class Gate:
             hot["_weight"], hot["_home"], hot["_name"] = watch.sentinel, watch.home, watch.key
             hot["_version"], hot["_address"], hot["_pointer"] = watch.version, watch.sentinel.data_ptr, watch.pointer
             hot["_next_weights"], hot["_skip_bits"] = watch.next_weights, watch.skip_bits
-            hot |= strict.names(watch) if self._strict else {}
+            hot |= strict_weights.names(watch) if self._strict else {}
         elif self._watched() is Watched.WEIGHTS:
             return
+        hot[self._engine] = self.run
         hot["_checks"] = variant.checks
         hot["_check"] = variant.checks.get((), codegen.never)
 
@@ -178,13 +222,13 @@ class Gate:
 
     def _is_replaced(self) -> bool:
         """Whether the model has another forward or class, or something that nobody can read was exchanged."""
-        if self._unread is not None and self._unread.changed():
+        if self.unreadable is not None and self.unreadable.changed():
             return True
-        return self._looks_at_forward() and replaced.is_replaced(self._plain, self.hot)
+        return self._looks_at_forward() and own_forward.is_replaced(self._plain, self.hot)
 
-    def has_unread(self) -> bool:
+    def has_unreadable(self) -> bool:
         """Whether the model holds what nobody can read."""
-        return bool(self._unread)
+        return bool(self.unreadable)
 
     def is_rebuilt(self) -> bool:
         """Whether the model's code, structure or attributes are not those that the engine was made from."""
@@ -253,7 +297,7 @@ class Gate:
         """What was baked in is out of date: eager answers from now on, and that is said once."""
         if self.closed is not None or self.watch is None:
             return
-        names = [*self.watch.which(), *(self._unread.which() if self._unread is not None else ())]
+        names = [*self.watch.which(), *(self.unreadable.which() if self.unreadable is not None else ())]
         in_files = self.loaded.in_files
         if names:
             self.close(FILES_OF_OTHER_CODE if in_files else CODE_CHANGED)

@@ -3,7 +3,7 @@
 In: a guard and a call in the guard's own form. Out: None, or one short reason; of a call that matches, its tensors.
 Covered: every leaf and container of the guard, grad mode, autocast, train mode, torch's default dtype; tensors that
 only look plain (nested, wrapped by torch.func, without memory), tracing and forward-mode differentiation.
-Not covered: bringing a call into the guard's form (canonical.py), variants within a guard (variants.py).
+Not covered: bringing a call into the guard's form (call_form.py), variants within a guard (variants.py).
 """
 
 from __future__ import annotations

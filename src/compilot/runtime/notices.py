@@ -34,6 +34,7 @@ _ADVICE = (
     ("default dtype", "put torch's default back with torch.set_default_dtype, or tune the model under the new one"),
     ("autocast", "call it outside of torch.autocast, or tune the model under it"),
     ("files hold", "run 'compilot tune' again with the new weights; or give the model the old ones and call refresh()"),
+    ("being built", "wait: calls are fast as soon as it is there"),
     ("weights changed", "call refresh() on the compiled model after an update"),
     ("code or attributes changed", "call refresh() on the compiled model after a change"),
     ("hooks", "remove them, or compile the model once they are there"),

@@ -11,7 +11,7 @@ call is not the slow one. Not covered: what makes an answer right (golden.py).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,14 +20,12 @@ from compilot._tree import Call
 from compilot.errors import BundleError, NoFallback
 from compilot.records import Golden, PlanEntry, Weights
 from compilot.runtime import golden
-from compilot.runtime.direct import Direct
+from compilot.runtime.eager import EagerCore
 from compilot.runtime.fast import Core, Fast, entry_core
-
-if TYPE_CHECKING:
-    from compilot.runtime.bundles import Opened
+from compilot.runtime.sources import OpenedBundle
 
 
-def prove(fast: Fast, opened: Opened, *, by_model: bool = False) -> None:
+def prove(fast: Fast, opened: OpenedBundle, *, by_model: bool = False) -> None:
     """Ask each entry its golden call; the variants they need are ready afterwards.
 
     by_model: the model's own answer is the right one, whatever was kept.
@@ -38,18 +36,18 @@ def prove(fast: Fast, opened: Opened, *, by_model: bool = False) -> None:
         if core is not None and packed.golden is not None:
             with torch.set_grad_enabled(entry.guard.grad_enabled):
                 _prove_entry(core, opened, entry, packed.golden, judge)
-        elif core is not None and not isinstance(core, Direct):  # Direct is the model itself
+        elif core is not None and not isinstance(core, EagerCore):  # EagerCore is the model itself
             raise BundleError(f"{opened.path} has no golden call for its entry {entry.candidate.label}. Pack it again.")
 
 
-def _judge(fast: Fast, opened: Opened) -> nn.Module | None:
+def _judge(fast: Fast, opened: OpenedBundle) -> nn.Module | None:
     """The user's model, where its weights are the bundle's own and nothing froze them; it knows the right answer."""
     manifest, model = opened.manifest, fast._compilot_plain
     is_own = manifest.weights is Weights.MODEL and manifest.fingerprint.model.weights_sha256 is None
     return model if is_own and not any(weight.is_meta for weight in model.parameters()) else None
 
 
-def _prove_entry(core: Core, opened: Opened, entry: PlanEntry, known: Golden, judge: nn.Module | None) -> None:
+def _prove_entry(core: Core, opened: OpenedBundle, entry: PlanEntry, known: Golden, judge: nn.Module | None) -> None:
     inputs, right = (golden.read(opened.folder / name) for name in (known.inputs, known.outputs))
     if judge is not None:
         call = golden.rebuild_call(entry.guard, inputs)

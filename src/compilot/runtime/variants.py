@@ -1,6 +1,6 @@
 """Variants of one guard: calls that the guard takes, yet a compiler sees as different programs.
 
-In: the tensors of a matching call. Out: a place that says which variant it is, a fast check for more of the same, and
+In: the tensors of a matching call. Out: a key that says which variant it is, a fast check for more of the same, and
 what was prepared so far and what could not be. Covered: inference mode and inference tensors, requires_grad of inputs,
 and every new shape of a dynamic input, because a compiler may need another program for it (sizes 0 and 1, or a bound of
 its own making). Not covered: what a compiler guards beyond the inputs; it recompiles for that by itself.
@@ -18,7 +18,7 @@ from compilot.records import DimRange, TensorGuard
 
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
 MAX_SHAPES = 1 << 15  # prepared shapes remembered per variant, 0.9 kB each; more of them take the slow path every time
-Key = tuple[object, ...]
+Modes = tuple[object, ...]
 Shapes = torch.Size | tuple[torch.Size, ...]  # of the dynamic inputs: bare where there is one, as the hot path asks
 
 
@@ -28,10 +28,10 @@ class Variant(NamedTuple):
     checks: dict[Shapes, Check]  # one for each of the prepared shapes: their sizes, and strides as in the plan
 
 
-class Place(NamedTuple):
-    """Where a call belongs."""
+class VariantKey(NamedTuple):
+    """Where a call belongs: the variant, and the shapes within it."""
 
-    key: Key  # of the variant
+    modes: Modes  # of the variant
     shapes: Shapes
 
 
@@ -42,24 +42,24 @@ class Variants:
         """builds: how many programs the engine has built; None: one per preparation."""
         self._guards = guards
         self._builds = builds
-        self._found: dict[Key, Variant] = {}
-        self._broken: dict[Place, str] = {}
+        self._found: dict[Modes, Variant] = {}
+        self._broken: dict[VariantKey, str] = {}
         self._asked = 0
 
-    def place(self, tensors: Sequence[torch.Tensor]) -> Place:
+    def key_of(self, tensors: Sequence[torch.Tensor]) -> VariantKey:
         """Where the call with these tensors belongs."""
-        key = torch.is_inference_mode_enabled(), tuple((t.is_inference(), t.requires_grad) for t in tensors)
+        modes = torch.is_inference_mode_enabled(), tuple((t.is_inference(), t.requires_grad) for t in tensors)
         shapes = tuple(t.shape for guard, t in zip(self._guards, tensors, strict=True) if is_dynamic(guard))
-        return Place(key, shapes[0] if len(shapes) == 1 else shapes)
+        return VariantKey(modes, shapes[0] if len(shapes) == 1 else shapes)
 
-    def ready(self, place: Place) -> Variant | None:
+    def ready(self, key: VariantKey) -> Variant | None:
         """The variant, if it is prepared for these shapes."""
-        variant = self._found.get(place.key)
-        return variant if variant is not None and place.shapes in variant.checks else None
+        variant = self._found.get(key.modes)
+        return variant if variant is not None and key.shapes in variant.checks else None
 
-    def why_not(self, place: Place) -> str | None:
+    def why_not(self, key: VariantKey) -> str | None:
         """Why the engine is not to prepare this; None: it may."""
-        reason = self._broken.get(place)
+        reason = self._broken.get(key)
         if reason is None and self.builds() >= MAX_BUILDS:
             return f"more than {MAX_BUILDS} programs would be needed for the planned call"
         return reason
@@ -72,17 +72,17 @@ class Variants:
         """The engine is asked to prepare something."""
         self._asked += 1
 
-    def add(self, place: Place, tensors: Sequence[torch.Tensor]) -> Variant:
+    def add(self, key: VariantKey, tensors: Sequence[torch.Tensor]) -> Variant:
         """It did, for these tensors: calls of the same variant and shapes are known by a fast check from now on."""
-        variant = self._found.setdefault(place.key, Variant({}))
+        variant = self._found.setdefault(key.modes, Variant({}))
         if len(variant.checks) < MAX_SHAPES:
-            variant.checks[place.shapes] = tensor_check(tensors)
+            variant.checks[key.shapes] = tensor_check(tensors)
         return variant
 
-    def give_up(self, place: Place, reason: str) -> None:
+    def give_up(self, key: VariantKey, reason: str) -> None:
         """It could not."""
         if len(self._broken) < MAX_BUILDS:
-            self._broken[place] = reason
+            self._broken[key] = reason
 
 
 def is_dynamic(guard: TensorGuard) -> bool:

@@ -15,7 +15,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.measure.correctness import Miss
 from compilot.records import Guard
-from compilot.runtime.canonical import Canonical
+from compilot.runtime.call_form import CallForm
 from compilot.runtime.dispatch import NOT_TAKEN
 from compilot.runtime.fast import Fast
 from compilot.runtime.matching import Matcher
@@ -26,7 +26,7 @@ class Serving:
 
     def __init__(self, fn: Callable[..., Any], model: nn.Module, guard: Guard) -> None:
         self._fast = fn if isinstance(fn, Fast) else None  # eager itself falls back to nothing
-        self._canonical = Canonical(model.forward, guard)
+        self._form = CallForm(model.forward, guard)
         self._matcher = Matcher(guard)
         self._seen = self._counts()
 
@@ -44,7 +44,7 @@ class Serving:
 
     def takes(self, call: Call) -> bool:
         """Whether the guard is for this call."""
-        wanted = self._canonical(call.args, call.kwargs)
+        wanted = self._form(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def _counts(self) -> dict[str, int]:

@@ -53,11 +53,13 @@ def make_plan(
 ) -> Plan:
     """The plan for a verdict; `aa` replaces the race's own A/A noise in the sentence where a better figure is known."""
     entries: tuple[PlanEntry, ...] = ()
+    process = ProcessSettings()
     if verdict.decision is Decision.USE and race is not None:
         trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
         sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
-        entries = (_entry(trial, evidence, sentence, artifacts_dir),)
+        entries = (_entry(verdict.entry, trial, evidence, sentence, artifacts_dir),)
+        process = trial.candidate.process
     return Plan(
         schema=PLAN_SCHEMA,
         compilot=version,
@@ -65,14 +67,16 @@ def make_plan(
         workload=header.workload,
         fingerprint=header.fingerprint,
         because=verdict.because,
+        process=process,
         entries=entries,
     )
 
 
-def _entry(trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) -> PlanEntry:
+def _entry(name: str, trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) -> PlanEntry:
     if trial.guard is None:
         raise ValueError(f"trial {trial.candidate.id} is ok but has no guard")  # a bug of ours, not of the candidate
     return PlanEntry(
+        name=name,
         guard=trial.guard,
         candidate=trial.candidate,
         evidence=evidence,

@@ -307,6 +307,10 @@ def test_a_member_that_cannot_be_read_is_told_of_the_bundle_not_of_the_cache(
     ("spoil", "why"),
     [
         (lambda raw: raw.replace(b'"schema": %d' % BUNDLE_SCHEMA, b'"schema": 99'), "it has bundle schema 99"),
+        (
+            lambda raw: raw.replace(b'"schema": %d' % BUNDLE_SCHEMA, b'"schema": 3, "old": 1'),
+            f"it has bundle schema 3, this compilot reads {BUNDLE_SCHEMA}. Get it again, or pack it again.",
+        ),
         (lambda raw: raw.replace(b'"label"', b'"lable"'), "unknown field `lable`"),
         (lambda raw: b"[" * 100_000, "Expected `object`"),
         (lambda raw: raw.replace(b"plan.json", b"../pl.json"), r"'\.\./pl\.json', which may lead out of the bundle"),

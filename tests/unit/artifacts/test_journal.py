@@ -107,6 +107,10 @@ def test_an_unknown_field_is_an_error_even_at_the_end(path: Path) -> None:
         (b"", "is empty"),
         (encode(LINES[0]) + b"\n", "line 1 is not a run header"),
         (encode(msgspec.structs.replace(HEADER, schema=9)) + b"\n", f"schema 9, this compilot reads {JOURNAL_SCHEMA}"),
+        (
+            b'{"type":"run","schema":2,"old":1}\n{"type":"old"}\n',
+            "has journal schema 2, .*; tune again with another --out",
+        ),
     ],
 )
 def test_what_is_no_journal(tmp_path: Path, content: bytes, says: str) -> None:

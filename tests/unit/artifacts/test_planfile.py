@@ -67,6 +67,12 @@ def test_a_plan_comes_back_as_it_was(path: Path) -> None:
     assert load_plan(path) == make_plan()
 
 
+def test_the_kept_names_are_at_the_top_of_every_plan(path: Path) -> None:
+    save_plan(msgspec.structs.replace(make_plan(), entries=()), path)
+    document = msgspec.json.decode(path.read_bytes())
+    assert (document["because"], document["process"], document["entries"]) == (make_plan().because, {}, [])
+
+
 def test_a_plan_reads_well_in_a_review(path: Path) -> None:
     text = path.read_text()
     assert text.startswith(f'{{\n  "schema": {PLAN_SCHEMA},\n')
@@ -84,6 +90,11 @@ def change(path: Path, old: str, new: str) -> None:
     ("old", "new", "says"),
     [
         (f'"schema": {PLAN_SCHEMA}', '"schema": 9', f"plan schema 9, this compilot reads {PLAN_SCHEMA}"),
+        (
+            f'"schema": {PLAN_SCHEMA}',
+            '"schema": 2, "old": 1',
+            r"plan schema 2, .*; make the plan anew with 'compilot tune'",
+        ),
         (f'"schema": {PLAN_SCHEMA}', '"schema": "1"', r"at `\$\.schema`"),
         (f'"schema": {PLAN_SCHEMA},', "", "missing required field `schema`"),
         ('"positional": 1', '"positional": "one"', r"at `\$\.entries\[0\]\.guard\.positional`"),

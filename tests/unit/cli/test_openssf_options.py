@@ -18,7 +18,7 @@ from compilot import packing
 from compilot.artifacts.planfile import save_plan
 from compilot.packing.writing import publish, seal
 from compilot.records import BUNDLE_SCHEMA, Manifest, Weights
-from compilot.runtime import fitting
+from compilot.runtime import staleness
 
 Command = Callable[..., Result]
 installed = pytest.mark.skipif(
@@ -59,7 +59,7 @@ def bundle(small_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         return packing.Packed(out, manifest, 1000)
 
     monkeypatch.setattr(packing, "pack", pack)
-    monkeypatch.setattr(fitting, "machine_differences", lambda manifest: [])
+    monkeypatch.setattr(staleness, "machine_differences", lambda manifest: [])
     return tmp_path / "net.cpbundle"
 
 

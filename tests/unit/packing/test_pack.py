@@ -9,14 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.planfile import load_plan, save_plan
 from compilot.artifacts.shipments import keep_shipment
+from compilot.artifacts.vouching import Trust
 from compilot.engines.files import file_record
 from compilot.errors import InputError
 from compilot.packing import PackOptions, pack
 from compilot.packing.golden import Made
 from compilot.progress import Observer
-from compilot.records import Golden, Guard, Manifest, Shipment, Weights
+from compilot.records import Golden, Guard, Manifest, ProcessSettings, Shipment, Weights
+from compilot.runtime.bundles import opened_bundle
 
 AS_IT_IS = PackOptions(twin=False)
 STORY = importlib.import_module("compilot.packing.pack")
@@ -78,6 +80,17 @@ def test_two_sets_of_weights_do_not_go_into_one_bundle(runs: list[Path], worker:
     assert not (tmp_path / "model.cpbundle").exists()
     worker.weights["run2"] = "a" * 64
     assert len(manifest(runs).entries) == 2
+
+
+def test_runs_with_other_process_settings_do_not_go_into_one_bundle(runs: list[Path], worker: Worker) -> None:
+    worker.weights = {"run1": "a" * 64, "run2": "a" * 64}
+    one_thread = msgspec.structs.replace(load_plan(runs[1] / "plan.json"), process=ProcessSettings(threads=1))
+    save_plan(one_thread, runs[1] / "plan.json")
+    with pytest.raises(InputError, match=r"run2 has other process settings .* than .*run1.*: pack them apart\.$"):
+        manifest(runs)
+    manifest(runs[1:])
+    bundle = opened_bundle(runs[0].parent / "model.cpbundle", Trust())
+    assert bundle.plan.process == ProcessSettings(threads=1)
 
 
 def test_carried_weights_are_those_of_the_entries(

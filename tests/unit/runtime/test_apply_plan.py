@@ -13,7 +13,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.artifacts.homes import home_of, remember
 from compilot.artifacts.planfile import save_plan
-from compilot.errors import PlanError, StalePlan
+from compilot.errors import InputError, PlanError, StalePlan
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import (
@@ -66,8 +66,7 @@ def with_machine(plan: Plan, **changes: object) -> Plan:
 
 
 def with_process(plan: Plan, process: ProcessSettings) -> Plan:
-    [entry] = plan.entries
-    return replace(plan, entries=(replace(entry, candidate=replace(entry.candidate, process=process)),))
+    return replace(plan, process=process)
 
 
 @pytest.mark.usefixtures("no_grad")
@@ -158,6 +157,17 @@ def test_an_engine_that_cannot_be_loaded_leaves_eager(model, plan, engine, monke
     assert fast.stats().fast == 0
     with pytest.raises(RuntimeError, match="library is missing"):
         apply_plan(model, plan, strict=True)
+
+
+def test_an_entry_for_a_part_of_the_model_is_refused_in_one_sentence(model, plan):
+    part = replace(plan, entries=(replace(plan.entries[0], module="encoder.layers"),))
+    said = r"this plan has an entry for a part of the model, encoder\.layers, which this version .* cannot apply yet"
+    with pytest.raises(InputError, match=said):
+        apply_plan(model, part, strict=True)
+    with pytest.warns(CompilotWarning, match=f"the plan is not used: .*{said}.*eager answers"):
+        fast = apply_plan(model, part)
+    assert torch.equal(fast(X), model(X))
+    assert fast.stats().fast == 0
 
 
 def test_process_settings_are_reported_and_changed_only_on_request(model, plan):

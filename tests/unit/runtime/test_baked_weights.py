@@ -20,9 +20,9 @@ from compilot.engines.traits import EngineTraits
 from compilot.errors import PlanError, StalePlan
 from compilot.runtime import CompilotWarning, Fast, StalePlanWarning
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.gate import FILES_OUTDATED, WEIGHTS_CHANGED
 from compilot.runtime.notices import advice
+from compilot.runtime.weight_watch import INSPECT_EVERY
 
 
 class Copies:

@@ -17,8 +17,9 @@ from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
 from compilot.errors import NoFallback
 from compilot.records import Candidate, Guard, Settings, Shapes, Shipment
-from compilot.runtime.fast import Part, Terms, attach, attach_parts
+from compilot.runtime.fast import attach, attach_parts
 from compilot.runtime.guards import make_guard
+from compilot.runtime.sources import ApplyOptions, EntryParts
 from compilot.workload import Workload
 from compilot.workload.shipping import ship, unship
 
@@ -118,8 +119,8 @@ def test_without_the_weights_the_call_is_refused_with_what_to_do():
 @torch.no_grad()
 def test_a_file_without_a_model_answers_as_it_was_made():
     model = Positions().eval()
-    part = Part(CANDIDATE, guard_of(model), None)
-    fast: Any = attach_parts(model, (part,), terms=Terms(keep_model=False, stand_in=True))
+    part = EntryParts(CANDIDATE, guard_of(model), None)
+    fast: Any = attach_parts(model, (part,), ApplyOptions(keep_model=False), stand_in=True)
     before = fast(X)
     torch.set_default_dtype(torch.float64)
     assert torch.equal(fast(X), before)

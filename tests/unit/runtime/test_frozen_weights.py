@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from compilot._torch import dicts
-from compilot.runtime import frozen
-from compilot.runtime.frozen import INSPECT_EVERY, SMALL_EVERY
+from compilot.runtime import weight_watch
 from compilot.runtime.gate import WEIGHTS_CHANGED
 from compilot.runtime.notices import CompilotWarning
+from compilot.runtime.weight_watch import INSPECT_EVERY, SMALL_EVERY
 
 X = torch.linspace(-2.0, 3.0, 6).reshape(2, 3)
 
@@ -247,7 +247,7 @@ def test_every_kind_of_weight_has_its_turn(dtype, size):
     model = nn.Module()
     model.register_buffer("one", torch.zeros(size, dtype=dtype))
     model.register_buffer("conjugate", torch.zeros(3, dtype=torch.complex64).conj())
-    watch = frozen.WeightWatch(model, Net().train)
+    watch = weight_watch.WeightWatch(model, Net().train)
     assert not any(watch.glance() for _ in range(4))
     model.one.data.fill_(1)
     assert any(watch.glance() for _ in range(4)) is bool(size)
@@ -257,7 +257,7 @@ def test_every_kind_of_weight_has_its_turn(dtype, size):
 def test_a_full_look_sees_values_that_have_no_plain_memory():
     model = nn.Module()
     model.register_buffer("conjugate", torch.zeros(3, dtype=torch.complex64).conj())
-    watch = frozen.WeightWatch(model, Net().train)
+    watch = weight_watch.WeightWatch(model, Net().train)
     assert not watch.changed()
     model.conjugate.data.fill_(1)
     assert watch.changed()
@@ -288,7 +288,7 @@ def test_what_torch_does_not_tell_of_is_seen_with_and_without_numbers_of_writes(
     monkeypatch.setattr(dicts, "writes", writes)
     model = Net().eval()
     model.last.scales = [torch.ones(3)]
-    watch = frozen.WeightWatch(model, Net().train)
+    watch = weight_watch.WeightWatch(model, Net().train)
     for _ in range(2):
         assert not watch.changed_elsewhere()
         assert not watch.changed()
@@ -379,9 +379,9 @@ def test_torchs_global_hooks_go_when_nobody_watches(engine, make_fast):
     fast = make_fast(Net().eval(), X)
     with torch.no_grad():
         fast(X)
-    assert frozen._handles
+    assert weight_watch._handles
     del fast
     gc.collect()
     copy.deepcopy(Net()).extra = nn.Linear(1, 1)
-    assert not frozen._handles
+    assert not weight_watch._handles
     assert not torch_module._global_module_registration_hooks

@@ -17,8 +17,8 @@ from compilot.errors import NoFallback
 from compilot.runtime import CompilotWarning, Fast
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.dispatch import HOOKED
-from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.notices import advice
+from compilot.runtime.weight_watch import INSPECT_EVERY
 
 X = torch.rand(2, 3)
 pytestmark = pytest.mark.usefixtures("no_grad")

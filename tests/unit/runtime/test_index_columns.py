@@ -33,9 +33,10 @@ from compilot.records import (
     TensorGuard,
     encode,
 )
-from compilot.runtime.fast import Fast, Part, Terms, attach_parts
+from compilot.runtime.fast import Fast, attach_parts
 from compilot.runtime.guards import in_range, make_guard
 from compilot.runtime.indexing import checker, complaint
+from compilot.runtime.sources import ApplyOptions, EntryParts
 from compilot.workload import Workload
 from conftest import FakeEngine
 
@@ -75,13 +76,13 @@ def with_value(row: int, column: int, value: int) -> torch.Tensor:
 def tuned(engine: FakeEngine) -> Maker:
     """The model behind the fake engine, with the guard that its own analysis gives."""
 
-    def make(model: nn.Module, ids: torch.Tensor = IDS, *, dynamic: Any = (), **terms: Any) -> Fast:
+    def make(model: nn.Module, ids: torch.Tensor = IDS, *, dynamic: Any = (), **options: Any) -> Fast:
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         work = Workload(model, (ids,), dynamic=dynamic)
         how: dict[str, Any] = {"dynamic": work.dynamic, "shapes": shapes, "grad": False}
         guard = make_guard(model, Call((ids,), {}), **how, indices=in_range(indices.find(work), shapes))
         candidate = Candidate(settings=Settings(engine="fake", shapes=shapes), label="fake", rationale="test")
-        return attach_parts(model, (Part(candidate, guard, None),), terms=Terms(**terms))
+        return attach_parts(model, (EntryParts(candidate, guard, None),), ApplyOptions(**options))
 
     return make
 

@@ -19,8 +19,9 @@ from compilot._tree import Call
 from compilot.engines import registry
 from compilot.errors import IndexOutOfRange, NoFallback
 from compilot.records import Candidate, DynamicDim, IndexRange, Plan, Settings, Shapes, SizeOf, TensorGuard, encode
-from compilot.runtime.fast import Fast, Part, Terms, attach_parts
+from compilot.runtime.fast import Fast, attach_parts
 from compilot.runtime.guards import make_guard
+from compilot.runtime.sources import ApplyOptions, EntryParts
 from conftest import FakeEngine
 
 IDS = torch.tensor([[1, 2, 3]])
@@ -48,12 +49,12 @@ Maker = Callable[..., Fast]
 def guarded(engine: FakeEngine) -> Maker:
     """guarded(model, *args, indices=...): the model behind the fake engine, its index inputs guarded."""
 
-    def make(model: nn.Module, *args: Any, indices: dict[str, IndexRange], dynamic: Any = (), **terms: Any) -> Fast:
+    def make(model: nn.Module, *args: Any, indices: dict[str, IndexRange], dynamic: Any = (), **options: Any) -> Fast:
         shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
         how: dict[str, Any] = {"dynamic": dynamic, "shapes": shapes, "grad": False}
         guard = make_guard(model, Call(args, {}), **how, indices=indices)
         candidate = Candidate(settings=Settings(engine="fake", shapes=shapes), label="fake", rationale="test")
-        return attach_parts(model, (Part(candidate, guard, None),), terms=Terms(**terms))
+        return attach_parts(model, (EntryParts(candidate, guard, None),), ApplyOptions(**options))
 
     return make
 
@@ -177,7 +178,7 @@ def test_indices_in_keywords_and_containers_are_looked_at(engine: FakeEngine) ->
     call = Call((), {"batch": {"ids": IDS}})
     guard = make_guard(model, call, **how, indices={"kwargs['batch']['ids']": TEN})
     candidate = Candidate(settings=Settings(engine="fake"), label="fake", rationale="test")
-    fast = attach_parts(model, (Part(candidate, guard, None),))
+    fast = attach_parts(model, (EntryParts(candidate, guard, None),))
     fast(batch={"ids": IDS})
     with pytest.raises(IndexError):
         fast(batch={"ids": IDS + 8})

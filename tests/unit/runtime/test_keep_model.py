@@ -48,6 +48,22 @@ def test_the_weights_are_freed_when_the_user_lets_go_of_the_model():
     assert fast.stats().calls == fast.stats().fast == 2
 
 
+class Without(nn.Linear):
+    """As false as an empty list: whether there is a model is never asked by its truth."""
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.usefixtures("no_grad", "files")
+def test_a_model_that_counts_as_false_is_a_model():
+    model = Without(3, 3).eval()
+    fast = apply_plan(model, plan_for(model, "files", X), keep_model=False)
+    assert all(weight.is_meta for weight in fast.parameters())
+    torch.testing.assert_close(fast(X), model(X))
+    assert fast.stats().fast == 1
+
+
 @pytest.mark.usefixtures("no_grad", "files")
 def test_with_the_model_kept_they_stay():
     model = net()

@@ -73,10 +73,10 @@ def run(model: nn.Linear, tmp_path: Path) -> Path:
     (work / "model.pkl").write_bytes(pickle.dumps((model.weight.detach().clone(), model.bias.detach().clone())))
     plan = plan_for(model, NAME, X)
     [entry] = plan.entries
-    candidate = replace(entry.candidate, process=ProcessSettings(threads=torch.get_num_threads()))
     files = (file_record(work / "model.pkl", "model.pkl"),)
-    entry = replace(entry, candidate=candidate, artifacts=files, artifacts_dir="work/id")
-    save_plan(replace(plan, entries=(entry,)), folder / "plan.json")
+    entry = replace(entry, artifacts=files, artifacts_dir="work/id")
+    process = ProcessSettings(threads=torch.get_num_threads())
+    save_plan(replace(plan, process=process, entries=(entry,)), folder / "plan.json")
     return folder
 
 

@@ -37,12 +37,12 @@ from compilot.engines import registry
 from compilot.engines.protocol import Baked
 from compilot.errors import StalePlan
 from compilot.records import Candidate, Settings, Shapes
-from compilot.runtime.code import CodeWatch
+from compilot.runtime.code_watch import CodeWatch
 from compilot.runtime.fast import Fast, attach
-from compilot.runtime.frozen import INSPECT_EVERY
 from compilot.runtime.gate import CODE_CHANGED, FILES_OF_OTHER_CODE
 from compilot.runtime.guards import make_guard
 from compilot.runtime.notices import CompilotWarning, advice
+from compilot.runtime.weight_watch import INSPECT_EVERY
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 Make = Callable[..., Fast]

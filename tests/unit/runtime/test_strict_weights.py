@@ -21,7 +21,7 @@ from compilot.engines import registry
 from compilot.errors import InputError
 from compilot.runtime import CompilotWarning, Fast
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.frozen import INSPECT_EVERY, SMALL_EVERY
+from compilot.runtime.weight_watch import INSPECT_EVERY, SMALL_EVERY
 
 ENGINE = "constant"
 LAYERS = 12  # more weights than have their turn in the first calls

@@ -12,6 +12,7 @@ from compilot.records import (
     Candidate,
     Check,
     Fingerprint,
+    JournalLine,
     MachineFingerprint,
     Measurement,
     ModelFingerprint,
@@ -24,7 +25,9 @@ from compilot.records import (
     Settings,
     State,
     Trial,
+    VerdictLine,
     WorkloadRef,
+    encode,
 )
 from compilot.verdict import decide, honest_sentence, make_plan
 from compilot.verdict.plan import cpu_name, make_evidence
@@ -115,7 +118,9 @@ def test_the_honest_sentence() -> None:
 def test_the_sentence_names_doubts_and_the_plans_own_threads() -> None:
     one_thread = Candidate(settings=Settings(), process=ProcessSettings(threads=1), label="1 thread", rationale="test")
     trials = [eager_trial(), trial(one_thread)]
-    sentence = planned(trials, race({one_thread.id: 1.5}, processes=1, load="busy")).entries[0].sentence
+    plan = planned(trials, race({one_thread.id: 1.5}, processes=1, load="busy"))
+    assert plan.process == one_thread.process  # one for all entries
+    sentence = plan.entries[0].sentence
     assert "1 process x 40 pairs, 1 thread," in sentence
     assert "; one process; busy; " in sentence
 
@@ -129,6 +134,16 @@ def test_the_sentence_names_the_precision_the_error_and_denormals() -> None:
     (entry,) = planned(trials, race({small.id: 1.5})).entries
     assert "; in int8-dynamic: relative error 1.2 % (tolerance 5 %); denormal numbers taken as zero; " in entry.sentence
     assert (entry.evidence.relative_error, entry.evidence.tolerance) == (0.0123, 0.05)
+
+
+def test_an_entry_has_the_name_that_its_verdict_is_about() -> None:
+    trials, final = story()
+    verdict = msgspec.structs.replace(decide(trials, final), entry="batch 8")
+    told = {"plain_compile_id": None, "created": "", "version": ""}
+    (entry,) = make_plan(verdict, trials, final, HEADER, {}, **told).entries  # type: ignore[arg-type]
+    assert (entry.name, entry.module) == ("batch 8", "")
+    line = VerdictLine(verdict=verdict, at_s=1.0)
+    assert msgspec.json.decode(encode(line), type=JournalLine) == line
 
 
 def test_memory_is_that_of_a_fresh_process_where_it_was_measured() -> None:

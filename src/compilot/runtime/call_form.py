@@ -30,7 +30,7 @@ class _Recipe(NamedTuple):
     spelled_out: tuple[tuple[_Given, Any], ...]  # arguments that the example left out, with their defaults
 
 
-class Canonical:
+class CallForm:
     """Brings calls of one model into the form of one guard."""
 
     def __init__(self, forward: Callable[..., Any], guard: Guard) -> None:

@@ -2,8 +2,8 @@
 
 In: a model. Out: `CodeWatch`, for engines that follow nothing of it by themselves, and `MethodWatch`, for
 torch.compile, whose own guards see everything but a method that was replaced in a class. Covered: submodules,
-parameters and buffers by identity, train and eval of submodules, attributes of every kind, classes and what they
-define (attributes.py). Not covered: the values of weights (frozen.py), hooks (gate.py), globals of the user's modules.
+parameters and buffers by identity, train and eval of submodules, attributes of every kind, classes and what they define
+(attributes.py). Not covered: the values of weights (weight_watch.py), hooks (gate.py), globals of the user's modules.
 """
 
 from __future__ import annotations

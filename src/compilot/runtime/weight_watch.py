@@ -6,9 +6,9 @@ optimizer step, .to/.half/.cuda of the whole model, a parameter, buffer or submo
 torch.func.functional_call with all parameters. Each call looks at the next two weights (of a small model each eighth
 call), so that an update of a single one (in place, through .data, a layer merged or converted) is seen when its turn
 comes: within half as many calls as there are parameters and buffers (of a small model eight times that), and within 256
-calls at most. Seen within 256 calls: whatever else there is, attributes, code and structure (code.py). Everything that
-has a version at every call: strict.py. Not seen: writes through .data that touch none of the probed elements; call
-`refresh()` after those.
+calls at most. Seen within 256 calls: whatever else there is, attributes, code and structure (code_watch.py). Everything
+that has a version at every call: strict_weights.py. Not seen: writes through .data that touch none of the probed
+elements; call `refresh()` after those.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.nn.modules import module as torch_module
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
-from compilot.runtime.code import CodeWatch
+from compilot.runtime.code_watch import CodeWatch
 
 PROBES = 16  # elements per tensor that are compared by value
 TOGETHER = 2  # weights that are looked at together: the versions of 60 alone take 6 microseconds, those of 200 18

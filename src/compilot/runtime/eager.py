@@ -20,7 +20,7 @@ from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.notices import Stats
 
 
-class Direct:
+class EagerCore:
     """The model as it is."""
 
     def __init__(self, plain: nn.Module, instead_because: str | None = None) -> None:

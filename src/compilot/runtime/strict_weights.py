@@ -19,7 +19,7 @@ from torch import nn
 from compilot._torch import dicts
 from compilot.errors import InputError
 from compilot.modules.contents import own_attributes, tensors_in
-from compilot.runtime.frozen import WeightWatch
+from compilot.runtime.weight_watch import WeightWatch
 
 CONDITION = """(*_map(_version_of, _versioned),) == _versions
             and (*_map(_address_of, _addressed),) == _addresses

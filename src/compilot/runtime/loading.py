@@ -1,9 +1,10 @@
-"""Loading an engine once more, with the weights and hooks that the model has now.
+"""Loading an engine behind a gate that is there already, with the weights and hooks that the model has now.
 
-In: how the engine is loaded, and the gate before it. Out: the engine anew and the weights as they were just before; the
-gate is shut and its hooks are the present ones. Covered: files that hold other weights than the model has now, an
-engine that cannot be loaded again, a model that was let go: each refused in words, and eager goes on answering. It is
-imported at the first refresh: most programs need none. Not covered: what was prepared before (dispatch.py forgets it).
+In: how the engine is loaded, and the gate before it. Out: the engine and the weights as they were just before; the
+hooks are the present ones. `loaded_behind` is for another engine, `loaded_anew` for the same one. Covered: files that
+hold other weights than the model has now, an engine that cannot be loaded again, a model that was let go: each refused
+in words, and eager goes on answering. It is imported at the first refresh: most programs need none. Not covered: what
+was prepared before (dispatch.py forgets it).
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from compilot._torch.hooks import hooks_on
 from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible, Loaded
 from compilot.errors import NoFallback, PlanError, StalePlan
-from compilot.runtime.frozen import WeightWatch
 from compilot.runtime.gate import FILES_OF_OTHER_CODE, FILES_OUTDATED, TUNE_AGAIN, Gate
 from compilot.runtime.notices import DROPPED
-from compilot.runtime.unread import Unread, unread_of
+from compilot.runtime.unreadable import Unreadable, unreadable_in
+from compilot.runtime.weight_watch import WeightWatch
 
 Load = Callable[[], Loaded]
 
@@ -31,20 +32,25 @@ class Anew(NamedTuple):
 
     loaded: Loaded
     watch: WeightWatch | None
-    unread: Unread | None
+    unreadable: Unreadable | None
+
+
+def loaded_behind(plain: nn.Module, load: Load, gate: Gate) -> Anew:
+    """The engine; what load raises goes on, and nothing has changed."""
+    hooks, watch = hooks_on(plain), gate.snapshot()
+    unreadable = unreadable_in(plain) if gate.has_unreadable() else None
+    loaded = load() if watch is None else watch.running(load)
+    gate.refuse_unwatchable(loaded, watch)
+    if not loaded.in_files:
+        gate.accept_hooks(hooks)
+    return Anew(loaded, watch, unreadable)
 
 
 def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:
     """The engine anew. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model."""
     if load is None:
         raise NoFallback(f"{DROPPED}, so there is nothing to refresh from; compile the new model instead.")
-    hooks, watch = hooks_on(plain), gate.snapshot()
-    unread = unread_of(plain) if gate.has_unread() else None
-    loaded = _load(load, gate) if watch is None else watch.running(partial(_load, load, gate))
-    gate.shut()
-    if not gate.loaded.in_files:
-        gate.accept_hooks(hooks)
-    return Anew(loaded, watch, unread)
+    return loaded_behind(plain, partial(_load, load, gate), gate)
 
 
 def _load(load: Load, gate: Gate) -> Loaded:

@@ -14,9 +14,9 @@ from torch import nn
 
 from compilot.engines import registry
 from compilot.errors import InputError
-from compilot.runtime import CompilotWarning, Fast, unread
+from compilot.runtime import CompilotWarning, Fast, unreadable
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.unread import Unread
+from compilot.runtime.unreadable import Unreadable
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -56,8 +56,8 @@ def things_of(model: Model) -> list[Thing]:
 
 @pytest.fixture(autouse=True)
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("compilot.runtime.fast.unread_of", lambda model: Unread(things_of(model)))
-    monkeypatch.setattr("compilot.runtime.refreshing.unread_of", lambda model: Unread(things_of(model)))
+    monkeypatch.setattr("compilot.runtime.fast.unreadable_in", lambda model: Unreadable(things_of(model)))
+    monkeypatch.setattr("compilot.runtime.loading.unreadable_in", lambda model: Unreadable(things_of(model)))
     registry.register("constant", None, Constant())
     yield
     registry.unregister("constant")
@@ -113,7 +113,7 @@ def test_the_same_objects_stay_fast():
 
 def test_what_cannot_be_found_again_is_refused_in_one_sentence(monkeypatch):
     lost = Thing("scale.cache", {}, "cache", iter([]))
-    monkeypatch.setattr("compilot.runtime.fast.unread_of", lambda model: Unread([lost]))
+    monkeypatch.setattr("compilot.runtime.fast.unreadable_in", lambda model: Unreadable([lost]))
     model = Model().eval()
     plan = plan_for(model, "constant", X)
     with pytest.raises(
@@ -127,15 +127,15 @@ def test_what_cannot_be_found_again_is_refused_in_one_sentence(monkeypatch):
 
 def test_many_names_are_cut_short():
     held = [iter([]) for _ in range(8)]
-    sentence = Unread([Thing(f"held[{i}]", held, i, one) for i, one in enumerate(held)]).sentence()
+    sentence = Unreadable([Thing(f"held[{i}]", held, i, one) for i, one in enumerate(held)]).sentence()
     assert "held[2] (it is an iterator), and 5 more." in sentence
     assert "held[3]" not in sentence
 
 
 def test_a_real_model_is_asked_for_what_its_fingerprint_leaves_out():
     model = Model().eval()
-    names = unread.unread_of(model).names
+    names = unreadable.unreadable_in(model).names
     assert {"source", "sources[0]"} <= {name.removeprefix(".") for name in names}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert not unread.unread_of(nn.Linear(3, 3))
+        assert not unreadable.unreadable_in(nn.Linear(3, 3))

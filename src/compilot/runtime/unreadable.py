@@ -1,8 +1,9 @@
 """What a model holds and nobody can read: compared at every call, by identity and a tensor's version.
 
-In: a model. Out: `Unread`, with one question for every call and the names for people. Covered: whatever the fingerprint
-of the model does not cover (identity/uncovered.py), wherever it is held. InputError: it cannot be found again where it
-was met, so nothing could be compared. Not covered: a change inside of such a thing: by nature nobody sees it.
+In: a model. Out: `Unreadable`, with one question for every call and the names for people. Covered: whatever the
+fingerprint of the model does not cover (identity/uncovered.py), wherever it is held. InputError: it cannot be found
+again where it was met, so nothing could be compared. Not covered: a change inside of such a thing: by nature nobody
+sees it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from compilot.identity.wording import told
 _BY_KEY = (dict, list, tuple, MappingProxyType)
 
 
-class _Place(NamedTuple):
+class _Holding(NamedTuple):
     owner: Any
     read: Callable[[Any], Any]
     value: Any
@@ -36,7 +37,7 @@ class _Place(NamedTuple):
         return now is not self.value or (self.version is not None and now._version != self.version)
 
 
-class Unread:
+class Unreadable:
     """All such things of one model, at one moment."""
 
     def __init__(self, things: Sequence[Uncovered]) -> None:
@@ -70,15 +71,15 @@ class Unread:
         )
 
 
-def unread_of(model: nn.Module) -> Unread:
+def unreadable_in(model: nn.Module) -> Unreadable:
     """The things that the model's fingerprint does not cover."""
-    return Unread(uncovered(model))
+    return Unreadable(uncovered(model))
 
 
-def _place(thing: Uncovered) -> _Place:
+def _place(thing: Uncovered) -> _Holding:
     value = thing.value
     version = value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None
-    return _Place(thing.owner, _reader(thing), value, version)
+    return _Holding(thing.owner, _reader(thing), value, version)
 
 
 def _reader(thing: Uncovered) -> Callable[[Any], Any]:
