@@ -7,18 +7,13 @@ exact.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import compilot
-
-_INNER = ("<", *(str(Path(module.__path__[0])) + os.sep for module in (torch, compilot)))  # no code of a model
+from compilot._torch.inner_code import INNER_CODE
 
 
 def remainder_of_floats(run: Callable[[], Any]) -> str:
@@ -52,7 +47,7 @@ def _line() -> str:
     frame: Any = sys._getframe(2)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(_INNER):
+        if not file.startswith(INNER_CODE):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "an unknown place"

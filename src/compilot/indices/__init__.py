@@ -10,14 +10,12 @@ come back; ways through the model that only other values take; tables of the mod
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-import compilot
+from compilot._torch.inner_code import INNER_CODE
 from compilot._torch.optrace import Lookup, Trace, record
 from compilot._tree import Call, call_leaves, map_call, resolve_dynamic
 from compilot.errors import first_cause
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from compilot.workload import Workload
 
 OTHERWISE = "where eager raises, compiled code would end the process or answer with some number"
-_INNER = ("<", *(str(Path(module.__path__[0])) + os.sep for module in (torch, compilot)))  # no code of a model
 ADVICE = "clamp it"
 
 
@@ -125,7 +122,7 @@ def _zeros(path: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _sentence(lookup: Lookup, size: str = "") -> str:
-    own = [f"{file}:{line}" for file, line in lookup.stack if not file.startswith(_INNER)]
+    own = [f"{file}:{line}" for file, line in lookup.stack if not file.startswith(INNER_CODE)]
     where = f" at {own[-1]}" if own else ""
     if size:
         text = f"the index of '{lookup.name}'{where} may be out of range at the declared sizes '{size}'"
