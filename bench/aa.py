@@ -19,12 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from compilot.artifacts.rundir import RunDir
 from compilot.measure.racing import race
 from compilot.progress import Observer
 from compilot.records import Outcome, ProcessSamples, Race
 from compilot.trials.child import Child
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
+from compilot.trials.workers import Workers
 from compilot.verdict.compare import compare_columns
 from compilot.workload.dispatch import ship_target
 
@@ -54,8 +55,8 @@ def main() -> None:
 
 def arms(folder: Path, factory: str, count: int) -> list[Child]:
     """Fresh eager workers, warmed up."""
-    runner = LocalRunner(ship_target(f"{MODELS}:{factory}"), folder, limits=Limits(), observer=Observer())
-    return [runner.extra_eager(f"{factory}-{n}") for n in range(count)]
+    workers = Workers(ship_target(f"{MODELS}:{factory}"), RunDir(folder), limits=Limits(), observer=Observer())
+    return [workers.extra_eager(f"{factory}-{n}") for n in range(count)]
 
 
 def compare_once(same: list[Child], pairs: int, number: int, slow: list[Child] | None = None):

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError
 from compilot.measure.racing import race
@@ -24,8 +25,7 @@ from compilot.progress import Observer
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
 from compilot.trials.load import LoadWatch
-from compilot.trials.runner import LocalRunner
-from compilot.trials.workers import Failure
+from compilot.trials.workers import Failure, Workers
 from compilot.workload.dispatch import ship_target
 from engines_journal import Built, Raced
 
@@ -75,7 +75,7 @@ def live(work: Path, model: str, arms: Sequence[str]) -> Iterator[list[Child]]:
     runners = {arm: _runner(work, model, arm) for arm in dict.fromkeys(arms)}
     try:
         children = [_begin(runners[arm], arm) for arm in arms]
-        for step in (LocalRunner.extra_opened, LocalRunner.extra_warm):
+        for step in (Workers.extra_opened, Workers.extra_warm):
             for arm, child in zip(arms, children, strict=True):
                 with _blamed(arm):
                     step(runners[arm], child)
@@ -85,12 +85,12 @@ def live(work: Path, model: str, arms: Sequence[str]) -> Iterator[list[Child]]:
             runner.close()
 
 
-def _runner(work: Path, model: str, arm: str) -> LocalRunner:
+def _runner(work: Path, model: str, arm: str) -> Workers:
     shipment = ship_target(f"{BY_HAND}:{model}__{arm}")
-    return LocalRunner(shipment, arm_folder(work, model, arm), limits=LIMITS, observer=Observer())
+    return Workers(shipment, RunDir(arm_folder(work, model, arm)), limits=LIMITS, observer=Observer())
 
 
-def _begin(runner: LocalRunner, arm: str) -> Child:
+def _begin(runner: Workers, arm: str) -> Child:
     with _blamed(arm):
         child = runner.begin_extra(arm)
     child.owner = arm

@@ -32,9 +32,8 @@ from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRe
 from compilot.engines.space import Seed, Space
 from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Diagnosis, Settings
-from compilot.trials import trying
 from compilot.trials.limits import Limits
-from compilot.tuning import pipeline, stages
+from compilot.tuning import budget, final, pipeline
 
 PAUSES_S = {"quick": 0.001, "middling": 0.002}  # per call; eager's is in kills_model.py
 BUILD_S = 1.0
@@ -89,10 +88,10 @@ def shorten(*, doctor: bool, sets: int) -> None:
     """The same stages with less in them: who sleeps six times as long needs no long look."""
     pipeline.PREPARE_FROM_S = 0.0 if doctor else math.inf
     pipeline.Limits = functools.partial(Limits, warm_s=0.3)  # type: ignore[assignment,misc]
-    trying.SCREENING_TAIL_S = stages.TAIL_S = 0.2
-    stages.RACE_PAIRS = stages.CONFIRM_PAIRS = 20
-    search.thread_variations = lambda best, diagnosis: []  # a third and a fourth candidate would show nothing new
-    stages.CONFIRM_PROCESSES = stages.MOST_CONFIRM_PROCESSES = sets
+    attempt.SCREENING_TAIL_S = budget.TAIL_S = 0.2
+    final.RACE_PAIRS = budget.CONFIRM_PAIRS = 20
+    search.varied = lambda best, knobs: []  # a third and a fourth candidate would show nothing new
+    budget.CONFIRM_PROCESSES = budget.MOST_CONFIRM_PROCESSES = sets
 
 
 def slow_disk(seconds: float) -> None:

@@ -26,7 +26,8 @@ from compilot.candidates.spaces import candidates_of
 from compilot.identity.model import model_fingerprint
 from compilot.records import Check, Diagnosis, Reference
 from compilot.trials.protocol import Build, Built, Failed, Inspect, Verify
-from compilot.trials.steps import Steps
+from compilot.trials.steps import trial
+from compilot.trials.steps.state import WorkerState
 from compilot.workload import Workload
 from redteam_models import CLASSES, COLUMNS, LOWEST, Program, make
 
@@ -127,7 +128,7 @@ class Attacker:
         steps.candidate = candidates[number % min(2, len(candidates))]
         steps.workspace = self.folder / f"{number}-{engine}"
         steps.workspace.mkdir(exist_ok=True)
-        built = steps.build(Build(id=0, indices=self.diagnosis.indices))
+        built = trial.build(steps, Build(indices=self.diagnosis.indices))
         if isinstance(built, Failed):
             return {"state": str(built.state), "reason": built.reason}
         if built.fallbacks:
@@ -135,8 +136,8 @@ class Attacker:
         refused = self._refused(built)
         return refused or {"state": "passed", "label": steps.candidate.label, **self._calls(steps.fn, number, draws)}
 
-    def _steps(self) -> Steps:
-        steps = Steps()
+    def _steps(self) -> WorkerState:
+        steps = WorkerState()
         steps.workload, steps.model_fingerprint = self.workload, self.fingerprint
         return steps
 
@@ -146,13 +147,13 @@ class Attacker:
         self.fingerprint = model_fingerprint(self.model)
         self.references = self.folder / f"references-{number}"
         self.references.mkdir(exist_ok=True)
-        seen = self._steps().inspect(Inspect(id=0, references=str(self.references)))
+        seen = trial.inspect(self._steps(), Inspect(references=str(self.references)))
         self.reference: Reference = seen.reference
         self.diagnosis: Diagnosis = seen.diagnosis
         self.number = number
 
     def _refused(self, built: Built) -> dict[str, Any] | None:
-        verified = self.steps.verify(Verify(id=0, references=str(self.references), reference=self.reference))
+        verified = trial.verify(self.steps, Verify(references=str(self.references), reference=self.reference))
         if isinstance(verified, Failed):
             return {"state": str(verified.state), "reason": verified.reason}
         check: Check = verified.check

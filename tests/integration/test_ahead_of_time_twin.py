@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import bundling
 import msgspec
@@ -14,19 +16,25 @@ from bundle_help import tiny_run
 import compilot
 from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import load_plan
+from compilot.artifacts.rundir import RunDir
 from compilot.packing import PackOptions, pack, twin
 from compilot.progress import Observer
-from compilot.records import JOURNAL_SCHEMA, Comparison, Outcome, Race, RunHeader
+from compilot.records import JOURNAL_SCHEMA, Candidate, Comparison, Outcome, Race, RunHeader
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
+from compilot.trials.local import LocalRunner
+from compilot.trials.protocol import ToolchainReady
 from compilot.verdict.compare import compare
 
 
 class QuickRunner(LocalRunner):
     """Real processes, but few of them: no A/A arm, and the compiler's shared header is not built on its own."""
 
-    def prepare_toolchain(self) -> None:  # type: ignore[override]
-        self.workers_at_once = 3
+    def __init__(self, run_dir: RunDir, **how: Any) -> None:
+        super().__init__(run_dir, **{**how, "compiler_first": False})
+        self.toolchain = ToolchainReady(wall_s=0.0)
+
+    def _with_aa(self, candidates: Sequence[Candidate]) -> bool:
+        return False
 
 
 def not_slower(race: Race, candidate_id: str, baseline_id: str) -> Comparison:

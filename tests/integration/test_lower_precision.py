@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import candidates_of
-from compilot.engines.eager.build import EAGER
 from compilot.engines.onnxruntime import build as onnxruntime
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.errors import NoFallback
@@ -21,7 +21,8 @@ from compilot.records import Candidate, Diagnosis, DynamicDim, Precision, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
+from compilot.trials.local import LocalRunner
+from compilot.tuning.comparing import try_eager, try_one
 from compilot.workload.dispatch import ship_target
 
 TINY = Path(__file__).parents[2] / "examples" / "tiny.py"
@@ -39,15 +40,16 @@ def int8(*, dynamic: bool = False, **options: bool) -> Candidate:
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRunner]:
     folder = tmp_path_factory.mktemp("run")
-    runner = LocalRunner(ship_target(f"{TINY}:mlp"), folder, limits=Limits(warm_s=1.0), observer=Observer())
-    runner.open_eager()
-    assert runner.trial(EAGER, {}, 60.0).state is State.OK
+    runner = LocalRunner(RunDir(folder), limits=Limits(warm_s=1.0), observer=Observer())
+    runner.open(ship_target(f"{TINY}:mlp"))
+    runner.inspect()
+    assert try_eager(runner, 60.0).state is State.OK
     yield runner
-    runner.close()
+    runner.workers.close()
 
 
 def test_an_error_within_the_tolerance_is_ok_and_written_down(runner: LocalRunner) -> None:
-    trial = runner.trial(int8(), {}, 60.0)
+    trial = try_one(runner, int8(), 60.0)
     assert trial.state is State.OK, trial.reason
     assert trial.check is not None
     assert trial.check.tolerance == 0.05
@@ -58,7 +60,7 @@ def test_an_error_within_the_tolerance_is_ok_and_written_down(runner: LocalRunne
 
 def test_an_error_above_the_users_tolerance_is_wrong_with_the_numbers(runner: LocalRunner) -> None:
     runner.tolerance = 1e-5
-    trial = runner.trial(int8(memory_pattern=False), {}, 60.0)
+    trial = try_one(runner, int8(memory_pattern=False), 60.0)
     assert trial.state is State.WRONG
     assert "relative error" in trial.reason
     assert "tolerance 0.00%" in trial.reason

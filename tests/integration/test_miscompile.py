@@ -9,13 +9,14 @@ import torch
 import torch._inductor.config as inductor_config
 from torch import nn
 
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import candidates_of
-from compilot.engines.eager.build import EAGER
 from compilot.measure.correctness import check, make_reference
 from compilot.progress import Observer
 from compilot.records import Diagnosis, State
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
+from compilot.trials.local import LocalRunner
+from compilot.tuning.comparing import try_eager
 from compilot.workload import Workload
 from compilot.workload.dispatch import ship_target
 from compilot.workload.variations import cases
@@ -56,13 +57,14 @@ def test_a_miscompiled_candidate_is_refused_in_its_trial(tmp_path: Path) -> None
     file = tmp_path / "miscompiled.py"
     file.write_text(MISCOMPILED)
     limits = Limits(memory_bytes=4 << 30, warm_s=5.0)
-    runner = LocalRunner(ship_target(f"{file}:model"), tmp_path / "run", limits=limits, observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path / "run"), limits=limits, observer=Observer())
     try:
-        runner.open_eager()
-        assert runner.trial(EAGER, {}, 60.0).state is State.OK
+        runner.open(ship_target(f"{file}:model"))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
         trial = runner.trial(candidates_of("inductor", Diagnosis())[0], {}, 300.0)
     finally:
-        runner.close()
+        runner.workers.close()
     assert trial.state is State.WRONG, trial.reason
     assert "RMSE" in trial.reason
     assert trial.check is not None

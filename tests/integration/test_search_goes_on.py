@@ -15,13 +15,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.progress import Observer
 from compilot.records import Decision, State, Trial
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
-from compilot.tuning import pipeline, stages
+from compilot.trials.local import LocalRunner
+from compilot.tuning import budget, pipeline
+from compilot.tuning.options import TuneOptions
 from compilot.workload.dispatch import ship_target
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +69,7 @@ def engines() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Outcome:
+def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Tuned:
     """A whole run with all of them, a compiler that is too old, and one engine that is fast."""
     folder = tmp_path_factory.mktemp("dying")
     with pytest.MonkeyPatch.context() as patch:
@@ -76,23 +78,23 @@ def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline
         patch.setenv("KILLS_BUILDS", str(folder / "builds"))
         patch.setattr(pipeline, "PREPARE_FROM_S", float("inf"))  # neither doctor nor compiler beside eager's start
         patch.setattr(pipeline, "Limits", lambda **named: Limits(warm_s=0.3, **named))
-        patch.setattr(search, "thread_variations", lambda best, diagnosis: [])
-        patch.setattr(stages, "TAIL_S", 0.2)
-        patch.setattr(stages, "CONFIRM_PAIRS", 20)
+        patch.setattr(search, "varied", lambda best, knobs: [])
+        patch.setattr(budget, "TAIL_S", 0.2)
+        patch.setattr(budget, "CONFIRM_PAIRS", 20)
         for name in ("CONFIRM_PROCESSES", "MOST_CONFIRM_PROCESSES"):
-            patch.setattr(stages, name, 1)
-        options = pipeline.Options(budget_s=300.0, engines=("inductor", *DYING, "quick"))
+            patch.setattr(budget, name, 1)
+        options = TuneOptions(budget_s=300.0, engines=("inductor", *DYING, "quick"))
         return pipeline.run(ship_target(TARGET), folder / "run", options, Observer())
 
 
-def trial(outcome: pipeline.Outcome, engine: str) -> Trial:
+def trial(outcome: pipeline.Tuned, engine: str) -> Trial:
     (found,) = [t for t in outcome.trials if t.candidate.label == engine]
     return found
 
 
 @pytest.mark.parametrize("engine", ["illegal-build", "illegal-call"])
 def test_row_17_an_illegal_instruction_ends_only_the_worker_and_has_its_signal(
-    outcome: pipeline.Outcome, engine: str
+    outcome: pipeline.Tuned, engine: str
 ) -> None:
     found = trial(outcome, engine)
     assert found.state is State.CRASHED
@@ -100,7 +102,7 @@ def test_row_17_an_illegal_instruction_ends_only_the_worker_and_has_its_signal(
 
 
 def test_row_15_a_worker_that_the_kernel_kills_for_memory_is_infeasible_with_its_last_words(
-    outcome: pipeline.Outcome,
+    outcome: pipeline.Tuned,
 ) -> None:
     found = trial(outcome, "killed-build")
     assert found.state is State.INFEASIBLE
@@ -108,14 +110,14 @@ def test_row_15_a_worker_that_the_kernel_kills_for_memory_is_infeasible_with_its
     assert "its last words: allocating the last page" in found.reason
 
 
-def test_row_15_a_worker_that_may_not_have_more_memory_says_so_and_lives_to_tell(outcome: pipeline.Outcome) -> None:
+def test_row_15_a_worker_that_may_not_have_more_memory_says_so_and_lives_to_tell(outcome: pipeline.Tuned) -> None:
     found = trial(outcome, "refused-build")
     assert found.state is State.INFEASIBLE
     assert found.reason == "MemoryError"
 
 
 def test_row_14_a_compiler_that_is_too_old_is_named_with_what_it_said_and_its_command(
-    outcome: pipeline.Outcome,
+    outcome: pipeline.Tuned,
 ) -> None:
     compiled = [t for t in outcome.trials if t.candidate.settings.engine == "inductor"]
     assert compiled
@@ -128,13 +130,13 @@ def test_row_14_a_compiler_that_is_too_old_is_named_with_what_it_said_and_its_co
     assert "-fopenmp" in log  # the whole command
 
 
-def test_the_search_went_on_and_the_plan_is_the_best_of_the_rest(outcome: pipeline.Outcome) -> None:
+def test_the_search_went_on_and_the_plan_is_the_best_of_the_rest(outcome: pipeline.Tuned) -> None:
     assert trial(outcome, "quick").state is State.OK
     assert outcome.verdict.decision is Decision.USE
     assert [entry.candidate.settings.engine for entry in outcome.plan.entries] == ["quick"]
 
 
-def test_nothing_that_a_dead_worker_started_is_left(outcome: pipeline.Outcome) -> None:
+def test_nothing_that_a_dead_worker_started_is_left(outcome: pipeline.Tuned) -> None:
     """Its parent was dead before anybody could ask whose child it is, and it had gone to a session of its own."""
     started = int((outcome.run_dir.parent / "pid").read_text())
     assert not psutil.pid_exists(started) or psutil.Process(started).status() == psutil.STATUS_ZOMBIE
@@ -143,11 +145,11 @@ def test_nothing_that_a_dead_worker_started_is_left(outcome: pipeline.Outcome) -
 @pytest.mark.usefixtures("engines")
 def test_row_14_a_compiler_that_fails_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", compiler(tmp_path, "failing-g++", FAILS))
-    runner = LocalRunner(ship_target(TARGET), tmp_path / "run", limits=Limits(), observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path / "run"), limits=Limits(), observer=Observer())
     try:
-        problem = runner.prepare_toolchain().problem
+        problem = runner.try_compiler().problem
     finally:
-        runner.close()
+        runner.workers.close()
     assert problem is not None
     assert problem.startswith("header.hpp:7: internal compiler error: Segmentation fault; the command ended with exit")
     assert "failing-g++ " in problem

@@ -18,6 +18,7 @@ from compilot.records import Shipment
 from compilot.trials import limits
 from compilot.trials.limits import Limits
 from compilot.tuning import pipeline
+from compilot.tuning.options import TuneOptions
 from compilot.workload.dispatch import ship_target
 
 SLEEPS = "import time\n\n\ndef model():\n    time.sleep(1000)\n"
@@ -39,7 +40,7 @@ def test_tune_waits_no_longer_than_its_budget_allows(target: str, tmp_path: Path
     monkeypatch.setattr(limits, "LEAST_OPEN_S", 1.5)
     begin = time.monotonic()
     with pytest.raises(TargetError, match=r"sleepy.py:model' did not open within 2 s .*give --budget more"):
-        pipeline.run(ship_target(target), tmp_path / "run", pipeline.Options(budget_s=4.0), Observer())
+        pipeline.run(ship_target(target), tmp_path / "run", TuneOptions(budget_s=4.0), Observer())
     assert time.monotonic() - begin < 60
     assert no_child_is_left()
 
@@ -73,11 +74,12 @@ import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
 from compilot.tuning import pipeline
+from compilot.tuning.options import TuneOptions
 from compilot.progress import Observer
 from compilot.workload.dispatch import ship_target
 print("ready", flush=True)
 try:
-    pipeline.run(ship_target(sys.argv[1]), Path(sys.argv[2]), pipeline.Options(budget_s=100.0), Observer())
+    pipeline.run(ship_target(sys.argv[1]), Path(sys.argv[2]), TuneOptions(budget_s=100.0), Observer())
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

@@ -5,43 +5,43 @@ from pathlib import Path
 
 import pytest
 
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import candidates_of
-from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Diagnosis, State
 from compilot.trials.limits import Limits
-from compilot.trials.protocol import Inspected
-from compilot.trials.runner import LocalRunner
+from compilot.trials.local import LocalRunner
+from compilot.trials.runner import Inspection
+from compilot.tuning.comparing import try_eager, try_one
 from compilot.workload.dispatch import ship_target
 
 DECIDING = Path(__file__).parent.parent / "data" / "deciding.py"
 
-Opening = Callable[[str], tuple[LocalRunner, Inspected]]
+Opening = Callable[[str], tuple[LocalRunner, Inspection]]
 
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[Opening]:
     runners: list[LocalRunner] = []
 
-    def open_target(name: str) -> tuple[LocalRunner, Inspected]:
-        runner = LocalRunner(
-            ship_target(f"{DECIDING}:{name}"), tmp_path, limits=Limits(warm_s=1.0), observer=Observer()
-        )
+    def open_target(name: str) -> tuple[LocalRunner, Inspection]:
+        runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=1.0), observer=Observer())
         runners.append(runner)
-        _, inspected = runner.open_eager()
-        assert runner.trial(EAGER, {}, 60.0).state is State.OK
+        runner.open(ship_target(f"{DECIDING}:{name}"))
+        inspected = runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
         return runner, inspected
 
     yield open_target
     for runner in runners:
-        runner.close()
+        runner.workers.close()
 
 
 def only(candidates: list[Candidate], label: str) -> Candidate:
     return next(c for c in candidates if c.label == label)
 
 
-def assert_judged_when_seeded(inspected: Inspected) -> None:
+def assert_judged_when_seeded(inspected: Inspection) -> None:
     diagnosis = inspected.diagnosis
     assert diagnosis.unjudgeable is None
     assert diagnosis.stochastic
@@ -54,10 +54,10 @@ def test_dropout_in_train_mode_is_right_with_eagers_numbers_and_wrong_with_other
     runner, inspected = opened("dropping")
     assert_judged_when_seeded(inspected)
     offers = candidates_of("inductor", inspected.diagnosis)
-    plain = runner.trial(only(offers, "inductor"), {}, 120.0)
+    plain = try_one(runner, only(offers, "inductor"), 120.0)
     assert plain.state is State.WRONG
     assert "draws other random numbers than eager" in plain.reason
-    same = runner.trial(only(offers, "inductor fallback_random"), {}, 120.0)
+    same = try_one(runner, only(offers, "inductor fallback_random"), 120.0)
     assert same.state is State.OK, same.reason
 
 
@@ -67,7 +67,7 @@ def test_noise_in_eval_mode_is_right_in_another_layout_and_compiled_with_eagers_
     assert_judged_when_seeded(inspected)
     found = [c for name in ("eager", "inductor") for c in candidates_of(name, inspected.diagnosis)]
     for label in ("eager channels_last", "inductor fallback_random"):
-        trial = runner.trial(only(found, label), {}, 120.0)
+        trial = try_one(runner, only(found, label), 120.0)
         assert trial.state is State.OK, trial.reason
         assert trial.check is not None
         assert "agree with eager" in trial.check.why

@@ -16,6 +16,7 @@ import torch
 import compilot
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import candidates_of
 from compilot.cli import whycold
 from compilot.diagnose.cachemiss import why_cold
@@ -38,8 +39,11 @@ from compilot.records import (
     TrialLine,
 )
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
-from compilot.tuning import pipeline, stages
+from compilot.trials.local import LocalRunner
+from compilot.trials.runner import Job, RaceRules
+from compilot.tuning import budget, pipeline
+from compilot.tuning.comparing import try_eager, try_one
+from compilot.tuning.options import TuneOptions
 from compilot.verdict.compare import compare
 from compilot.workload import load_target
 from compilot.workload.dispatch import ship_target
@@ -59,20 +63,20 @@ class Notes(Observer):
 
 
 def run(target: str, folder: Path, budget_s: float, *engines: str, dynamic: tuple[DynamicDim, ...] = ()):
-    options = pipeline.Options(budget_s=budget_s, engines=engines)
+    options = TuneOptions(budget_s=budget_s, engines=engines)
     notes = Notes()
     outcome = pipeline.run(ship_target(target, extra_dynamic=dynamic), folder / "run", options, notes)
     return outcome, notes.notes
 
 
-def trial_of(outcome: pipeline.Outcome, engine: str) -> Trial:
+def trial_of(outcome: pipeline.Tuned, engine: str) -> Trial:
     return next(t for t in outcome.trials if t.candidate.settings.engine == engine)
 
 
 @pytest.fixture
 def one_confirmation(monkeypatch: pytest.MonkeyPatch) -> None:
     """One set of fresh processes instead of three, for tests in which the decision is of no matter."""
-    monkeypatch.setattr(stages, "CONFIRM_PROCESSES", 1)
+    monkeypatch.setattr(budget, "CONFIRM_PROCESSES", 1)
 
 
 @pytest.mark.measures
@@ -97,7 +101,7 @@ def test_a_model_that_no_seed_makes_repeat_itself_is_recognised_and_nothing_is_c
 
 
 @pytest.fixture(scope="module")
-def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Outcome:
+def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Tuned:
     """A run on a machine whose C++ compiler is gone, with one more backend, which is slow."""
     folder = tmp_path_factory.mktemp("without")
     with pytest.MonkeyPatch.context() as patch:
@@ -106,7 +110,7 @@ def without_compiler(tmp_path_factory: pytest.TempPathFactory) -> pipeline.Outco
 
 
 @pytest.mark.measures
-def test_without_a_compiler_the_rest_goes_on(without_compiler: pipeline.Outcome):
+def test_without_a_compiler_the_rest_goes_on(without_compiler: pipeline.Tuned):
     compiled = [t for t in without_compiler.trials if t.candidate.settings.engine == "inductor"]
     assert compiled
     assert {t.state for t in compiled} == {State.INFEASIBLE}
@@ -115,7 +119,7 @@ def test_without_a_compiler_the_rest_goes_on(without_compiler: pipeline.Outcome)
 
 
 @pytest.mark.measures
-def test_a_candidate_that_is_slower_keeps_eager_with_the_figures(without_compiler: pipeline.Outcome):
+def test_a_candidate_that_is_slower_keeps_eager_with_the_figures(without_compiler: pipeline.Tuned):
     assert without_compiler.verdict.decision is Decision.KEEP_EAGER
     assert without_compiler.plan.entries == ()
     assert "dynamo:faulty_slow" in without_compiler.verdict.because
@@ -123,7 +127,7 @@ def test_a_candidate_that_is_slower_keeps_eager_with_the_figures(without_compile
 
 
 @pytest.mark.measures
-def test_every_figure_can_be_computed_again_from_the_journal(without_compiler: pipeline.Outcome):
+def test_every_figure_can_be_computed_again_from_the_journal(without_compiler: pipeline.Tuned):
     lines = journal.read(without_compiler.run_dir / "journal.jsonl")
     race = next(line.race for line in lines if isinstance(line, RaceLine) and line.race.purpose == "confirm")
     assert len(race.processes) >= 3
@@ -194,18 +198,21 @@ def _check_why_cold(run_dir: Path, model: torch.nn.Module, cache: Path) -> None:
 @pytest.mark.compiles
 def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_runs(tmp_path: Path):
     shipment = ship_target(f"{DECIDING}:chain")
-    runner = LocalRunner(shipment, tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=3.0), observer=Observer())
     by_label = {c.label: c for c in candidates_of("inductor", Diagnosis())}
     try:
-        runner.open_eager()
-        assert runner.trial(EAGER, {}, 60.0).state is State.OK
-        plain = runner.trial(by_label["inductor"], {}, 120.0)
+        runner.open(shipment)
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        plain = try_one(runner, by_label["inductor"], 120.0)
         assert plain.code_sha256 is not None
         assert plain.measurement is not None
         assert plain.measurement.compiler_runs > 0
-        twin = runner.trial(by_label["inductor reduce-overhead"], {plain.code_sha256: plain.candidate.id}, 120.0)
+        known = {plain.code_sha256: plain.candidate.id}
+        runner.submit([Job(by_label["inductor reduce-overhead"], 120.0, known)])
+        [twin] = runner.completed()
     finally:
-        runner.close()
+        runner.workers.close()
     assert twin.state is State.PRUNED, twin.reason
     assert twin.same_as == plain.candidate.id
     assert twin.measurement is not None
@@ -231,13 +238,13 @@ def test_a_candidate_that_dies_in_a_race_is_struck_out_and_the_run_ends_well(
 ):
     flag = tmp_path / "die"
     monkeypatch.setenv("FAULTY_DIE_FILE", str(flag))
-    original = LocalRunner._run
+    original = LocalRunner._time
 
     def deadly(self: LocalRunner, *arguments, **named):
         flag.touch()
         return original(self, *arguments, **named)
 
-    monkeypatch.setattr(LocalRunner, "_run", deadly)
+    monkeypatch.setattr(LocalRunner, "_time", deadly)
     outcome, _ = run(f"{FAULTY}:model", tmp_path, SHORTEST_S, "dynamo:faulty_dies_later")
     dead = trial_of(outcome, "dynamo:faulty_dies_later")
     assert dead.state is State.CRASHED
@@ -274,13 +281,14 @@ def hogs() -> Iterator[None]:
 @pytest.mark.measures
 @pytest.mark.usefixtures("hogs")
 def test_a_busy_machine_is_noticed_and_gives_no_false_win(tmp_path: Path):
-    runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=3.0), observer=Observer())
     try:
-        runner.open_eager()
-        assert runner.trial(EAGER, {}, 60.0).state is State.OK
-        race = runner.race([], looks=(20,), stop=lambda race: False, purpose="aa")
+        runner.open(ship_target(f"{FAULTY}:model"))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        race = runner.race([], RaceRules((20,), purpose="aa"))
     finally:
-        runner.close()
+        runner.workers.close()
     assert "other processes used" in race.load
     judged = compare(race, EAGER.id, EAGER.id)
     assert judged.outcome is not Outcome.FASTER
@@ -290,17 +298,18 @@ def test_a_busy_machine_is_noticed_and_gives_no_false_win(tmp_path: Path):
 @pytest.mark.measures
 def test_a_large_model_gets_two_workers_at_once_and_no_second_eager(tmp_path: Path):
     slow = Candidate(settings=Settings(engine="dynamo:faulty_slow"), label="slow", rationale="to race")
-    runner = LocalRunner(ship_target(f"{FAULTY}:model"), tmp_path, limits=Limits(warm_s=3.0), observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=3.0), observer=Observer())
     try:
-        runner.open_eager()
-        assert runner.trial(EAGER, {}, 60.0).state is State.OK
-        assert runner.learn_capacity(rss_bytes=psutil.virtual_memory().available) == 2
-        assert runner.trial(slow, {}, 60.0).state is State.OK
-        race = runner.race([slow], looks=(8,), stop=lambda race: True, purpose="race")
+        runner.open(ship_target(f"{FAULTY}:model"))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        assert runner.workers.learn_capacity(rss_bytes=psutil.virtual_memory().available) == 2
+        assert try_one(runner, slow, 60.0).state is State.OK
+        race = runner.race([slow], RaceRules((8,)))
         children = psutil.Process().children()
         workers = [p for p in children if "compilot.trials.worker" in " ".join(p.cmdline())]
     finally:
-        runner.close()
+        runner.workers.close()
     assert race.arms == (EAGER.id, slow.id)
     assert not race.with_aa
     assert len(workers) == 2

@@ -23,7 +23,7 @@ import serve_plan
 import compilot
 from compilot.artifacts.planfile import load_plan
 from compilot.records import Plan
-from compilot.tuning import stages
+from compilot.tuning import budget
 from compilot.tuning.budget import Budget
 
 pytest.importorskip("onnxruntime")
@@ -34,8 +34,8 @@ SAFE = 2.0  # times as fast as eager, by the lower end of the interval: far from
 SHORTEST_S = 1.0  # however short the budget, one candidate is tried and confirmed
 PATIENCE_S = 900.0  # a busy machine may take its time for a step of the trial, and for the confirmation
 PATIENT = f"""
-from compilot.tuning import budget, stages
-stages.OVERRUN_S = {PATIENCE_S}
+from compilot.tuning import budget
+budget.OVERRUN_S = {PATIENCE_S}
 budget.Budget.trial_cap_s = lambda self, reserve_s: {PATIENCE_S}
 from compilot.cli.main import run
 run()
@@ -50,9 +50,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Path]:
     folder = tmp_path_factory.mktemp("wins") / "run"
     model, args = deciding.long_chain()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stages, "OVERRUN_S", PATIENCE_S)
+        patch.setattr(budget, "OVERRUN_S", PATIENCE_S)
         patch.setattr(Budget, "trial_cap_s", lambda self, reserve_s: PATIENCE_S)
-        patch.setattr(stages, "CONFIRM_PROCESSES", 1)  # the command line's run has all three
+        patch.setattr(budget, "CONFIRM_PROCESSES", 1)  # the command line's run has all three
         plan = compilot.tune(model, args, budget=SHORTEST_S, engines=["onnxruntime"], out=folder)
     return plan, folder
 

@@ -89,6 +89,11 @@ class Spending:
         return self._capacity().workers
 
     @property
+    def processes(self) -> int:
+        """Sets of fresh ones that a confirmation takes at the least."""
+        return CONFIRM_PROCESSES
+
+    @property
     def costs(self) -> Costs:
         """What the run has learned of its own pace so far."""
         return Costs(self._eager_call_s(), self._capacity().open_s)

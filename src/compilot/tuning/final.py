@@ -15,7 +15,7 @@ from compilot.measure.stats import LOOKS, MIN_MARGIN
 from compilot.progress import Observer
 from compilot.records import Goal, Measurement, Race, Trial
 from compilot.trials.runner import BESIDE, ArmLost, RaceRules, Runner, SetRules
-from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
+from compilot.tuning.budget import Spending
 from compilot.tuning.comparing import first_has_the_tail, in_fresh_processes
 from compilot.tuning.journal import RunJournal
 from compilot.verdict.finalists import best_in_race, pick_finalists, rival_of, yardstick_for
@@ -108,7 +108,7 @@ class Final(NamedTuple):
         """The finalists in fresh processes, set after set."""
         if earlier := self.journal.confirmation_of([t.candidate.id for t in finalists]):
             return Confirmed(*earlier)
-        self.observer.stage(f"confirming {finalists[0].candidate.label} in {CONFIRM_PROCESSES} fresh processes")
+        self.observer.stage(f"confirming {finalists[0].candidate.label} in {self.spending.processes} fresh processes")
         spending, pairs, tail_s = self.spending, self.spending.confirm_pairs(finalists), self.spending.tail_s()
 
         def rules(race: Race) -> SetRules:

@@ -25,7 +25,7 @@ from compilot.records import Goal, Plan, Shipment, Trial, Verdict
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
-from compilot.tuning.budget import CONFIRM_PROCESSES, Budget, Spending
+from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import try_eager
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
@@ -78,8 +78,8 @@ def tune(
     race, warm = final.confirm(final.race())
     trials = list(journal.trials.values())
     verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
-    done = len(race.processes) if race is not None else CONFIRM_PROCESSES
-    verdict = explained(verdict, diagnosis.unjudgeable, done, CONFIRM_PROCESSES)
+    done = len(race.processes) if race is not None else spending.processes
+    verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
         runner.fetch(trial)

@@ -16,7 +16,8 @@ from compilot.measure.correctness import check, make_reference
 from compilot.measure.expected import load_expected
 from compilot.runtime import golden
 from compilot.trials.protocol import MakeGolden
-from compilot.trials.steps import Steps
+from compilot.trials.steps.packing import make_golden
+from compilot.trials.steps.state import WorkerState
 from compilot.workload import Unit, Workload
 from compilot.workload.unit import UNITS
 from compilot.workload.variations import cases
@@ -100,9 +101,9 @@ def test_the_diagnosis_leaves_nothing_behind(load: Workload, tmp_path: Path) -> 
 
 
 def test_its_golden_call_is_answered_from_the_same_state_by_both(load: Workload, tmp_path: Path) -> None:
-    steps = Steps.__new__(Steps)  # its __init__ installs an audit hook for the life of the process
+    steps = WorkerState.__new__(WorkerState)  # its __init__ installs an audit hook for the life of the process
     steps.workload, steps.fn = load, lambda x: load.model(x)
-    made = steps.makegolden(MakeGolden(id=1, folder=str(tmp_path), inputs="inputs", outputs="outputs"))
+    made = make_golden(steps, MakeGolden(folder=str(tmp_path), inputs="inputs", outputs="outputs"))
     kept = golden.read(tmp_path / "outputs")
     assert torch.equal(kept["output['sum']"], load.model(*load.call.args) + 1)
     assert kept["output['steps']"] == 1
