@@ -90,7 +90,7 @@ def shorten(*, doctor: bool, sets: int) -> None:
     pipeline.Limits = functools.partial(Limits, warm_s=0.3)  # type: ignore[assignment,misc]
     trying.SCREENING_TAIL_S = stages.TAIL_S = 0.2
     stages.RACE_PAIRS = stages.CONFIRM_PAIRS = 20
-    search.thread_variations = lambda best, diagnosis: []  # a third and a fourth candidate would show nothing new
+    search.varied = lambda best, knobs: []  # a third and a fourth candidate would show nothing new
     stages.CONFIRM_PROCESSES = stages.MOST_CONFIRM_PROCESSES = sets
 
 

@@ -76,7 +76,7 @@ def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline
         patch.setenv("KILLS_BUILDS", str(folder / "builds"))
         patch.setattr(pipeline, "PREPARE_FROM_S", float("inf"))  # neither doctor nor compiler beside eager's start
         patch.setattr(pipeline, "Limits", lambda **named: Limits(warm_s=0.3, **named))
-        patch.setattr(search, "thread_variations", lambda best, diagnosis: [])
+        patch.setattr(search, "varied", lambda best, knobs: [])
         patch.setattr(stages, "TAIL_S", 0.2)
         patch.setattr(stages, "CONFIRM_PAIRS", 20)
         for name in ("CONFIRM_PROCESSES", "MOST_CONFIRM_PROCESSES"):
