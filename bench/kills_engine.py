@@ -32,6 +32,7 @@ from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRe
 from compilot.engines.space import Seed, Space
 from compilot.engines.traits import EngineTraits
 from compilot.records import ArtifactFile, Diagnosis, Settings
+from compilot.trials import attempt
 from compilot.trials.limits import Limits
 from compilot.tuning import budget, final, pipeline
 
