@@ -14,6 +14,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -79,7 +80,7 @@ class Unit(ABC):
     def attach(self, name: str, tensor: Tensor) -> None:
         """Make this tensor the one of that name again, where the work put another in its place."""
         owner, _, attribute = name.rpartition(".")
-        setattr(self.model.get_submodule(owner), attribute, tensor)
+        setattr(reduce(getattr, owner.split(".") if owner else (), self.model), attribute, tensor)
 
     @property
     def calls(self) -> int:

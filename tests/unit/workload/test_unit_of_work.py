@@ -91,6 +91,16 @@ class Rebinds(nn.Module):
         return x + self.steps
 
 
+class Steps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps = self.steps + 1
+        return x + self.steps
+
+
 def test_the_very_tensors_are_put_back() -> None:
     model = Rebinds()
     before = dict(model.named_buffers())
@@ -102,6 +112,14 @@ def test_the_very_tensors_are_put_back() -> None:
     now = dict(model.named_buffers())
     assert all(now[name] is tensor for name, tensor in before.items())
     assert [tensor.tolist() for tensor in now.values()] == [[0.0], [], [1.0, 1.0]]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script")
+def test_a_scripted_model_is_put_back_too() -> None:
+    model = torch.jit.script(nn.Sequential(Steps()))
+    unit = Workload(model, torch.ones(1)).unit(model)
+    assert unit.run(Call((torch.ones(1),), {})).values["output"] == 2
+    assert unit.run(Call((torch.ones(1),), {})).values["output"] == 2
 
 
 def test_a_run_notes_what_changed_and_leaves_nothing_behind() -> None:
