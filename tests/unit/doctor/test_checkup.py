@@ -13,7 +13,7 @@ from compilot.doctor import checkup
 from compilot.errors import EnvironmentProblem
 from compilot.records import Finding, Shipment, State, WorkloadRef
 from compilot.trials.child import Dead
-from compilot.trials.protocol import Examine, Examined, ExamineStep, Failed, Opened
+from compilot.trials.protocol import Examine, Examined, ExamineStep, Failed, Opened, Request
 
 BREAK = Finding(kind="graph-break", where="m.py:3", explanation="a print", advice="remove it")
 AGAIN = Finding(kind="recompile", where="m.py:2", explanation="x changed", advice="mark it")
@@ -41,10 +41,10 @@ class Patient:
         self.taken: list[ExamineStep] = []
         self.report = DoctorReport(schema=1, compilot="0", created="", label="Net")
 
-    def ask(self, kind: type[Any], expect: type[Any], *, limit_s: float, doing: str, **fields: Any) -> Any:
-        if kind is not Examine:
+    def ask(self, request: Request, expect: type[Any], *, limit_s: float, doing: str) -> Any:
+        if not isinstance(request, Examine):
             return Opened(id=1, ref=WorkloadRef(label="Net"))
-        step: ExamineStep = fields["step"]
+        step = request.step
         self.taken.append(step)
         self.clock.now += min(self.takes_s.get(step, 0.0), limit_s)
         if self.takes_s.get(step, 0.0) > limit_s:
