@@ -20,8 +20,9 @@ demo: $(STAMP)
 
 # Two at a time, in the order of collection: the long ones come first, the many short ones even out the end. Then, one
 # by one, those whose outcome depends on the machine's time or memory. Both parts run, whatever the first one says.
+# A test process that dies ends the first part: pytest-xdist would wait for ever for what it had been given.
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m 'not measures'; first=$$?; \
+	@$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder -m 'not measures'; first=$$?; \
 	[ $$first -ne 2 ] || exit 2; \
 	$(BIN)/python -m pytest -m measures && exit $$first
 

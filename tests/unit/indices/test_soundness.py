@@ -27,7 +27,7 @@ CHANGES: dict[str, Change] = {
     "subtract": lambda m, i, n: n - i,
     "multiply": lambda m, i, n: i * n,
     "floor": lambda m, i, n: i // (n or 1),
-    "cut": lambda m, i, n: torch.div(i, n or 2, rounding_mode="trunc"),
+    "cut": lambda m, i, n: torch.div(i, n if n not in (0, -1) else 2, rounding_mode="trunc"),  # -(2**63) / -1 is SIGFPE
     "modulo": lambda m, i, n: i % (n or 7),
     "fmod": lambda m, i, n: torch.fmod(i, n or 7),
     "clamp": lambda m, i, n: i.clamp(min(n, 3), 12),
