@@ -3,8 +3,12 @@
 import csv
 from pathlib import Path
 
+import deciding
 import pytest
+import torch
+from one_trial import try_one
 
+import compilot
 from compilot import pipeline, report
 from compilot.artifacts.journal import Journal
 from compilot.engines import registry
@@ -15,7 +19,8 @@ from compilot.trials.limits import Limits
 from compilot.trials.runner import LocalRunner
 from compilot.workload.dispatch import ship_target
 
-TARGET = f"{Path(__file__).parent.parent / 'data' / 'deciding.py'}:checked"
+TARGET = f"{deciding.__file__}:checked"
+ASSERTING = f"{deciding.__file__}:asserting"
 ZEROS = "eager raises ValueError on case 'zeros' (nothing but zeros); this candidate answers instead"
 VANISH = "checks inside the model are not part of its compiled form: deciding.py:"
 
@@ -46,6 +51,40 @@ def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: P
     assert not any("output[1] has memory" in caveat for caveat in trial.check.caveats)  # the same tensor twice
     header = pipeline.make_header(opened.ref, inspected.fingerprint, pipeline.Options(budget_s=1.0))
     _reports_say_so(header, [eager, trial], tmp_path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [
+        ("onnxruntime", False),
+        ("openvino", False),
+        pytest.param("inductor", True, marks=pytest.mark.compiles),
+        pytest.param("aoti", True, marks=pytest.mark.compiles),
+    ],
+)
+def test_a_checking_operator_is_kept_or_left_out_as_documented(name: str, keeps: bool, tmp_path: Path):
+    """docs/measuring.md says which engine does what with torch._assert_async; what is left out is said to the end."""
+    if not registry.build_half(name).available().ok:
+        pytest.skip(f"{name} is not installed")
+    tried = try_one(ASSERTING, name, tmp_path)
+    assert tried.trial.state is State.OK, tried.trial.reason
+    assert tried.trial.check is not None
+    assert "checks-vanish" in [finding.kind for finding in tried.diagnosis.findings]
+    model, (x,) = deciding.asserting()
+    fast = compilot.compile(model, tried.plan(), folder=tmp_path, strict=True)
+    assert torch.allclose(fast(x), model(x), atol=1e-5)
+    assert fast.stats().notes == tried.trial.check.caveats
+    if keeps:
+        assert fast.stats().notes == ()
+        with pytest.raises(RuntimeError, match="nothing but zeros"):
+            fast(torch.zeros_like(x))
+        return
+    raised, named = fast.stats().notes
+    assert raised.startswith("eager raises RuntimeError on case 'zeros' (nothing but zeros); this candidate answers")
+    assert named.startswith(VANISH)
+    assert torch.allclose(fast(torch.zeros_like(x)), model.linear(torch.zeros_like(x)), atol=1e-5)
+    assert fast.stats().fast == 2
 
 
 def _reports_say_so(header: object, trials: list[Trial], folder: Path) -> None:
