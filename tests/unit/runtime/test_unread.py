@@ -124,6 +124,9 @@ def noticed_at_once_and_fast_again(change: Callable[[Model], None]) -> None:
     for number in range(1, 4):
         assert torch.equal(fast(X), model(X))
         assert fast.stats().fast == served + number
+    model.source = iter([0.0] * 9)  # looked at again, as it was before
+    with pytest.warns(CompilotWarning, match="source"):
+        assert torch.equal(fast(X), model(X))
 
 
 def test_the_same_objects_stay_fast():
