@@ -379,7 +379,7 @@ class EngineContract(FailingCalls, FailingShapes, Neighbours, StrangeNumbers, Of
             assert candidate.rationale
             assert self.build.validate(candidate.settings) is None
         assert not self.build.offer(Diagnosis(training=True))
-        assert all(c.settings.shapes is Shapes.DYNAMIC for c in self.build.offer(Diagnosis(dynamic=True)))
+        assert {c.settings.shapes for c in self.build.offer(Diagnosis(dynamic=True))} == {Shapes.DYNAMIC}
 
     def test_options_it_does_not_know_are_refused(self) -> None:
         assert "no option 'wings'" in self.build.validate(Settings(engine=self.name, options={"wings": 2}))
