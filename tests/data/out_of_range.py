@@ -27,7 +27,13 @@ from compilot.workload import Workload
 
 WIDE = 64
 ROWS = 512  # times WIDE: enough for compilers to share the work between threads, where a check that throws is fatal
-GOOD = {"ids": [1, 2, 3, 4], "places": [0, 1, 2, 0], "labels": [0, -100, 2, 4], "rows": [0, 5, 1, 2], "kinds": [0, 3, 6, 1]}
+GOOD = {
+    "ids": [1, 2, 3, 4],
+    "places": [0, 1, 2, 0],
+    "labels": [0, -100, 2, 4],
+    "rows": [0, 5, 1, 2],
+    "kinds": [0, 3, 6, 1],
+}
 BAD = {
     "ids": [10, -1, 2**40, -(2**62)],
     "places": [WIDE, -1],

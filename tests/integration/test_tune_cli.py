@@ -1,4 +1,4 @@
-"""The commands for real: worker processes, a compiler, small budgets. Where the decision is not known it is not asked."""
+"""The commands for real: worker processes, a compiler, small budgets. An unknown decision is not asked for."""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ def engine() -> Iterator[None]:
 
 
 def compiled(model: nn.Module) -> Fast:
-    with pytest.warns(CompilotWarning, match=r"cannot be read: .*source \(it is an iterator.*run 'compilot tune' again"):
+    with pytest.warns(
+        CompilotWarning, match=r"cannot be read: .*source \(it is an iterator.*run 'compilot tune' again"
+    ):
         return apply_plan(model, plan_for(model, "constant", X), strict=True)
 
 
