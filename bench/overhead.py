@@ -15,6 +15,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -52,6 +53,17 @@ def answer(*xs: torch.Tensor) -> torch.Tensor:
     return xs[0]
 
 
+class ManyWeights(nn.Module):
+    """One operation, and weights that are only held."""
+
+    def __init__(self, tensors: int) -> None:
+        super().__init__()
+        self.held = nn.ParameterList(torch.randn(8) for _ in range(tensors))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.relu()
+
+
 class StandIn:
     """An engine that answers at once; `frozen` makes the model's weights watched."""
 
@@ -86,6 +98,19 @@ def measure_columns(rows: int, columns: int, look: bool, rounds: int) -> dict[st
     return measured(OneOp().eval(), xs, title, "stand-in", rounds, indices=given)
 
 
+def measure_strict(tensors: int, strict: bool, rounds: int) -> dict[str, Any]:
+    """The same for a model of so many weights that are all frozen, with and without a look at each in every call."""
+    title = f"{tensors} tensors{', strict' if strict else ''}"
+    xs = (torch.randn(4, 8),)
+    return measured(ManyWeights(tensors).eval(), xs, title, "stand-in, frozen", rounds, strict_weights=strict)
+
+
+def measure_default_dtype(look: bool, rounds: int) -> dict[str, Any]:
+    """The same for one input, with and without the look at torch's default dtype."""
+    title = f"default dtype{'' if look else ' not'} looked at"
+    return measured(OneOp().eval(), (torch.randn(4, 8),), title, "stand-in", rounds, default_dtype=look)
+
+
 def measured(
     model: nn.Module,
     xs: tuple[torch.Tensor, ...],
@@ -95,15 +120,18 @@ def measured(
     *,
     dynamic: bool = False,
     indices: Mapping[str, IndexRange] | None = None,
+    strict_weights: bool = False,
+    default_dtype: bool = True,
 ) -> dict[str, Any]:
     """Medians of eager, the engine's own callable and ours."""
     inputs = len(xs)
     dims = [DynamicDim(input=f"xs.{i}", dim=0, min=1, max=64) for i in range(inputs)] if dynamic else []
     shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
     guard = make_guard(model, Call(xs, {}), dynamic=dims, shapes=shapes, grad=False, indices=indices)
+    guard = guard if default_dtype else msgspec.structs.replace(guard, default_dtype="")
     candidate = Candidate(settings=Settings(engine=engine, shapes=shapes), label=engine, rationale="bench")
     with torch.no_grad():
-        fast = attach(model, candidate, guard, None)
+        fast = attach(model, candidate, guard, None, strict_weights=strict_weights)
         fast.prepare(Call(xs, {}))
         own = type(fast)._compilot_core.loaded.call  # type: ignore[attr-defined]
         arms = {"eager": lambda: model(*xs), "engine": lambda: own(*xs), "fast": lambda: fast(*xs)}
@@ -133,6 +161,8 @@ def main() -> None:
     rows += [measure(TenLayers().eval(), n, "stand-in", options.rounds, dynamic=True) for n in (1, 2, 4)]
     rows += [measure_indices(n, look, options.rounds) for n in (1, 128, 4096) for look in (False, True)]
     rows += [measure_columns(n, 26, look, options.rounds) for n in (32, 4096) for look in (False, True)]
+    rows += [measure_strict(n, strict, options.rounds) for n in (10, 60, 300) for strict in (False, True)]
+    rows += [measure_default_dtype(look, options.rounds) for look in (False, True)]
     if options.real:
         rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
     engines = engines_overhead.rows(options.rounds) if options.engines else []
@@ -146,12 +176,12 @@ def main() -> None:
 
 def show(rows: list[dict[str, Any]]) -> None:
     print(
-        f"{'case':22}{'engine':18}{'shapes':9}{'eager':>9}{'engine':>9}{'fast':>9}{'added':>8}   ns per call, medians"
+        f"{'case':28}{'engine':18}{'shapes':9}{'eager':>9}{'engine':>9}{'fast':>9}{'added':>8}   ns per call, medians"
     )
     for r in rows:
         shapes = "dynamic" if r["dynamic"] else "static"
         numbers = f"{r['eager']:9.0f}{r['engine']:9.0f}{r['fast']:9.0f}{r['added_ns']:8.0f}"
-        print(f"{r['case']:22}{r['engine_name']:18}{shapes:9}{numbers}")
+        print(f"{r['case']:28}{r['engine_name']:18}{shapes:9}{numbers}")
 
 
 if __name__ == "__main__":

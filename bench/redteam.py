@@ -1,21 +1,23 @@
 """Does anything that passed the gate ever give a wrong number? Random models x engines x inputs unlike the example.
 
     python bench/redteam.py [--models 200] [--first 0] [--engines onnxruntime,openvino,inductor,aoti]
-                            [--compile-every 3] [--draws 40] [--minutes 60] [--out bench/results/redteam]
+                            [--compile-every 3] [--draws 40] [--minutes 60] [--out bench/results/redteam] [--keep-old]
     python bench/redteam.py --only 17 --engines openvino         # one attack again, whatever the journal says
 
 Each model is made from its number (redteam_models.py), so every finding can be repeated. The attacks are made in a
 process of their own (redteam_attack.py) through the product's own steps, and judged apart from it (redteam_judge.py).
 What passed the gate must answer rightly, or leave the call to eager; where eager raises, it must raise; it must never
 end the process. Engines that run the C++ compiler take part in every third model only, since a build takes ten seconds.
-The journal has one line per model and engine; a run goes on where the last one stopped. Bounded by --models and
---minutes. Exits with 1 where anything was found.
+The journal has one line per attack, with a digest of compilot's code; a run goes on where the last one stopped, and
+judges again what other code was judged by, unless --keep-old says that those rows count. The last line of a model and
+engine is the one that counts. Bounded by --models and --minutes. Exits with 1 where anything was found.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import hashlib
 import json
 import select
 import subprocess
@@ -23,6 +25,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+import compilot
 
 HERE = Path(__file__).parent
 ENGINES = ("onnxruntime", "openvino", "inductor", "aoti")
@@ -81,8 +85,8 @@ def main() -> int:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
     journal = options.out / "journal.jsonl"
-    rows = read(journal)
-    done = {(row["model"], row["engine"]) for row in rows}
+    rows, code = read(journal), code_digest()
+    done = judged(rows, None if options.keep_old else code)
     end, worker = time.monotonic() + options.minutes * 60, Worker(options.out / "stderr.log")
     try:
         for number, engine in wanted(options):
@@ -90,7 +94,8 @@ def main() -> int:
                 continue
             begin = time.monotonic()
             found = worker.ask({"model": number, "engine": engine, "draws": options.draws})
-            row = {"model": number, "engine": engine, "seconds": round(time.monotonic() - begin, 1), **found}
+            seconds = round(time.monotonic() - begin, 1)
+            row = {"model": number, "engine": engine, "code": code, "seconds": seconds, **found}
             tell(row)
             if options.only is None:
                 rows.append(row)
@@ -98,7 +103,20 @@ def main() -> int:
                     file.write(json.dumps(row) + "\n")
     finally:
         worker.stop()
-    return summary(rows) if options.only is None else 0
+    return summary(rows, code) if options.only is None else 0
+
+
+def code_digest() -> str:
+    """Of compilot's own code, as this process would import it."""
+    root, found = Path(compilot.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()[:16]
+
+
+def judged(rows: list[dict[str, Any]], code: str | None) -> set[tuple[int, str]]:
+    """Models and engines that this code has judged; None: any code."""
+    return {(row["model"], row["engine"]) for row in rows if code is None or row.get("code") == code}
 
 
 def parse() -> argparse.Namespace:
@@ -110,6 +128,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--compile-every", type=int, default=3)
     parser.add_argument("--draws", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--keep-old", action="store_true", help="rows that other code was judged by count, too")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "redteam")
     return parser.parse_args()
 
@@ -150,8 +169,9 @@ def tell(row: dict[str, Any]) -> None:
     )
 
 
-def summary(rows: list[dict[str, Any]]) -> int:
-    """Counts by engine; 1 where there is a finding."""
+def summary(rows: list[dict[str, Any]], code: str) -> int:
+    """Counts by engine, of the last row of each model and engine; 1 where there is a finding."""
+    rows = list({(row["model"], row["engine"]): row for row in rows}.values())
     names = ("passed", "refused", "infeasible", "calls", "fast", "raised", "notes", "findings")
     print(f"{'engine':<12}" + "".join(f"{name:>11}" for name in names))
     for engine in sorted({row["engine"] for row in rows}):
@@ -162,7 +182,8 @@ def summary(rows: list[dict[str, Any]]) -> int:
         print(f"{engine:<12}" + "".join(f"{count:>11}" for count in counts))
     findings = sum(map(is_finding, rows))
     passed = sum(row["state"] == "passed" for row in rows)
-    print(f"{passed} pairs of model and engine passed the gate; {findings} findings")
+    old = sum(row.get("code") != code for row in rows)
+    print(f"{passed} pairs of model and engine passed the gate; {findings} findings; {old} rows are of other code")
     return 1 if findings else 0
 
 

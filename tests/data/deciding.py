@@ -55,6 +55,18 @@ class Checked(nn.Module):
         return y, y, y.view(-1)
 
 
+class Asserting(nn.Module):
+    """Looks at its values by an operator, which only some formats have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async(x.any(), "nothing but zeros")
+        return self.linear(x)
+
+
 class Chain(nn.Module):
     """Many small operations over a sequence of any length: fusing them pays."""
 
@@ -95,6 +107,11 @@ def noisy_images():
 
 def checked():
     return Checked().eval(), (torch.randn(8, 32),)
+
+
+def asserting():
+    torch.manual_seed(0)
+    return Asserting().eval(), (torch.randn(8, 32),)
 
 
 def chain():

@@ -31,8 +31,8 @@ def illegal_instruction() -> None:
     ctypes.CFUNCTYPE(None)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
 
-def killed_for_memory() -> None:
-    """What the kernel does to a process when the machine has no memory left; a program it started lives on."""
+def killed() -> None:
+    """The signal that the system sends when the machine has no memory left; a program it started lives on."""
     program = subprocess.Popen(SLEEPER, start_new_session=True)
     Path(os.environ["DYING_PID_FILE"]).write_text(str(program.pid))
     print("allocating the last page", file=sys.stderr, flush=True)
@@ -88,7 +88,7 @@ def nothing() -> None:
 ENGINES = [
     Engine("illegal-build", illegal_instruction, nothing),
     Engine("illegal-call", nothing, illegal_instruction),
-    Engine("killed-build", killed_for_memory, nothing),
+    Engine("killed-build", killed, nothing),
     Engine("refused-build", refused_memory, nothing),
 ]
 for _engine in ENGINES:

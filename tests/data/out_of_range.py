@@ -27,17 +27,24 @@ from compilot.workload import Workload
 
 WIDE = 64
 ROWS = 512  # times WIDE: enough for compilers to share the work between threads, where a check that throws is fatal
-GOOD = {"ids": [1, 2, 3, 4], "places": [0, 1, 2, 0], "labels": [0, -100, 2, 4], "rows": [0, 5, 1, 2]}
+GOOD = {
+    "ids": [1, 2, 3, 4],
+    "places": [0, 1, 2, 0],
+    "labels": [0, -100, 2, 4],
+    "rows": [0, 5, 1, 2],
+    "kinds": [0, 3, 6, 1],
+}
 BAD = {
     "ids": [10, -1, 2**40, -(2**62)],
     "places": [WIDE, -1],
     "labels": [5, -1, -99],
     "rows": [6, -7, 2**31],
+    "kinds": [7, -1, 2**33],
 }
 
 
 class Lookups(nn.Module):
-    """An embedding, a gather, a loss, advanced indexing and a scatter, each by an input of its own."""
+    """An embedding, a gather, a loss, advanced indexing, a scatter and a one-hot code, each by an input of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,12 +54,12 @@ class Lookups(nn.Module):
         self.head = nn.Linear(WIDE, 5)
 
     def forward(
-        self, ids: torch.Tensor, places: torch.Tensor, labels: torch.Tensor, rows: torch.Tensor
+        self, ids: torch.Tensor, places: torch.Tensor, labels: torch.Tensor, rows: torch.Tensor, kinds: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
         hidden = self.table(ids) + self.rows[rows]
         seen = hidden.gather(1, places[:, None])
         marked = torch.zeros(ROWS, WIDE).scatter(1, places[:, None], 1.0)
-        return self.head(hidden + marked), seen, F.cross_entropy(self.head(hidden), labels)
+        return self.head(hidden + marked), seen, F.cross_entropy(self.head(hidden), labels), F.one_hot(kinds, 7)
 
 
 def call_with(**changed: list[int]) -> tuple[torch.Tensor, ...]:

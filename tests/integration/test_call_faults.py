@@ -68,6 +68,7 @@ def updates(packed: Packer, tuned: Packer, tmp_path_factory: pytest.TempPathFact
 def test_row_36_an_update_of_the_model_or_of_its_watched_weight_is_seen_by_the_next_call_and_said_once(
     updates: Told, update: str
 ) -> None:
+    assert len(updates[update]) == 2  # with a bundle and with a plan file
     for found in updates[update]:
         assert found["before"] < 1e-4
         assert found["served"][0] > 0
@@ -80,6 +81,7 @@ def test_row_36_an_update_of_the_model_or_of_its_watched_weight_is_seen_by_the_n
 
 
 def test_row_36_another_weight_edited_in_place_is_seen_when_its_turn_comes_and_said_once(updates: Told) -> None:
+    assert len(updates["edit_another_in_place"]) == 2
     for found in updates["edit_another_in_place"]:
         assert found["changed"]
         old = found["right"].index(True)

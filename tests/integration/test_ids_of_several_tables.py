@@ -10,6 +10,7 @@ import pytest
 import recommender
 import torch
 from making_runs import make_run
+from one_trial import try_one
 from recommender import IDS, SIZES
 from torch import nn
 
@@ -21,7 +22,7 @@ from compilot.engines.protocol import BuildRequest
 from compilot.errors import IndexOutOfRange
 from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
-from compilot.records import Candidate, Settings, Shapes
+from compilot.records import Candidate, IndexColumns, IndexRange, Settings, Shapes, State
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.trials.refusing import refusal
@@ -41,6 +42,33 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, Fast]:
     with torch.no_grad():
         registry.build_half("onnxruntime").build(BuildRequest(model, call, guard, candidate, folder))
         return model, attach(model, candidate, guard, folder)
+
+
+OWN_RANGES = IndexRange(
+    low=0,
+    high=9,
+    dim=1,
+    columns=(IndexColumns(first=1, last=1, low=0, high=299), IndexColumns(first=2, last=2, low=0, high=2)),
+)
+
+
+@torch.no_grad()
+def test_a_trial_of_a_run_has_the_ranges_in_its_guard_and_so_has_its_plan(tmp_path: Path) -> None:
+    """From eager's worker, which finds them, through the runner to the candidate's worker, the plan and its calls."""
+    pytest.importorskip("onnxruntime")
+    tried = try_one(f"{recommender.__file__}:make", "onnxruntime", tmp_path)
+    assert tried.trial.state is State.OK, tried.trial.reason
+    assert tried.trial.guard is not None
+    assert {one.path: one.index for one in tried.trial.guard.tensors} == {"args[0]": OWN_RANGES}
+    model = recommender.make()[0]
+    fast = compilot.compile(model, tried.plan(), folder=tmp_path, strict=True)
+    assert torch.allclose(fast(IDS), model(IDS), atol=1e-5)
+    for column, first_missing in enumerate(SIZES):
+        ids = IDS.clone()
+        ids[3, column] = first_missing
+        with pytest.raises(IndexError):
+            fast(ids)
+    assert fast.stats().fast == 1
 
 
 @torch.no_grad()

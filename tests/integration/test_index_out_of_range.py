@@ -34,7 +34,7 @@ def test_eager_raises_and_the_process_lives(engine: str, tmp_path: Path) -> None
     first, *bad, last = found["rows"]
     assert first == last
     assert _numbers(first[0]) == pytest.approx(_numbers(first[1]), abs=1e-2)
-    assert len(bad) == 12
+    assert len(bad) == 15
     for eager, compiled in bad:
         assert eager in ("IndexError", "RuntimeError")
         assert compiled == eager

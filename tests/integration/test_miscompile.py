@@ -16,7 +16,7 @@ from compilot.progress import Observer
 from compilot.records import Diagnosis, State
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
-from compilot.tuning.comparing import try_eager
+from compilot.tuning.comparing import try_eager, try_one
 from compilot.workload import Workload
 from compilot.workload.dispatch import ship_target
 from compilot.workload.variations import cases
@@ -62,7 +62,7 @@ def test_a_miscompiled_candidate_is_refused_in_its_trial(tmp_path: Path) -> None
         runner.open(ship_target(f"{file}:model"))
         runner.inspect()
         assert try_eager(runner, 60.0).state is State.OK
-        trial = runner.trial(candidates_of("inductor", Diagnosis())[0], {}, 300.0)
+        trial = try_one(runner, candidates_of("inductor", Diagnosis())[0], 300.0)
     finally:
         runner.workers.close()
     assert trial.state is State.WRONG, trial.reason

@@ -1,7 +1,8 @@
 """One run in which most candidates end badly, with real processes: each has its story, and the best one is chosen.
 
-Rows 14, 15 and 17 of what compilot must survive: a compiler that fails or is too old, a worker that runs out of memory
-or that the kernel kills for it, illegal instructions. The model sleeps (bench/kills_model.py), so that the winner is
+Rows 14, 15 and 17 of what compilot must survive: a compiler that fails, at once or on a kernel only, or is too old; a
+worker that may not have more memory, or that is killed as the system kills one for its memory (by the signal: nobody
+here fills the machine); illegal instructions. The model sleeps (bench/kills_model.py), so that the winner is
 known whatever else the machine does.
 """
 
@@ -18,8 +19,9 @@ import pytest
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates import search
 from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
-from compilot.records import Decision, State, Trial
+from compilot.records import Candidate, Decision, Settings, State, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.tuning import budget, pipeline
@@ -35,6 +37,16 @@ echo "In file included from header.hpp:1:" >&2
 echo "header.hpp:7: internal compiler error: Segmentation fault" >&2
 exit 1
 """
+FAILS_ON_KERNELS = f"""#!/bin/sh
+case "$1" in
+*/{EAGER.id}/*) ;;
+*.main.cpp)
+  echo "In file included from kernel.cpp:1:" >&2
+  echo "kernel.cpp:7: internal compiler error: in vectorize_loops" >&2
+  exit 4;;
+esac
+exec g++ "$@"
+"""  # the first program of a run, which lies in eager's folder, is made; a candidate's kernels are not
 TOO_OLD = """#!/bin/sh
 case "$*" in *--version*) echo "g++ (GCC) 4.8.5 20150623"; exit 0;; *-dumpversion*) echo 4.8.5; exit 0;; esac
 for word in "$@"; do
@@ -72,8 +84,12 @@ def engines() -> Iterator[None]:
 def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline.Tuned:
     """A whole run with all of them, a compiler that is too old, and one engine that is fast."""
     folder = tmp_path_factory.mktemp("dying")
+    return whole_run(folder, compiler(folder, "old-g++", TOO_OLD), ("inductor", *DYING, "quick"))
+
+
+def whole_run(folder: Path, cxx: str, engines: tuple[str, ...]) -> pipeline.Tuned:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CXX", compiler(folder, "old-g++", TOO_OLD))
+        patch.setenv("CXX", cxx)
         patch.setenv("DYING_PID_FILE", str(folder / "pid"))
         patch.setenv("KILLS_BUILDS", str(folder / "builds"))
         patch.setattr(pipeline, "PREPARE_FROM_S", float("inf"))  # neither doctor nor compiler beside eager's start
@@ -83,7 +99,7 @@ def outcome(engines: None, tmp_path_factory: pytest.TempPathFactory) -> pipeline
         patch.setattr(budget, "CONFIRM_PAIRS", 20)
         for name in ("CONFIRM_PROCESSES", "MOST_CONFIRM_PROCESSES"):
             patch.setattr(budget, name, 1)
-        options = TuneOptions(budget_s=300.0, engines=("inductor", *DYING, "quick"))
+        options = TuneOptions(budget_s=300.0, engines=engines)
         return pipeline.run(ship_target(TARGET), folder / "run", options, Observer())
 
 
@@ -101,9 +117,10 @@ def test_row_17_an_illegal_instruction_ends_only_the_worker_and_has_its_signal(
     assert "died of SIGILL while building" in found.reason  # which ends with the first call
 
 
-def test_row_15_a_worker_that_the_kernel_kills_for_memory_is_infeasible_with_its_last_words(
+def test_row_15_a_worker_that_is_ended_by_sigkill_counts_as_out_of_memory_with_its_last_words(
     outcome: pipeline.Tuned,
 ) -> None:
+    """The signal is what the system sends then; that it sends it is not tried here."""
     found = trial(outcome, "killed-build")
     assert found.state is State.INFEASIBLE
     assert "killed by SIGKILL while building: most likely the machine ran out of memory" in found.reason
@@ -153,3 +170,22 @@ def test_row_14_a_compiler_that_fails_is_told_in_its_own_words(tmp_path: Path, m
     assert problem is not None
     assert problem.startswith("header.hpp:7: internal compiler error: Segmentation fault; the command ended with exit")
     assert "failing-g++ " in problem
+
+
+@pytest.mark.usefixtures("engines")
+def test_row_14_a_compiler_that_fails_on_a_kernel_ends_only_that_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Candidate(settings=Settings(engine="inductor"), label="inductor", rationale="test")
+    monkeypatch.setattr(registry.build_half("inductor"), "offer", lambda diagnosis: (one,))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a compiler of another name gets a header of its own: not for keeps
+    outcome = whole_run(tmp_path, compiler(tmp_path, "half-g++", FAILS_ON_KERNELS), ("inductor", "quick"))
+    failed = trial(outcome, "inductor")
+    assert failed.state is State.INFEASIBLE
+    said = "kernel.cpp:7: internal compiler error: in vectorize_loops; the command ended with exit code 4: "
+    assert failed.reason.startswith(said)
+    assert "half-g++ " in failed.reason
+    assert "no working C++ compiler" not in failed.reason  # it worked when it was tried
+    assert trial(outcome, "quick").state is State.OK
+    assert outcome.verdict.decision is Decision.USE
+    assert [entry.candidate.settings.engine for entry in outcome.plan.entries] == ["quick"]

@@ -21,6 +21,7 @@ from compilot.tuning import pipeline
 from compilot.tuning.options import TuneOptions
 from compilot.workload.dispatch import ship_target
 
+pytestmark = pytest.mark.measures
 SLEEPS = "import time\n\n\ndef model():\n    time.sleep(1000)\n"
 IMPORTS_SLOWLY = "import time\n\ntime.sleep(1000)\n\n\ndef model():\n    return None\n"
 
@@ -69,6 +70,39 @@ def test_a_live_model_that_does_not_open_is_not_called_a_target(tmp_path: Path):
     assert "within 30 s" in str(told)
 
 
+TUNES_BY_COMMAND = """
+import sys
+from compilot.trials import limits
+limits.LEAST_OPEN_S = 1.5
+from compilot.cli.main import run
+sys.argv = ["compilot", "tune", sys.argv[1], "--budget", "5s", "--out", "run", "--quiet"]
+run()
+"""
+
+
+def test_the_command_with_a_budget_of_five_seconds_ends_and_says_how_long_it_waited(target: str, tmp_path: Path):
+    """Half of the budget is more than the least time here, which is 30 s otherwise: too long for a test."""
+    command = [sys.executable, "-c", TUNES_BY_COMMAND, target]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        started = workers_of(process)
+        out, err = process.communicate(timeout=90)
+    assert (process.returncode, out) == (2, "")
+    [sentence] = err.splitlines()
+    assert "sleepy.py:model' did not open within 2 s and was ended" in sentence
+    assert "give --budget more" in sentence
+    assert not psutil.wait_procs(started, timeout=5)[1]
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """The processes that a command has started, as soon as there are some."""
+    parent = psutil.Process(process.pid)
+    while not (found := parent.children(recursive=True)):
+        assert process.poll() is None, "it ended before it started a worker"
+        time.sleep(0.05)
+    return found
+
+
 TUNES = """
 import signal, sys
 from pathlib import Path
@@ -91,9 +125,7 @@ def test_ctrl_c_ends_the_waiting_at_once(target: str, tmp_path: Path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(2.0)
-        started = psutil.Process(process.pid).children(recursive=True)
-        assert started
+        started = workers_of(process)
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=20)  # well below the 50 s that it would wait for the target
     assert out == "interrupted\n"

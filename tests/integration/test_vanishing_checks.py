@@ -3,22 +3,24 @@
 import csv
 from pathlib import Path
 
+import deciding
 import pytest
+import torch
+from one_trial import try_one
 
-from compilot import report
+import compilot
+from compilot import pipeline, report
 from compilot.artifacts.journal import Journal
-from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Settings, State, Trial, TrialLine
 from compilot.trials.limits import Limits
-from compilot.trials.local import LocalRunner
-from compilot.tuning.comparing import try_eager, try_one
-from compilot.tuning.journal import make_header
-from compilot.tuning.options import TuneOptions
+from compilot.trials.runner import LocalRunner
 from compilot.workload.dispatch import ship_target
 
-TARGET = f"{Path(__file__).parent.parent / 'data' / 'deciding.py'}:checked"
+TARGET = f"{deciding.__file__}:checked"
+ASSERTING = f"{deciding.__file__}:asserting"
 ZEROS = "eager raises ValueError on case 'zeros' (nothing but zeros); this candidate answers instead"
 VANISH = "checks inside the model are not part of its compiled form: deciding.py:"
 
@@ -32,14 +34,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: Path):
     shipment = ship_target(TARGET)
-    runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=1.0), observer=Observer())
+    runner = LocalRunner(shipment, tmp_path, limits=Limits(warm_s=1.0), observer=Observer())
     try:
-        opened, inspected = runner.open(shipment), runner.inspect()
-        eager = try_eager(runner, 60.0)
+        opened, inspected = runner.open_eager()
+        eager = runner.trial(EAGER, {}, 60.0)
         candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
-        trial = try_one(runner, candidate, 120.0)
+        trial = runner.trial(candidate, {}, 120.0)
     finally:
-        runner.workers.close()
+        runner.close()
     assert "checks-vanish" in [finding.kind for finding in inspected.diagnosis.findings]
     assert trial.state is State.OK, trial.reason
     assert trial.check is not None
@@ -47,8 +49,42 @@ def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: P
     assert any(caveat.startswith(VANISH) for caveat in trial.check.caveats)
     assert "output[2] has memory of its own; eager's shares it with output[0]" in trial.check.caveats
     assert not any("output[1] has memory" in caveat for caveat in trial.check.caveats)  # the same tensor twice
-    header = make_header(opened.ref, inspected.fingerprint, TuneOptions(budget_s=1.0))
+    header = pipeline.make_header(opened.ref, inspected.fingerprint, pipeline.Options(budget_s=1.0))
     _reports_say_so(header, [eager, trial], tmp_path)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [
+        ("onnxruntime", False),
+        ("openvino", False),
+        pytest.param("inductor", True, marks=pytest.mark.compiles),
+        pytest.param("aoti", True, marks=pytest.mark.compiles),
+    ],
+)
+def test_a_checking_operator_is_kept_or_left_out_as_documented(name: str, keeps: bool, tmp_path: Path):
+    """docs/measuring.md says which engine does what with torch._assert_async; what is left out is said to the end."""
+    if not registry.build_half(name).available().ok:
+        pytest.skip(f"{name} is not installed")
+    tried = try_one(ASSERTING, name, tmp_path)
+    assert tried.trial.state is State.OK, tried.trial.reason
+    assert tried.trial.check is not None
+    assert "checks-vanish" in [finding.kind for finding in tried.diagnosis.findings]
+    model, (x,) = deciding.asserting()
+    fast = compilot.compile(model, tried.plan(), folder=tmp_path, strict=True)
+    assert torch.allclose(fast(x), model(x), atol=1e-5)
+    assert fast.stats().notes == tried.trial.check.caveats
+    if keeps:
+        assert fast.stats().notes == ()
+        with pytest.raises(RuntimeError, match="nothing but zeros"):
+            fast(torch.zeros_like(x))
+        return
+    raised, named = fast.stats().notes
+    assert raised.startswith("eager raises RuntimeError on case 'zeros' (nothing but zeros); this candidate answers")
+    assert named.startswith(VANISH)
+    assert torch.allclose(fast(torch.zeros_like(x)), model.linear(torch.zeros_like(x)), atol=1e-5)
+    assert fast.stats().fast == 2
 
 
 def _reports_say_so(header: object, trials: list[Trial], folder: Path) -> None:

@@ -66,6 +66,7 @@ class Reader:
     def __init__(self, model: nn.Module) -> None:
         self.units = Units(self.part)
         self.uncovered: list[Uncovered] = []
+        self._unread: dict[int, str] = {}  # why, by id
         self._known = _known(model)
         self._storages = _storages(model)
         self._tokens: dict[int, bytes] = {}
@@ -88,6 +89,8 @@ class Reader:
         here = id(value)
         done = self._known.get(here) or self._tokens.get(here)
         if done is not None:
+            if here in self._unread:  # every place that holds it is noted
+                self._note(value, self._unread[here])
             return done
         if here in self._open:  # it holds itself: how far up is all there is to say
             return b"up %d" % (len(self._open) - self._open[here])
@@ -105,10 +108,14 @@ class Reader:
         return found
 
     def _opaque(self, value: Any, why: str) -> bytes:
+        self._unread[id(value)] = why
+        self._note(value, why)
+        return joined("unread", [self.units.ref(type(value))])
+
+    def _note(self, value: Any, why: str) -> None:
         owner, key, _ = self._trail[-1]
         path = "".join(where for _, _, where in self._trail).lstrip(".")
         self.uncovered.append(Uncovered(path, owner, key, value, why))
-        return joined("unread", [self.units.ref(type(value))])
 
     def _read(self, value: Any) -> bytes:
         kind: Any = type(value)

@@ -1,9 +1,9 @@
 """What a model holds and nobody can read: compared at every call, by identity and a tensor's version.
 
 In: a model. Out: `Unreadable`, with one question for every call and the names for people. Covered: whatever the
-fingerprint of the model does not cover (identity/uncovered.py), wherever it is held. InputError: it cannot be found
-again where it was met, so nothing could be compared. Not covered: a change inside of such a thing: by nature nobody
-sees it.
+fingerprint of the model does not cover (identity/uncovered.py), in every place that holds it. InputError: it cannot be
+found again where it was met, so nothing could be compared. Not covered: a change inside of such a thing: by nature
+nobody sees it; another list or object around it, which is the attributes' watch to see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from compilot.errors import InputError
-from compilot.identity.uncovered import Uncovered, uncovered
+from compilot.identity.uncovered import Uncovered, everywhere
 from compilot.identity.wording import told
 
 _BY_KEY = (dict, list, tuple, MappingProxyType)
@@ -41,11 +41,14 @@ class Unreadable:
     """All such things of one model, at one moment."""
 
     def __init__(self, things: Sequence[Uncovered]) -> None:
-        self.names = [thing.path for thing in things]
-        self._things = things
-        self._places = [_place(thing) for thing in things]
-        for thing, place in zip(things, self._places, strict=True):
-            if place.is_other():
+        places = [(thing, _place(thing)) for thing in things]
+        found = [(thing, place) for thing, place in places if not place.is_other()]
+        watched = {id(thing.value) for thing, _ in found}
+        self._things = [thing for thing, _ in found]
+        self._places = [place for _, place in found]
+        self.names = [thing.path for thing in self._things]
+        for thing in things:
+            if id(thing.value) not in watched:
                 raise InputError(
                     f"the model uses {thing.path}, which cannot be read ({thing.why}) and cannot be found again to be "
                     "compared at each call; hold it as an attribute of the model."
@@ -73,7 +76,7 @@ class Unreadable:
 
 def unreadable_in(model: nn.Module) -> Unreadable:
     """The things that the model's fingerprint does not cover."""
-    return Unreadable(uncovered(model))
+    return Unreadable(everywhere(model))
 
 
 def _place(thing: Uncovered) -> _Holding:

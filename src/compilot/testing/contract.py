@@ -364,7 +364,7 @@ class EngineContract(StrangeNumbers, OfferContract):
             assert candidate.rationale
             assert self.build.validate(candidate.settings) is None
         assert not self.offers(Diagnosis(training=True))
-        assert all(c.settings.shapes is Shapes.DYNAMIC for c in self.offers(Diagnosis(dynamic=True)))
+        assert {c.settings.shapes for c in self.offers(Diagnosis(dynamic=True))} == {Shapes.DYNAMIC}
 
     def test_every_turn_of_a_knob_is_valid(self) -> None:
         for diagnosis in (Diagnosis(), Diagnosis(has_4d_input=True, has_conv=True), Diagnosis(dynamic=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -93,6 +94,51 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
     assert redteam.read(journal) == [{"model": 0, "engine": "aoti", "state": "passed"}]
 
 
+def attacked(monkeypatch: pytest.MonkeyPatch, out: Path, code: str, *more: str) -> list[tuple[int, str]]:
+    """What a run asks its worker, with this digest of the code; the worker finds nothing wrong."""
+    asked: list[tuple[int, str]] = []
+
+    def ask(self: redteam.Worker, wanted: dict[str, Any]) -> dict[str, Any]:
+        asked.append((wanted["model"], wanted["engine"]))
+        return {"state": "passed", "calls": 1, "fast": 1}
+
+    monkeypatch.setattr(redteam.Worker, "ask", ask)
+    monkeypatch.setattr(redteam, "code_digest", lambda: code)
+    monkeypatch.setattr(sys, "argv", ["redteam.py", "--models", "2", "--engines", "openvino", "--out", str(out), *more])
+    assert redteam.main() == 0
+    return asked
+
+
+def test_rows_of_other_code_are_judged_again_unless_they_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = [(0, "openvino"), (1, "openvino")]
+    assert attacked(monkeypatch, tmp_path, "first") == both
+    assert attacked(monkeypatch, tmp_path, "first") == []
+    assert attacked(monkeypatch, tmp_path, "second", "--keep-old") == []
+    assert (
+        "2 pairs of model and engine passed the gate; 0 findings; 2 rows are of other code" in capsys.readouterr().out
+    )
+    assert attacked(monkeypatch, tmp_path, "second") == both
+    assert (
+        "2 pairs of model and engine passed the gate; 0 findings; 0 rows are of other code" in capsys.readouterr().out
+    )
+    assert [row["code"] for row in redteam.read(tmp_path / "journal.jsonl")] == ["first"] * 2 + ["second"] * 2
+
+
+def test_the_digest_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("__init__.py", "sub/one.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    monkeypatch.setattr(redteam.compilot, "__file__", str(tmp_path / "__init__.py"))
+    before = redteam.code_digest()
+    assert redteam.code_digest() == before
+    (tmp_path / "sub" / "one.py").write_text("x = 2\n")
+    changed = redteam.code_digest()
+    (tmp_path / "sub" / "one.py").rename(tmp_path / "sub" / "two.py")
+    assert len({before, changed, redteam.code_digest()}) == 3
+
+
 @pytest.mark.parametrize(
     ("row", "finding"),
     [
@@ -107,5 +153,5 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
 def test_what_counts_as_a_finding(row: dict[str, object], finding: bool, capsys: pytest.CaptureFixture[str]) -> None:
     full = {"model": 0, "engine": "aoti", **row}
     assert redteam.is_finding(full) is finding
-    assert redteam.summary([full]) == int(finding)
+    assert redteam.summary([full], "now") == int(finding)
     assert f"{int(finding)} findings" in capsys.readouterr().out

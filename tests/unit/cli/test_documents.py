@@ -171,6 +171,30 @@ def test_the_pages_have_blocks_at_all() -> None:
     assert len(commands_of(PAGES[0].read_text())) >= 2
 
 
+# ---- links -----------------------------------------------------------------------------------------------------------
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The headings of a page, as a link names them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKS = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([\w./-]*\.md)?(#[\w-]+)?\)", page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "target", "anchor"), LINKS, ids=lambda one: getattr(one, "name", one))
+def test_links_between_pages_lead_to_a_page_and_a_heading(page: Path, target: str, anchor: str) -> None:
+    there = page.parent / target if target else page
+    assert there.is_file()
+    assert not anchor or anchor.removeprefix("#") in anchors_of(there)
+
+
+def test_the_rule_of_trust_has_a_heading_that_other_pages_lead_to() -> None:
+    rule = "#whom-a-plans-folder-may-belong-to"
+    assert {page.name for page, _, anchor in LINKS if anchor == rule} >= {"bench.md", "bundles.md"}
+
+
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 

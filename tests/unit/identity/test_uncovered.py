@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from compilot.identity.model import model_fingerprint
-from compilot.identity.uncovered import Uncovered, uncovered
+from compilot.identity.uncovered import Uncovered, everywhere, uncovered
 
 LIBRARY = ctypes.CDLL(None)
 
@@ -124,6 +124,25 @@ def test_a_thing_that_is_held_twice_is_named_once() -> None:
     model = nn.Linear(2, 2)
     model.a = model.b = itertools.count()
     assert [one.path for one in uncovered(model)] == ["a"]
+
+
+def test_each_place_of_a_thing_is_known_once() -> None:
+    steps = itertools.count()
+
+    class Net(nn.Module):
+        def first(self) -> int:
+            return next(steps) + LIBRARY.abs(-3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.first() * LIBRARY.abs(-2)
+
+    model = Net()
+    model.held = {"a": steps, "b": [steps, steps]}
+    found = everywhere(model)
+    places = ["global LIBRARY", "held['a']", "held['b'][0]", "held['b'][1]", "steps of Net.first"]
+    assert sorted(one.path for one in found) == places
+    assert all(held(one) is one.value for one in found)
+    assert len(uncovered(model)) == 2
 
 
 def test_nothing_of_an_ordinary_model_is_left_out(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,10 @@ def test_memory_far_beyond_what_is_free_cannot_be_had_and_the_limit_is_put_back(
 
 def test_a_python_loop_is_interrupted_and_the_handler_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "SECONDS", 0.2)
-    before, start = signal.getsignal(signal.SIGALRM), time.monotonic()
+    before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(TimeoutError, match="no answer within"), bounded(0.0):
-        for _ in range(2**62):
+        for _ in range(2**62):  # it ends, so it was interrupted
             pass
-    assert time.monotonic() - start < 20
     assert signal.getsignal(signal.SIGALRM) == before
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 

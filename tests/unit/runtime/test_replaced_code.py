@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from replaceable import (
     AT_ONCE,
@@ -268,18 +268,19 @@ def places_in(value: Any) -> list[Callable[[], None]]:
 
 
 @given(value=VALUES, data=st.data())
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
 def test_a_write_anywhere_inside_of_an_attribute_is_seen_and_nothing_else_is(value, data):
+    places = places_in(value)
+    assume(places)
     model = nn.Module()
     model.held = value
     watch = CodeWatch(model)
     for _ in range(2):
         assert not watch.changed()
-    for change in data.draw(st.permutations(places_in(value)))[:1]:
-        change()
-        assert watch.changed()
-        assert watch.changed()
-        assert watch.which()
+    data.draw(st.sampled_from(places))()
+    assert watch.changed()
+    assert watch.changed()
+    assert watch.which()
 
 
 @given(first=VALUES, second=VALUES)

@@ -55,6 +55,7 @@ def test_a_cap_shortens_every_step_of_a_trial_but_not_eagers_own():
 def test_opening_the_target_may_take_half_of_the_budget_and_what_imports_need():
     assert Limits().within(5.0).open_s == 30.0
     assert Limits().within(60.0).open_s == 30.0
+    assert Limits().within(100.0).open_s == 50.0
     assert Limits().within(300.0).open_s == 150.0
     assert Limits().within(3600.0).open_s == 1800.0
 
