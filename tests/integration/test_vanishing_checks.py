@@ -9,14 +9,17 @@ import torch
 from one_trial import try_one
 
 import compilot
-from compilot import pipeline, report
+from compilot import report
 from compilot.artifacts.journal import Journal
+from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
-from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
 from compilot.records import Candidate, Settings, State, Trial, TrialLine
 from compilot.trials.limits import Limits
-from compilot.trials.runner import LocalRunner
+from compilot.trials.local import LocalRunner
+from compilot.tuning import comparing
+from compilot.tuning.journal import make_header
+from compilot.tuning.options import TuneOptions
 from compilot.workload.dispatch import ship_target
 
 TARGET = f"{deciding.__file__}:checked"
@@ -34,14 +37,14 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: Path):
     shipment = ship_target(TARGET)
-    runner = LocalRunner(shipment, tmp_path, limits=Limits(warm_s=1.0), observer=Observer())
+    runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=1.0), observer=Observer())
     try:
-        opened, inspected = runner.open_eager()
-        eager = runner.trial(EAGER, {}, 60.0)
+        opened, inspected = runner.open(shipment), runner.inspect()
+        eager = comparing.try_eager(runner, 60.0)
         candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
-        trial = runner.trial(candidate, {}, 120.0)
+        trial = comparing.try_one(runner, candidate, 120.0)
     finally:
-        runner.close()
+        runner.workers.close()
     assert "checks-vanish" in [finding.kind for finding in inspected.diagnosis.findings]
     assert trial.state is State.OK, trial.reason
     assert trial.check is not None
@@ -49,7 +52,7 @@ def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: P
     assert any(caveat.startswith(VANISH) for caveat in trial.check.caveats)
     assert "output[2] has memory of its own; eager's shares it with output[0]" in trial.check.caveats
     assert not any("output[1] has memory" in caveat for caveat in trial.check.caveats)  # the same tensor twice
-    header = pipeline.make_header(opened.ref, inspected.fingerprint, pipeline.Options(budget_s=1.0))
+    header = make_header(opened.ref, inspected.fingerprint, TuneOptions(budget_s=1.0))
     _reports_say_so(header, [eager, trial], tmp_path)
 
 
