@@ -11,12 +11,14 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
 import psutil
 
 MEMORY_SHARE = 0.25  # of the free memory, beyond what the process has mapped already
+SOON_S = 0.001
 TIMES, SECONDS = 10.0, 5.0  # of the slowest ordinary case, and on top of it
 
 
@@ -53,10 +55,12 @@ def _time(seconds: float) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise TimeoutError(f"no answer within {seconds:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before, begin = signal.signal(signal.SIGALRM, stop), time.monotonic()
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:  # somebody else's alarm comes when it would have come, or now if that was meanwhile
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - begin), SOON_S), again)

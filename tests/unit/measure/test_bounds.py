@@ -33,7 +33,21 @@ def test_a_python_loop_is_interrupted_and_the_handler_put_back(monkeypatch: pyte
         for _ in range(2**62):  # it ends, so it was interrupted
             pass
     assert signal.getsignal(signal.SIGALRM) == before
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_somebody_elses_alarm_is_put_back_with_what_is_left_of_it() -> None:
+    def late(*_: object) -> None:
+        raise AssertionError("nobody waits an hour for this")
+
+    handler, left = signal.signal(signal.SIGALRM, late), signal.setitimer(signal.ITIMER_REAL, 3600.0)
+    try:
+        with bounded(0.1):
+            pass
+        assert signal.getsignal(signal.SIGALRM) is late
+        assert 3000.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 3600.0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *left)
+        signal.signal(signal.SIGALRM, handler)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from compilot.engines.marshal import dtype_of
 from compilot.engines.openvino._private import native_infer
 from compilot.engines.openvino.importing import import_openvino
 from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
+from compilot.engines.openvino.signal_stack import kept_signal_stack
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, OutputTensor, Size, Structure
@@ -64,7 +65,8 @@ class Program(NamedTuple):
 
 def import_engine() -> None:
     """Import what `load` will need, the CPU's plugin too: a question to it loads its library."""
-    import_openvino().Core().get_property("CPU", "FULL_DEVICE_NAME")
+    with kept_signal_stack():
+        import_openvino().Core().get_property("CPU", "FULL_DEVICE_NAME")
 
 
 def load(request: LoadRequest) -> Loaded:
@@ -81,9 +83,10 @@ def _program(path: Path, settings: Settings) -> Program:
         raise Infeasible("openvino is not installed; pip install 'compilot[openvino]'") from error
     chosen = properties(settings)
     try:
-        core = openvino.Core()
-        program = _imported(openvino, core, path.parent, chosen)
-        program = program or Program(None, core.compile_model(path, "CPU", chosen))
+        with kept_signal_stack():
+            core = openvino.Core()
+            program = _imported(openvino, core, path.parent, chosen)
+            program = program or Program(None, core.compile_model(path, "CPU", chosen))
     except Exception as error:
         raise Infeasible(f"OpenVINO cannot run this graph: {first_cause(error)}") from error
     _refuse_other_precision(program.compiled, settings)

@@ -14,6 +14,7 @@ from typing import Any
 
 from compilot.engines.openvino.importing import import_openvino
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTLESS, WEIGHTS_NAME, properties
+from compilot.engines.openvino.signal_stack import kept_signal_stack
 from compilot.records import Settings
 
 MOST_OF_THE_WEIGHTS = 1 / 4  # a larger blob has weights of its own: reading and checking them costs what it saves
@@ -36,8 +37,9 @@ def save(model: Any, folder: Path, settings: Settings) -> None:
 def _compiled(path: Path, settings: Settings) -> bytes:
     """The plugin's form of the graph; empty where it cannot be had."""
     try:
-        compiled = import_openvino().Core().compile_model(path, "CPU", properties(settings) | WEIGHTLESS)
-        exported = compiled.export_model()
+        with kept_signal_stack():
+            compiled = import_openvino().Core().compile_model(path, "CPU", properties(settings) | WEIGHTLESS)
+            exported = compiled.export_model()
     except RuntimeError:  # whether the graph can run at all is asked by the first load, in words
         return b""
     return exported if isinstance(exported, bytes) else bytes(exported.getvalue())
