@@ -60,7 +60,13 @@ def tune(
             raise InputError("--resume names the run directory already; leave --out away.")
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
-        outcome = _run(target, seed, dynamic or [], run_dir, options, quiet=quiet, resume=resume is not None)
+        from compilot.tuning import pipeline  # after what can be said without it
+        from compilot.workload.dispatch import ship_target
+        from compilot.workload.dynamic import parse_dynamic
+
+        shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
+        with observer(options.budget_s, quiet=quiet) as watching:
+            outcome = pipeline.run(shipment, run_dir, options, watching, resume=resume is not None)
         finish(outcome, pack, as_json=json, quiet=quiet)
 
 
@@ -105,19 +111,6 @@ def _options(
         max_memory_bytes=common.parse_size(max_memory) if max_memory else None,
         argv=tuple(sys.argv),
     )
-
-
-def _run(
-    target: str, seed: int | None, dynamic: list[str], run_dir: Path, options: TuneOptions, *, quiet: bool, resume: bool
-) -> Tuned:
-    from compilot.tuning import pipeline
-    from compilot.workload.dispatch import ship_target
-    from compilot.workload.dynamic import parse_dynamic
-
-    dims = [parse_dynamic(text) for text in dynamic]
-    shipment = ship_target(target, seed=seed, extra_dynamic=dims)
-    with observer(options.budget_s, quiet=quiet) as watching:
-        return pipeline.run(shipment, run_dir, options, watching, resume=resume)
 
 
 def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer]:

@@ -46,22 +46,15 @@ def race(
     rounds: list[tuple[float, ...]] = []
     timeouts = 0
     for number in range(discard + max(looks)):
-        row, late = _one_round(arms, order)
+        row, late = [0.0] * len(arms), 0
+        for index in order.sample(range(len(arms)), len(arms)):  # the row keeps the arms' own order
+            row[index] = arms[index].time_batch()
+            late += not arms[index].settle()
         if number < discard:
             continue
-        rounds.append(row)
+        rounds.append(tuple(row))
         timeouts += late
         on_round(len(rounds))
         if (len(rounds) in looks and stop(rounds)) or (len(rounds) >= fewest and time_is_up()):
             break
     return ProcessSamples(rounds=tuple(rounds), settle_timeouts=timeouts)
-
-
-def _one_round(arms: Sequence[Arm], order: random.Random) -> tuple[tuple[float, ...], int]:
-    """One batch of every arm in random order; the row keeps the arms' own order."""
-    row = [0.0] * len(arms)
-    late = 0
-    for index in order.sample(range(len(arms)), len(arms)):
-        row[index] = arms[index].time_batch()
-        late += not arms[index].settle()
-    return tuple(row), late

@@ -8,7 +8,8 @@ Not covered: what the samples mean (verdict/).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -52,11 +53,16 @@ class Attempt:
         """Start the process, build and answer the first call; beside: other builds are under way."""
         if not self.trial.candidate.is_eager:
             self._workers.clear(self.trial.candidate)
-        self._take(lambda: self._open_and_build(beside))
+        with self._story():
+            self._open_and_build(beside)
 
     def measure(self) -> Trial:
         """Check the answers, then time them; the trial as it is in the end."""
-        self._take(self._check, self._steady, self._screen)
+        if self.trial.state is State.OK:  # so far
+            with self._story():
+                self._check()
+                self._steady()
+                self._screen()
         if self.trial.state is not State.OK and not self.trial.candidate.is_eager:
             self._workers.drop(self.trial.candidate.id)
         check = self.trial.check
@@ -132,11 +138,11 @@ class Attempt:
 
     # --------------------------------------------------------------------------------------------------- the story
 
-    def _take(self, *steps: Callable[[], None]) -> None:
-        """The steps in order, unless one before them was the end of it."""
+    @contextmanager
+    def _story(self) -> Iterator[None]:
+        """Steps, of which the first that fails is the end."""
         try:
-            for step in steps if self.trial.state is State.OK else ():
-                step()
+            yield
         except Failure as failure:
             self._know(state=failure.state, reason=failure.reason)
         except Dead as dead:
