@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import re
 import tomllib
 from pathlib import Path
@@ -46,7 +47,7 @@ def hops() -> list[tuple[str, str, str]]:
         (before, arrow, after)
         for chains in paths().values()
         for chain in chains
-        for (_, before), (arrow, after) in zip(chain, chain[1:], strict=False)
+        for (_, before), (arrow, after) in itertools.pairwise(chain)
     ]
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,7 +106,8 @@ class _Maker:
         if len(self.kept) == 1:  # one more call shows whether eager's own results share memory
             only = next(case for case in cases if case.name == self.kept[0])
             self.watch.see(self.unit.run(only.call, self._seed(repeat)).output.tensors)
-        (self.folder / RUNNING).unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.folder / RUNNING).unlink()
         return Reference(
             kind="float64" if self.exact_cases else "eager",
             cases=tuple(self.kept),
@@ -151,7 +152,8 @@ class _Maker:
         return case_seed(self.workload, len(self.kept), repeat.seeded)
 
     def _make_case(self, case: Case, repeat: _Repeat) -> None:
-        (self.folder / RUNNING).write_text(case.name)
+        with suppress(OSError):  # a full disk is told when the case itself is written
+            (self.folder / RUNNING).write_text(case.name)
         try:
             with bounded(self.slowest_s) if case.bold else nullcontext():
                 if case.mirror is not None:

@@ -45,14 +45,22 @@ class Attempt:
         self._judge = judge
         self._begin = time.monotonic()
         self._child: Child | None = None
+        self._opened = False
         self.trial = Trial(
             candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id)
         )
 
+    def start(self) -> None:
+        """Start the process, unless it lives; in the thread that stays: the kernel ends a worker with its thread."""
+        candidate = self._job.candidate
+        self._opened = self._workers.live(candidate.id) is not None
+        if not self._opened:
+            self._workers.observer.doing("starting its process")
+            self._workers.clear(candidate)
+            self._workers.spawn(candidate, candidate.id)
+
     def build(self, *, beside: bool = False) -> None:
-        """Start the process, build and answer the first call; beside: other builds are under way."""
-        if not self.trial.candidate.is_eager:
-            self._workers.clear(self.trial.candidate)
+        """Open the model, build and answer the first call; beside: other builds are under way."""
         with self._story():
             self._open_and_build(beside)
 
@@ -72,12 +80,11 @@ class Attempt:
     # ------------------------------------------------------------------------------------------------------ steps
 
     def _open_and_build(self, beside: bool) -> None:
-        candidate, tell = self._job.candidate, self._workers.observer.doing
+        candidate = self._job.candidate
         child = self._workers.live(candidate.id)
-        if child is None:
-            tell("starting its process")
+        if child is None or not self._opened:
             child = self._workers.open(candidate, self._limits())
-        tell("building and answering the first call")
+        self._workers.observer.doing("building and answering the first call")
         built = self._workers.build(child, self._limits(), known=self._job.known_code)
         first = first_call(built)
         self._know(measurement=msgspec.structs.replace(first, doubts=(BESIDE,)) if beside else first)

@@ -233,6 +233,8 @@ class LocalRunner:
         return None
 
     def _build(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.start()
         if len(attempts) < 2:
             for attempt in attempts:
                 attempt.build()

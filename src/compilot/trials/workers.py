@@ -75,7 +75,7 @@ class Workers:
     def open(self, candidate: Candidate, limits: Limits) -> Child:
         """Start a candidate's own worker; it has the model afterwards."""
         begin = time.monotonic()
-        child = self.spawn(candidate, candidate.id)
+        child = self.live(candidate.id) or self.spawn(candidate, candidate.id)
         request = opening(self.the_shipment, candidate, self.workspace(candidate))
         must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
         self.open_s = min(self.open_s, time.monotonic() - begin)  # the first ones read from a cold disk

@@ -1,0 +1,80 @@
+"""The runner on this machine, with real processes: inputs that end eager's own, and builds side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from compilot.artifacts.rundir import RunDir
+from compilot.progress import Observer
+from compilot.records import Candidate, Settings, State
+from compilot.trials.limits import Limits
+from compilot.trials.local import LocalRunner
+from compilot.trials.runner import BESIDE, Job
+from compilot.tuning.comparing import try_eager, try_one
+from compilot.workload.dispatch import ship_target
+
+DATA = Path(__file__).parents[1] / "data"
+FAULTY = f"{DATA / 'faulty.py'}:model"
+FATAL = f"{DATA / 'fatal_inputs.py'}:negated"
+
+
+class Notes(Observer):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def candidate(name: str) -> Candidate:
+    return Candidate(settings=Settings(engine=f"dynamo:faulty_{name}"), label=name, rationale="a test")
+
+
+def test_inputs_that_end_eagers_own_process_are_left_out_and_the_run_goes_on(tmp_path: Path) -> None:
+    told = Notes()
+    with LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=1.0), observer=told) as runner:
+        runner.open(ship_target(FATAL))
+        seen = runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        trial = try_one(runner, Candidate(settings=Settings(engine="dynamo:eager"), label="", rationale=""), 60.0)
+    [note] = told.notes
+    assert note.startswith("eager itself does not survive the inputs 'integers at the limits' (died of SIGFPE")
+    assert seen.diagnosis.unjudgeable is None
+    assert trial.state is State.OK, trial.reason  # judged by the other cases, and not asked for this one
+    assert trial.check is not None
+    assert "integers at the limits" not in [worst.case for worst in trial.check.worst]
+
+
+def test_builds_side_by_side_carry_a_doubt_until_they_are_measured_alone(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    with LocalRunner(run_dir, limits=Limits(warm_s=1.0), observer=Observer(), builds_at_once=2) as runner:
+        runner.open(ship_target(FAULTY))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        assert runner.free_slots() == 2
+        runner.submit([Job(candidate(name), 60.0) for name in ("slow", "chatty")])
+        trials = list(runner.completed())
+        alone = runner.built_alone(trials[0])
+    assert [(trial.candidate.label, trial.state) for trial in trials] == [("slow", State.OK), ("chatty", State.OK)]
+    for trial in trials:
+        assert trial.measurement is not None
+        assert BESIDE in trial.measurement.doubts
+        assert trial.screening  # timed, one after another
+    assert alone.measurement is not None
+    assert BESIDE not in alone.measurement.doubts
+    assert alone.measurement.cold_s != trials[0].measurement.cold_s  # type: ignore[union-attr]
+    assert alone.measurement.call_s == trials[0].measurement.call_s  # type: ignore[union-attr]
+    assert alone.artifacts == trials[0].artifacts
+    assert not run_dir.workspace(f"{alone.candidate.id}-alone").exists()
+
+
+def test_of_two_builds_side_by_side_one_may_die(tmp_path: Path) -> None:
+    with LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=1.0), observer=Observer(), builds_at_once=2) as runner:
+        runner.open(ship_target(FAULTY))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        runner.submit([Job(candidate(name), 60.0) for name in ("aborts", "slow")])
+        dead, living = runner.completed()
+    assert dead.state is State.CRASHED
+    assert "SIGABRT" in dead.reason
+    assert living.state is State.OK, living.reason
