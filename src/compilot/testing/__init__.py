@@ -1,7 +1,8 @@
-"""For tests of what plugs into compilot: the contract that every engine keeps. Light: names are imported on use.
+"""For tests of what plugs into compilot: the engines' contract, a fake runner. Light: names are imported on use.
 
 `class TestMine(EngineContract): engine = "mine"` runs it for an engine that is registered or installed
-(docs/engines.md). Needs pytest and transformers: `pip install 'compilot[testing]'`.
+(docs/engines.md); it needs pytest and transformers: `pip install 'compilot[testing]'`. `FakeRunner` lets a whole
+`tune` run in milliseconds, with a `Fate` for each candidate.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compilot.testing.contract import EngineContract, OfferContract
+    from compilot.testing.runner import FakeRunner, Fate
 
-_HOMES = {"EngineContract": "compilot.testing.contract", "OfferContract": "compilot.testing.contract"}
+_HOMES = {
+    "EngineContract": "compilot.testing.contract",
+    "FakeRunner": "compilot.testing.runner",
+    "Fate": "compilot.testing.runner",
+    "OfferContract": "compilot.testing.contract",
+}
 _WITH_ASSERTIONS = ("compilot.testing.contract", "compilot.testing.made", "compilot.testing.strange_numbers")
 
-__all__ = ["EngineContract", "OfferContract"]
+__all__ = ["EngineContract", "FakeRunner", "Fate", "OfferContract"]
 
 
 def __getattr__(name: str) -> Any:
