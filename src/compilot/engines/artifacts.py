@@ -18,19 +18,19 @@ from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.engines.structure import Structure
 
 
-class Opened(NamedTuple):
+class OpenedFiles(NamedTuple):
     """The engine's main file, and what stands around it."""
 
     path: Path
     structure: Structure
 
 
-def opened(request: LoadRequest, name: str) -> Opened:
+def opened(request: LoadRequest, name: str) -> OpenedFiles:
     """The files of a candidate, made from the very weights that the model has."""
     path = artifact_path(request.artifacts, name)
     structure = structures.read(path.parent)
     refuse_other_weights(request, structure.weights_sha256)
-    return Opened(path, structure)
+    return OpenedFiles(path, structure)
 
 
 def served(

@@ -23,7 +23,7 @@ from compilot.engines.artifacts import opened, served
 from compilot.engines.marshal import dtype_of
 from compilot.engines.openvino._private import native_infer
 from compilot.engines.openvino.importing import import_openvino
-from compilot.engines.openvino.requests import SHARE_FROM_BYTES, Request, Slot, shared
+from compilot.engines.openvino.requests import SHARE_FROM_BYTES, NativeRequest, Slot, shared
 from compilot.engines.openvino.signal_stack import kept_signal_stack
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code
@@ -144,7 +144,7 @@ def _engine_lines(structure: Structure, program: Program) -> tuple[list[str], di
     outputs = [Slot(i, _checked(structure.outputs[i])) for i in known]
     namespace: dict[str, Any] = {
         "_pool": [],
-        "_request": lambda: Request(compiled.create_infer_request(), inputs, outputs),
+        "_request": lambda: NativeRequest(compiled.create_infer_request(), inputs, outputs),
         "_within": within,
         "_shared": shared,
         "_infer": native_infer(),

@@ -23,7 +23,7 @@ class Slot(NamedTuple):
     dtype: torch.dtype
 
 
-class Request:
+class NativeRequest:
     """One infer request. Its pool hands it to one call at a time."""
 
     def __init__(self, native: Any, inputs: Sequence[Slot], outputs: Sequence[Slot]) -> None:
