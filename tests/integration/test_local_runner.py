@@ -5,12 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.search import TimeLeft
 from compilot.progress import Observer
-from compilot.records import Candidate, Settings, State
+from compilot.records import Candidate, Diagnosis, Settings, State, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import BESIDE, Job
+from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import try_eager, try_one
+from compilot.tuning.journal import RunJournal
+from compilot.tuning.options import TuneOptions
+from compilot.tuning.pipeline import tune
 from compilot.workload.dispatch import ship_target
 
 DATA = Path(__file__).parents[1] / "data"
@@ -66,6 +71,40 @@ def test_builds_side_by_side_carry_a_doubt_until_they_are_measured_alone(tmp_pat
     assert alone.measurement.call_s == trials[0].measurement.call_s  # type: ignore[union-attr]
     assert alone.artifacts == trials[0].artifacts
     assert not run_dir.workspace(f"{alone.candidate.id}-alone").exists()
+
+
+def test_a_whole_run_with_builds_side_by_side_times_all_of_them(tmp_path: Path) -> None:
+    run_dir, budget, observer = RunDir.make(tmp_path / "run"), Budget(1.0), Observer()
+    search = Both([candidate("slow"), candidate("chatty")])
+    with (
+        RunJournal(run_dir, TuneOptions(budget_s=1.0), budget, observer) as journal,
+        LocalRunner(run_dir, limits=Limits(warm_s=1.0), observer=observer, builds_at_once=2) as runner,
+    ):
+        plan = tune(ship_target(FAULTY), search=search, runner=runner, journal=journal, budget=budget)
+    assert {t.candidate.label: t.state for t in search.told} == {
+        "eager": State.OK,
+        "slow": State.OK,
+        "chatty": State.OK,
+    }
+    assert all(t.screening for t in search.told if not t.candidate.is_eager)
+    assert plan.because
+
+
+class Both:
+    """Asks for everything at once."""
+
+    def __init__(self, candidates: list[Candidate]) -> None:
+        self.left = candidates
+        self.told: list[Trial] = []
+
+    def begin(self, diagnosis: Diagnosis) -> None: ...
+
+    def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
+        batch, self.left = self.left[:slots], self.left[slots:]
+        return batch
+
+    def tell(self, trial: Trial) -> None:
+        self.told.append(trial)
 
 
 def test_of_two_builds_side_by_side_one_may_die(tmp_path: Path) -> None:

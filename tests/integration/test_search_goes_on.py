@@ -20,8 +20,9 @@ from compilot.artifacts.rundir import RunDir
 from compilot.candidates import search
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
+from compilot.engines.space import Seed, Space
 from compilot.progress import Observer
-from compilot.records import Candidate, Decision, Settings, State, Trial
+from compilot.records import Decision, State, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.tuning import budget, pipeline
@@ -176,8 +177,8 @@ def test_row_14_a_compiler_that_fails_is_told_in_its_own_words(tmp_path: Path, m
 def test_row_14_a_compiler_that_fails_on_a_kernel_ends_only_that_candidate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Candidate(settings=Settings(engine="inductor"), label="inductor", rationale="test")
-    monkeypatch.setattr(registry.build_half("inductor"), "offer", lambda diagnosis: (one,))
+    one = Space(seeds=(Seed("", "a test"),))
+    monkeypatch.setattr(registry.build_half("inductor"), "space", lambda diagnosis: one)
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # a compiler of another name gets a header of its own: not for keeps
     outcome = whole_run(tmp_path, compiler(tmp_path, "half-g++", FAILS_ON_KERNELS), ("inductor", "quick"))
     failed = trial(outcome, "inductor")

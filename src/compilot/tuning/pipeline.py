@@ -71,7 +71,7 @@ def tune(
         for trial in runner.completed():  # builds may overlap, timing never does
             journal.append(trial)  # at once: a crash loses nothing
             search.tell(trial)
-            keep_the_best(runner, journal, finalists)
+        keep_the_best(runner, journal, finalists)  # not before all of them are timed
     if not may_try:
         observer.note("the budget for trials is used; what is left is reserved for the confirmation")
     final = Final(runner, journal, spending, goal, finalists, observer)
