@@ -19,7 +19,7 @@ from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.rundir import RunDir
 from compilot.packing import PackOptions, pack, twin
 from compilot.progress import Observer
-from compilot.records import JOURNAL_SCHEMA, Candidate, Comparison, Outcome, Race, RunHeader
+from compilot.records import JOURNAL_SCHEMA, Comparison, Outcome, Race, RunHeader, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.trials.protocol import ToolchainReady
@@ -33,7 +33,7 @@ class QuickRunner(LocalRunner):
         super().__init__(run_dir, **{**how, "compiler_first": False})
         self.toolchain = ToolchainReady(wall_s=0.0)
 
-    def _with_aa(self, candidates: Sequence[Candidate]) -> bool:
+    def _with_aa(self, trials: Sequence[Trial]) -> bool:
         return False
 
 

@@ -59,7 +59,11 @@ def test_builds_side_by_side_carry_a_doubt_until_they_are_measured_alone(tmp_pat
         assert runner.free_slots() == 2
         runner.submit([Job(candidate(name), 60.0) for name in ("slow", "chatty")])
         trials = list(runner.completed())
-        alone = runner.built_alone(trials[0])
+        (run_dir.workspace(f"{trials[0].candidate.id}-alone") / "inductor").mkdir(
+            parents=True
+        )  # of a run that was killed
+        (run_dir.workspace(f"{trials[0].candidate.id}-alone") / "inductor" / "left").touch()
+        alone = runner.built_alone(trials[0], 60.0)
     assert [(trial.candidate.label, trial.state) for trial in trials] == [("slow", State.OK), ("chatty", State.OK)]
     for trial in trials:
         assert trial.measurement is not None
@@ -67,6 +71,7 @@ def test_builds_side_by_side_carry_a_doubt_until_they_are_measured_alone(tmp_pat
         assert trial.screening  # timed, one after another
     assert alone.measurement is not None
     assert BESIDE not in alone.measurement.doubts
+    assert alone.measurement.cold_cache
     assert alone.measurement.cold_s != trials[0].measurement.cold_s  # type: ignore[union-attr]
     assert alone.measurement.call_s == trials[0].measurement.call_s  # type: ignore[union-attr]
     assert alone.artifacts == trials[0].artifacts

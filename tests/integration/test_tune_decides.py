@@ -304,8 +304,9 @@ def test_a_large_model_gets_two_workers_at_once_and_no_second_eager(tmp_path: Pa
         runner.inspect()
         assert try_eager(runner, 60.0).state is State.OK
         assert runner.workers.learn_capacity(rss_bytes=psutil.virtual_memory().available) == 2
-        assert try_one(runner, slow, 60.0).state is State.OK
-        race = runner.race([slow], RaceRules((8,)))
+        tried = try_one(runner, slow, 60.0)
+        assert tried.state is State.OK
+        race = runner.race([tried], RaceRules((8,)))
         children = psutil.Process().children()
         workers = [p for p in children if "compilot.trials.worker" in " ".join(p.cmdline())]
     finally:

@@ -74,7 +74,9 @@ class OrderedSearch:
         return batch
 
     def tell(self, trial: Trial) -> None:
-        """Remember how it went."""
+        """Remember how it went; what nobody here asked for was a variation of an interrupted part of the run."""
+        if trial.candidate.id not in self._known and not trial.candidate.is_eager:
+            self._varied.add(trial.candidate.id)
         self._told.append(trial)
         self._known.add(trial.candidate.id)
         self._queue = [candidate for candidate in self._queue if candidate.id != trial.candidate.id]

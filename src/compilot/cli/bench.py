@@ -187,7 +187,7 @@ def _races(
 
     by_id = {trial.candidate.id: trial for trial in trials}
     how = {"pairs": request.pairs, "processes": request.processes}
-    for found in survivors(runner, [trial.candidate for trial in trials], **how, purpose="bench"):
+    for found in survivors(runner, trials, **how, purpose="bench"):
         if not isinstance(found, Compared):
             failed = msgspec.structs.replace(by_id[found.owner], state=found.state, reason=found.reason)
             journal.append(TrialLine(trial=failed, at_s=0.0))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
 from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
@@ -97,7 +98,8 @@ def _measure(run: FinishedRun, entry: PlanEntry, candidate: Candidate, runner: R
     observer.finished(trial, None)
     if trial.state is not State.OK:
         return Twin(None, f"{candidate.label}: {trial.state}, {trial.reason}")
-    compared = side_by_side(runner, [entry.candidate, candidate], pairs=PAIRS, processes=PROCESSES, purpose=PURPOSE)
+    winner = Trial(candidate=entry.candidate, state=State.OK, reason="", artifacts=entry.artifacts, guard=entry.guard)
+    compared = side_by_side(runner, [winner, trial], pairs=PAIRS, processes=PROCESSES, purpose=PURPOSE)
     race = compared.race
     with run.run_dir.open_journal() as journal:
         if known is None:
@@ -139,7 +141,7 @@ def _entry(
         plain_compile_id=None,
         created=run.plan.created,
         version=run.plan.compilot,
-        artifacts_dir=f"work/{trial.candidate.id}",
+        artifacts_dir=RunDir.artifacts_dir(trial.candidate.id),
     )
     return plan.entries[0]
 

@@ -101,7 +101,9 @@ class Dispatcher:
         self._built_before += self._variants.builds()
         self.loaded = anew.loaded
         self._variants = Variants(self.guard.tensors, anew.loaded.builds)  # before the engine's callable: see _serve
-        self._gate.start(*anew, closed)
+        self._gate.start(anew.loaded, anew.watch, anew.unreadable, closed)
+        if anew.hooks is not None:  # not before: the engine of before does not run them
+            self._gate.accept_hooks(anew.hooks)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
 

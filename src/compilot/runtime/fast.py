@@ -189,6 +189,11 @@ def open_entry(
     link.open(load, before_refresh=check_again, notes=part.caveats)
 
 
+def close_entry(fast: Fast, reason: str, *, number: int = 0) -> None:
+    """Have eager answer the calls of one entry from now on, counted with the reason."""
+    type(fast)._compilot_entries[number].close(reason)
+
+
 def _behind(model: nn.Module, links: dict[int, Dispatcher], rebuild: tuple[Any, ...]) -> Fast:
     """The model with its entries before it."""
     core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))

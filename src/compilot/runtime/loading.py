@@ -3,7 +3,7 @@
 In: how the engine is loaded, and the gate before it. Out: the engine and the weights as they were just before; the
 hooks are the present ones. `loaded_behind` is for another engine, `loaded_anew` for the same one. Covered: files that
 hold other weights than the model has now, an engine that cannot be loaded again, a model that was let go: each refused
-in words, and eager goes on answering. It is imported at the first refresh: most programs need none. Not covered: what
+in words, and eager goes on answering. Not covered: what
 was prepared before (dispatch.py forgets it).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from torch import nn
 
@@ -33,6 +33,7 @@ class Anew(NamedTuple):
     loaded: Loaded
     watch: WeightWatch | None
     unreadable: Unreadable | None
+    hooks: list[Any] | None = None  # that the engine runs with the model; None: those that were known before
 
 
 def loaded_behind(plain: nn.Module, load: Load, gate: Gate) -> Anew:
@@ -41,9 +42,7 @@ def loaded_behind(plain: nn.Module, load: Load, gate: Gate) -> Anew:
     unreadable = unreadable_in(plain) if gate.has_unreadable() else None
     loaded = load() if watch is None else watch.running(load)
     gate.refuse_unwatchable(loaded, watch)
-    if not loaded.in_files:
-        gate.accept_hooks(hooks)
-    return Anew(loaded, watch, unreadable)
+    return Anew(loaded, watch, unreadable, None if loaded.in_files else hooks)
 
 
 def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:

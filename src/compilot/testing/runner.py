@@ -146,17 +146,19 @@ class FakeRunner:
     def keep(self, ids: Sequence[str]) -> None:
         """Nobody is alive."""
 
-    def race(self, candidates: Sequence[Candidate], rules: RaceRules) -> Race:
+    def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
         """Samples around each candidate's speed, to the last look."""
+        candidates = [trial.candidate for trial in trials]
         self.raced.append(tuple(c.label for c in candidates))
         self._lose(candidates)
         with_aa = self._with_aa(candidates)
         samples = self._samples(candidates, with_aa, max(rules.looks), f"race {rules.purpose}")
-        ids = arm_ids(EAGER.id, candidates, with_aa)
+        ids = arm_ids(EAGER.id, trials, with_aa)
         return Race(arms=ids, with_aa=with_aa, processes=(samples,), purpose=rules.purpose)
 
-    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
         """The same, and each one's warm start."""
+        candidates = [trial.candidate for trial in trials]
         self.confirmed.append(tuple(c.label for c in candidates))
         self._lose(candidates)
         with_aa = self._with_aa(candidates)
@@ -165,8 +167,9 @@ class FakeRunner:
         warm = {c.id: self._measurement(c, warm=True) for c in (EAGER, *candidates)}
         return FreshSet(samples, with_aa, warm)
 
-    def built_alone(self, trial: Trial) -> Trial:
+    def built_alone(self, trial: Trial, limit_s: float) -> Trial:
         """The same figures without the doubt."""
+        self._now_s += self._capacity.open_s + self._fate(trial.candidate).cold_s
         self.rebuilt.append(trial.candidate.label)
         return msgspec.structs.replace(trial, measurement=self._measurement(trial.candidate))
 

@@ -43,29 +43,32 @@ class Attempt:
         self._workers = workers
         self._job = job
         self._judge = judge
-        self._begin = time.monotonic()
-        self._child: Child | None = None
-        self._opened = False
-        self.trial = Trial(
-            candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id)
-        )
+        self.begin_anew()
 
-    def start(self) -> None:
-        """Start the process, unless it lives; in the thread that stays: the kernel ends a worker with its thread."""
-        candidate = self._job.candidate
-        self._opened = self._workers.live(candidate.id) is not None
+    def begin_anew(self) -> None:
+        """Start the process, unless it is eager's; in the thread that stays: the kernel ends a worker with its thread."""
+        candidate, workers = self._job.candidate, self._workers
+        self.starved = False  # it ended for want of time or memory
+        self._begin = self._built = time.monotonic()
+        self._child: Child | None = None
+        log = workers.run_dir.log_name(candidate.id)
+        self.trial = Trial(candidate=candidate, state=State.OK, reason="", stderr_log=log)
+        self._opened = candidate.is_eager and workers.live(candidate.id) is not None
         if not self._opened:
-            self._workers.observer.doing("starting its process")
-            self._workers.clear(candidate)
-            self._workers.spawn(candidate, candidate.id)
+            workers.observer.doing("starting its process")
+            workers.drop(candidate.id)  # of an earlier trial: this one's start is cold
+            workers.clear(candidate)
+            workers.spawn(candidate, candidate.id)
 
     def build(self, *, beside: bool = False) -> None:
         """Open the model, build and answer the first call; beside: other builds are under way."""
         with self._story():
             self._open_and_build(beside)
+        self._built = time.monotonic()
 
     def measure(self) -> Trial:
         """Check the answers, then time them; the trial as it is in the end."""
+        self._begin += time.monotonic() - self._built  # while others were measured
         if self.trial.state is State.OK:  # so far
             with self._story():
                 self._check()
@@ -155,6 +158,7 @@ class Attempt:
         except Dead as dead:
             if dead.owner != self._job.candidate.id:  # eager's, while it was being paired with this candidate
                 raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
+            self.starved = dead.state in (State.TIMED_OUT, State.INFEASIBLE)  # the latter: of memory
             self._know(state=dead.state, reason=dead.reason)
 
     def _know(self, **found: Any) -> None:

@@ -2,7 +2,7 @@
 
 Covered: a pipe of its own, stderr kept in a file, a deadline per request, a memory limit over the process tree, the
 whole process group and what left it ended on any exit, this process's own included (keeper.py). Not covered: what the
-requests mean (runner.py). The parent waits blocked: it
+requests mean (steps/). The parent waits blocked: it
 wakes only for the pipe, and a few times a second to look at memory.
 """
 
@@ -78,10 +78,13 @@ class Child:
                     env={**env, **self._lease.env},
                 )
             self._lease.watch(self._process.pid)
-        except OSError as problem:
+        except BaseException as problem:
+            self._lease.end_strays()  # Ctrl-C may come when the process has just begun
             self._close_pipes()
             self._lease.give_back()
-            raise WorkerError(f"cannot start a worker process: {problem}.") from problem
+            if isinstance(problem, OSError):
+                raise WorkerError(f"cannot start a worker process: {problem}.") from problem
+            raise
         finally:
             os.close(child_in)
             os.close(child_out)

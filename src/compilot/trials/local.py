@@ -23,7 +23,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import DoctorReport
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
-from compilot.errors import CompilotError, EnvironmentProblem
+from compilot.errors import CompilotError, EnvironmentProblem, WorkerError
 from compilot.measure.racing import race as run_race
 from compilot.measure.reference import RUNNING
 from compilot.measure.stats import candidate_columns, should_stop
@@ -96,10 +96,14 @@ class LocalRunner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self.workers.abort()
-        self._beside.close()
-        self.workers.close()
+        try:
+            if kind is not None:
+                self.workers.abort()
+        finally:  # a second Ctrl-C must not leave the rest alive
+            try:
+                self._beside.close()
+            finally:
+                self.workers.close()
 
     # ------------------------------------------------------------------------------------------------ eager first
 
@@ -136,12 +140,12 @@ class LocalRunner:
         diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem)
         return Inspection(diagnosis, inspected.fingerprint, tried.wall_s if tried is not None else None, seen)
 
-    def _told(self) -> DoctorReport | CompilotError | None:
+    def _told(self) -> DoctorReport | str | None:
         """The report, or why there is none: the doctor is here to help, what it cannot do must not stop a run."""
         try:
             return self._wait_for_doctor() if self._wait_for_doctor is not None else None
         except CompilotError as problem:
-            return problem
+            return str(problem)
 
     def _inspect_eager(self) -> Inspected:
         """The look at eager; a case of our own that ends eager's process is left out, and said."""
@@ -203,10 +207,13 @@ class LocalRunner:
 
     def free_slots(self) -> int:
         """One, unless builds may overlap: a cold start timed beside another build has to be measured again."""
-        return self._builds_at_once
+        return max(1, min(self._builds_at_once, self.workers.at_once - self.workers.alive))
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take these jobs; they are begun when somebody asks for what was completed."""
+        ids = [job.candidate.id for job in (*self._jobs, *jobs)]
+        if len(set(ids)) < len(ids):
+            raise WorkerError("a candidate was submitted twice at once.")
         self._jobs += jobs
 
     def completed(self) -> Iterator[Trial]:
@@ -233,20 +240,21 @@ class LocalRunner:
         return None
 
     def _build(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            attempt.start()
         if len(attempts) < 2:
             for attempt in attempts:
                 attempt.build()
             return
         with ThreadPoolExecutor(len(attempts), thread_name_prefix="compilot-build") as pool:
-            builds = [pool.submit(attempt.build, beside=True) for attempt in attempts]
             try:
-                for build in builds:
+                for build in [pool.submit(attempt.build, beside=True) for attempt in attempts]:
                     build.result()
             except BaseException:
                 self.workers.end()  # threads that wait for a worker are told of its death
                 raise
+        for attempt in attempts:
+            if attempt.starved:  # the others may be to blame
+                attempt.begin_anew()
+                attempt.build()
 
     def _learn_from(self, trial: Trial) -> None:
         """Eager's own trial tells how large the model is."""
@@ -258,14 +266,16 @@ class LocalRunner:
         if limit is not None and limit != self.limits.machine_bytes and steady > limit:
             self.observer.note(f"eager itself needs {steady / 2**20:.0f} MiB, more than the limit for candidates")
 
-    def built_alone(self, trial: Trial) -> Trial:
+    def built_alone(self, trial: Trial, limit_s: float) -> Trial:
         """One more cold build in an empty folder, with nothing beside it; only its cost is kept."""
+        limits = self.limits.capped(limit_s)
+        self.workers.clear(trial.candidate, "-alone")  # of a run that was killed here
         child = self.workers.spawn(trial.candidate, f"{trial.candidate.id}-alone", keep=False, apart="-alone")
         try:
             folder = self.workers.workspace(trial.candidate, "-alone")
             request = opening(self.workers.the_shipment, trial.candidate, folder)
-            must(child, child.ask(request, Opened, limit_s=self.limits.open_s, doing="opening"))
-            first = first_call(self.workers.build(child, self.limits))
+            must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
+            first = first_call(self.workers.build(child, limits))
         except (Dead, Failure):
             return trial  # it keeps its doubt
         finally:
@@ -275,6 +285,7 @@ class LocalRunner:
         alone = msgspec.structs.replace(
             trial.measurement,
             cold_s=first.cold_s,
+            cold_cache=first.cold_cache,
             cold_cpu_s=first.cold_cpu_s,
             compiler_runs=first.compiler_runs,
             doubts=tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE),
@@ -290,11 +301,11 @@ class LocalRunner:
 
     # ------------------------------------------------------------------------------------------------------ races
 
-    def race(self, candidates: Sequence[Candidate], rules: RaceRules) -> Race:
+    def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
         """Race live workers: eager, eager again where memory allows, and the candidates."""
-        with_aa = self._with_aa(candidates)
+        with_aa, candidates = self._with_aa(trials), [trial.candidate for trial in trials]
         self.keep([c.id for c in candidates])
-        ids = arm_ids(EAGER.id, candidates, with_aa)
+        ids = arm_ids(EAGER.id, trials, with_aa)
         start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=rules.purpose)
         with self._losses():
             arms = [self.workers.eager, *([self.workers.spare()] if with_aa else [])]
@@ -302,20 +313,20 @@ class LocalRunner:
             samples, load = self._time(arms, ids, rules, seed=0)
         return msgspec.structs.replace(start, processes=(samples,), load=load)
 
-    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
         """Race fresh processes that reuse the trials' files; they are gone afterwards."""
         self.workers.close()
-        with_aa = self._with_aa(candidates)
+        with_aa = self._with_aa(trials)
         with self._losses():
-            arms, warm = self._fresh_arms(candidates, with_aa, rules.tail_s)
+            arms, warm = self._fresh_arms([trial.candidate for trial in trials], with_aa, rules.tail_s)
             timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose="confirm")
-            ids = arm_ids(EAGER.id, candidates, with_aa)
+            ids = arm_ids(EAGER.id, trials, with_aa)
             samples, load = self._time(arms, ids, timing, seed=rules.number)
         self.workers.close()
         return FreshSet(samples, with_aa, warm, load)
 
-    def _with_aa(self, candidates: Sequence[Candidate]) -> bool:
-        return len(candidates) + 2 <= self.workers.at_once
+    def _with_aa(self, trials: Sequence[Trial]) -> bool:
+        return len(trials) + 2 <= self.workers.at_once
 
     @contextlib.contextmanager
     def _losses(self) -> Iterator[None]:

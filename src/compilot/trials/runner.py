@@ -1,8 +1,9 @@
 """Runner: where candidates are tried and timed. One small protocol; `local.py` is the one for this machine.
 
-In: a workload, then jobs, races and confirmations, all of them plain data. Out: trials and samples, plain data too;
-files are named by candidate and digest, never by a path, so that a runner elsewhere can speak the same protocol
-(`fetch` brings a trial's files). Builds may overlap, and then their cold time carries a doubt; timing never does.
+In: a workload, then jobs, races and confirmations, all of them plain data without callbacks. Out: trials and samples.
+A race is given trials, whose files are named by digest, and `fetch` brings those of one trial into the run directory:
+a runner elsewhere can speak it. What still is a path of this machine is in the shipment (the target, live objects).
+Builds may overlap, and then their cold time carries a doubt; timing never does.
 A context manager: its end is the end of everything that it started. `compilot.testing.FakeRunner` is the fake.
 """
 
@@ -14,7 +15,6 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from compilot.diagnose.report_records import DoctorReport
-from compilot.errors import CompilotError
 from compilot.records import (
     Candidate,
     Diagnosis,
@@ -54,7 +54,7 @@ class Inspection(NamedTuple):
     diagnosis: Diagnosis
     fingerprint: Fingerprint
     compiler_tried_s: float | None = None  # how long the C++ compiler's trial took; None: it was not tried yet
-    doctor: DoctorReport | CompilotError | None = None  # what it saw, or why nothing; None: nobody asked
+    doctor: DoctorReport | str | None = None  # what it saw, or why nothing; None: nobody asked
 
 
 class Capacity(NamedTuple):
@@ -128,24 +128,24 @@ class Runner(Protocol):
         """Take these jobs."""
 
     def completed(self) -> Iterator[Trial]:
-        """The trials of the submitted jobs, each as soon as it ended; whatever happened is the trial's story."""
+        """The trials of the submitted jobs, one after another; whatever happened is the trial's story."""
 
     def keep(self, ids: Sequence[str]) -> None:
         """These candidates will race: what they have running may stay, the rest may go."""
 
-    def race(self, candidates: Sequence[Candidate], rules: RaceRules) -> Race:
+    def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
         """Interleaved rounds over eager, eager again where there is room, and the candidates. Raises ArmLost."""
 
-    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
         """The same in one set of fresh processes that load the trials' files. Raises ArmLost."""
 
-    def built_alone(self, trial: Trial) -> Trial:
-        """The trial with the cold time of one more build, which has the machine to itself."""
+    def built_alone(self, trial: Trial, limit_s: float) -> Trial:
+        """The trial with the cold time of one more build that has the machine; as it is where that fails."""
 
     def fetch(self, trial: Trial) -> None:
         """Have the trial's files in the run directory, as their digests say."""
 
 
-def arm_ids(eager: str, candidates: Sequence[Candidate], with_aa: bool) -> tuple[str, ...]:
+def arm_ids(eager: str, trials: Sequence[Trial], with_aa: bool) -> tuple[str, ...]:
     """The columns of a race: eager, eager again, the candidates."""
-    return (eager, *([eager] if with_aa else []), *(c.id for c in candidates))
+    return (eager, *([eager] if with_aa else []), *(t.candidate.id for t in trials))

@@ -2,7 +2,7 @@
 
 In: the worker's callable and the guard it was built for. Out: a Miss for each call that the guard takes and the engine
 did not serve. Calls outside of the guard are eager's by right: they are none of the candidate's promises. Not covered:
-what a miss means for the trial (steps.py) and for the check (measure/correctness.py).
+what a miss means for the trial (steps/trial.py) and for the check (measure/correctness.py).
 """
 
 from __future__ import annotations

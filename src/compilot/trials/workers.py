@@ -102,6 +102,11 @@ class Workers:
 
     # --------------------------------------------------------------------------------------------- whom we have
 
+    @property
+    def alive(self) -> int:
+        """How many there are."""
+        return len(self._live) + len(self._spares)
+
     def live(self, candidate_id: str) -> Child | None:
         """A candidate's own worker, if it lives."""
         return self._live.get(candidate_id)

@@ -17,7 +17,7 @@ from compilot.engines.eager.build import EAGER
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
 from compilot.records import Goal, Objective, Race, State, Trial
-from compilot.trials.runner import TAIL_CALLS, TAIL_S, Capacity
+from compilot.trials.runner import BESIDE, TAIL_CALLS, TAIL_S, Capacity
 from compilot.verdict.finalists import FINALISTS, choose_finalists, screening_ratio
 
 CONFIRM_PROCESSES = 3  # a process keeps its own small bias for life: one is not enough
@@ -136,9 +136,12 @@ class Spending:
     # --------------------------------------------------------------------------------------- what is still to come
 
     def reserve_s(self) -> float:
-        """After the trials: the race, where there is somebody to race, and the confirmation."""
-        racing = self.race_s() if len(choose_finalists(self._trials.values(), limit=2)) > 1 else 0.0
-        return racing + self.confirm_reserve_s()
+        """After the trials: cold starts alone, the race where there is somebody to race, and the confirmation."""
+        finalists = [self._trials[i] for i in choose_finalists(self._trials.values(), limit=self._finalists)]
+        doubted = [t.measurement for t in finalists if t.measurement and BESIDE in t.measurement.doubts]
+        alone = sum(measurement.cold_s + self.costs.open_s for measurement in doubted)
+        racing = self.race_s() if len(finalists) > 1 else 0.0
+        return alone + racing + self.confirm_reserve_s()
 
     def confirm_reserve_s(self) -> float:
         """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.engines.eager.build import EAGER
-from compilot.errors import EnvironmentProblem
+from compilot.errors import EnvironmentProblem, WorkerError
 from compilot.records import Candidate, Measurement, Race, State, Trial
 from compilot.trials.runner import ArmLost, Job, RaceRules, Runner, SetRules, arm_ids
 
@@ -47,7 +47,7 @@ def try_eager(runner: Runner, limit_s: float) -> Trial:
 
 def in_fresh_processes(
     runner: Runner,
-    candidates: Sequence[Candidate],
+    trials: Sequence[Trial],
     *,
     enough: Callable[[Race], bool],
     rules: Callable[[Race], SetRules],
@@ -57,10 +57,12 @@ def in_fresh_processes(
     race = Race(arms=(), with_aa=False, processes=(), purpose=purpose)
     warm: dict[str, list[Measurement]] = {}
     while not enough(race):
-        one = runner.confirm(candidates, rules(race))
+        one = runner.confirm(trials, rules(race))
+        if race.processes and one.with_aa != race.with_aa:
+            raise WorkerError("one set of processes had an A/A arm and another had none; they cannot be put together.")
         race = msgspec.structs.replace(
             race,
-            arms=arm_ids(EAGER.id, candidates, one.with_aa),
+            arms=arm_ids(EAGER.id, trials, one.with_aa),
             with_aa=one.with_aa,
             processes=(*race.processes, one.samples),
             load=one.load or race.load,
@@ -70,13 +72,11 @@ def in_fresh_processes(
     return Compared(race, warm)
 
 
-def side_by_side(
-    runner: Runner, candidates: Sequence[Candidate], *, pairs: int, processes: int, purpose: str
-) -> Compared:
+def side_by_side(runner: Runner, trials: Sequence[Trial], *, pairs: int, processes: int, purpose: str) -> Compared:
     """A fixed number of sets and pairs. Raises ArmLost."""
     return in_fresh_processes(
         runner,
-        candidates,
+        trials,
         enough=lambda race: len(race.processes) >= processes,
         rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes))),
         purpose=purpose,
@@ -89,18 +89,18 @@ def first_has_the_tail(rules: SetRules) -> SetRules:
 
 
 def survivors(
-    runner: Runner, candidates: Sequence[Candidate], *, pairs: int, processes: int, purpose: str
+    runner: Runner, trials: Sequence[Trial], *, pairs: int, processes: int, purpose: str
 ) -> Iterator[Compared | ArmLost]:
     """All arms in one race where memory allows, else group after group; again without an arm that failed in it."""
     size = max(1, runner.capacity.workers - 1)
-    groups = [list(candidates[i : i + size]) for i in range(0, len(candidates), size)]
+    groups = [list(trials[i : i + size]) for i in range(0, len(trials), size)]
     for group in groups or [[]]:  # eager alone is raced too, for its own figures
         while True:
             try:
                 yield side_by_side(runner, group, pairs=pairs, processes=processes, purpose=purpose)
                 break
             except ArmLost as lost:
-                group = [candidate for candidate in group if candidate.id != lost.owner]
+                group = [trial for trial in group if trial.candidate.id != lost.owner]
                 yield lost
 
 

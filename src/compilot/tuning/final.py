@@ -46,13 +46,13 @@ class Final(NamedTuple):
         """Race the best candidates against each other on live workers; returns those worth confirming."""
         while True:
             try:
-                return [self._started_alone(trial) for trial in self._one_race()]
+                return self._one_race()
             except ArmLost as lost:
                 self.journal.strike_out(lost)
 
     def _one_race(self) -> list[Trial]:
         """One race among the finalists that are left."""
-        finalists = self._picked()[: max(1, self.spending.workers - 1)]
+        finalists = [self._started_alone(trial) for trial in self._picked()[: max(1, self.spending.workers - 1)]]
         ids = [trial.candidate.id for trial in finalists]
         if earlier := self.journal.race_of(ids):
             return self._worth_confirming(earlier)
@@ -60,7 +60,7 @@ class Final(NamedTuple):
             return self._with_yardstick(finalists[:1])
         looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
         rules = RaceRules(looks, half_width=MIN_MARGIN, for_s=self.spending.race_share_s())
-        race = self.runner.race([trial.candidate for trial in finalists], rules)
+        race = self.runner.race(finalists, rules)
         self.journal.raced(race)
         return self._worth_confirming(race)
 
@@ -88,7 +88,7 @@ class Final(NamedTuple):
         if trial.measurement is None or BESIDE not in trial.measurement.doubts:
             return trial
         self.observer.stage(f"building {trial.candidate.label} once more, alone, for its cold start")
-        alone = self.runner.built_alone(trial)
+        alone = self.runner.built_alone(trial, self.spending.trial_limit_s())
         self.journal.append(alone)
         return alone
 
@@ -101,7 +101,7 @@ class Final(NamedTuple):
                 return self._one_confirmation(finalists)
             except ArmLost as lost:
                 self.journal.strike_out(lost)
-                finalists = self._with_yardstick(self._picked()[:1])
+                finalists = self._with_yardstick([self._started_alone(trial) for trial in self._picked()[:1]])
         return Confirmed(None, {})
 
     def _one_confirmation(self, finalists: Sequence[Trial]) -> Confirmed:
@@ -117,7 +117,7 @@ class Final(NamedTuple):
 
         compared = in_fresh_processes(
             self.runner,
-            [trial.candidate for trial in finalists],
+            finalists,
             enough=lambda race: spending.confirmed_enough(race, finalists),
             rules=rules,
         )

@@ -21,7 +21,6 @@ from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
 from compilot.doctor.report_files import save
-from compilot.errors import CompilotError
 from compilot.progress import Observer
 from compilot.records import (
     JOURNAL_SCHEMA,
@@ -181,13 +180,11 @@ def completed(seen: Inspection, options: TuneOptions) -> Diagnosis:
     return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
 
 
-def examined(
-    diagnosis: Diagnosis, doctor: DoctorReport | CompilotError | None, run_dir: RunDir, observer: Observer
-) -> Diagnosis:
+def examined(diagnosis: Diagnosis, doctor: DoctorReport | str | None, run_dir: RunDir, observer: Observer) -> Diagnosis:
     """The diagnosis with what the doctor found, worst first."""
     if doctor is None or diagnosis.unjudgeable is not None:
         return diagnosis
-    if isinstance(doctor, CompilotError):
+    if isinstance(doctor, str):
         observer.note(f"the doctor could not look at the model: {doctor}")
         return diagnosis
     save(doctor, run_dir.doctor)

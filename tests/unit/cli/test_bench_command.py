@@ -13,7 +13,7 @@ import pytest
 
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.rundir import RunDir
-from compilot.records import Candidate, Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
+from compilot.records import Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
 from compilot.testing.runner import FakeRunner
 from compilot.trials import local
 from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
@@ -49,7 +49,8 @@ class BenchRunner(FakeRunner):
             else:
                 yield self.known[job.candidate.id]
 
-    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
+        candidates = [trial.candidate for trial in trials]
         if rules.number == 0:
             BenchRunner.races.append(tuple(arm.label for arm in candidates))
         for arm in candidates:

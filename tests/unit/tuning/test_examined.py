@@ -10,7 +10,6 @@ import msgspec
 from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import Category, CodeFrame, DoctorReport, GraphBreak, Recompile
 from compilot.doctor.report_files import last_report
-from compilot.errors import CompilotError, EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Diagnosis, Finding
 from compilot.tuning import journal, pipeline
@@ -28,7 +27,7 @@ class Heard(Observer):
         self.notes.append(text)
 
 
-def examined(seen: DoctorReport | CompilotError | None, folder: Path, observer: Observer) -> Any:
+def examined(seen: DoctorReport | str | None, folder: Path, observer: Observer) -> Any:
     return journal.examined(Diagnosis(findings=(TRAIN,)), seen, RunDir(folder), observer)
 
 
@@ -52,7 +51,7 @@ def test_what_stops_an_export_and_changing_sizes_reach_the_search(tmp_path: Path
 
 def test_a_doctor_that_fails_does_not_stop_the_run(tmp_path: Path) -> None:
     observer = Heard()
-    assert examined(EnvironmentProblem("it died."), tmp_path, observer).findings == (TRAIN,)
+    assert examined("it died.", tmp_path, observer).findings == (TRAIN,)
     assert observer.notes == ["the doctor could not look at the model: it died."]
 
 

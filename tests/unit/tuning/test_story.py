@@ -14,7 +14,7 @@ from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.protocol import Availability
 from compilot.engines.space import Seed, Space
-from compilot.errors import EnvironmentProblem
+from compilot.errors import EnvironmentProblem, WorkerError
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
@@ -24,12 +24,14 @@ from compilot.records import (
     RaceLine,
     Settings,
     State,
+    Trial,
     TrialLine,
     VerdictLine,
     WarmStartLine,
 )
 from compilot.testing.runner import FakeRunner, Fate
 from compilot.trials.runner import BESIDE, FreshSet, SetRules
+from compilot.tuning.budget import Budget
 
 THREE = {"quick": Fate(speed=2.0), "slow": Fate(speed=0.7), "good": Fate(speed=1.5)}
 
@@ -125,7 +127,12 @@ def test_builds_that_overlap_carry_a_doubt_and_the_finalists_cold_start_is_measu
     story = told(tmp_path, THREE, slots=3)
     doubts = {t.candidate.label: t.measurement.doubts for t in story.search.told if not t.candidate.is_eager}
     assert doubts == {"quick": (BESIDE,), "slow": (BESIDE,), "good": (BESIDE,)}
-    assert story.runner.rebuilt == ["quick"]
+    assert story.runner.rebuilt == ["quick", "good"]  # who races
+    lines = [line for line in story.run_dir.lines() if isinstance(line, TrialLine | RaceLine)]
+    assert [isinstance(line, RaceLine) for line in lines[-2:]] == [
+        True,
+        True,
+    ]  # after them: a resumed run keeps the race
     assert BESIDE not in story.verdict.because
     assert told(tmp_path / "alone", THREE, slots=1).runner.rebuilt == []
 
@@ -146,10 +153,10 @@ def test_a_budget_that_ends_before_three_processes_keeps_eager(tmp_path: Path) -
 class Interrupted(FakeRunner):
     """Stopped in the second set of the confirmation."""
 
-    def confirm(self, candidates: Sequence[Candidate], rules: SetRules) -> FreshSet:
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
         if rules.number == 1:
             raise KeyboardInterrupt
-        return super().confirm(candidates, rules)
+        return super().confirm(trials, rules)
 
 
 def test_a_resumed_run_repeats_no_trial_and_no_race_and_decides_the_same(
@@ -221,3 +228,36 @@ def test_a_search_of_the_tests_own_is_all_that_tune_asks(tmp_path: Path) -> None
     assert [t.candidate.id for t in search.told if not t.candidate.is_eager] == [c.id for c in wanted]
     assert story.plan.entries[0].candidate.settings.options == {"depth": 4}
     assert search.diagnosis is not None
+
+
+def test_sets_that_do_not_go_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Shrinking(FakeRunner):
+        """Loses the room for its A/A arm after the first set."""
+
+        def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
+            found = super().confirm(trials, rules)
+            return found if rules.number == 0 else found._replace(with_aa=False)
+
+    monkeypatch.setattr("stories.FakeRunner", Shrinking)
+    with pytest.raises(WorkerError, match="cannot be put together"):
+        told(tmp_path, {"good": Fate(speed=2.0)})
+
+
+def test_a_resumed_search_does_not_vary_what_was_a_variation(tmp_path: Path) -> None:
+    search = OrderedSearch(engines=("onnxruntime",))
+    search.begin(Diagnosis(cores=2, threads=2))
+    left = Budget(60.0)
+    first = search.ask(99, left)
+    for one in first:
+        search.tell(finished(one, 1.5))
+    variations = search.ask(99, left)
+    assert variations
+    again = OrderedSearch(engines=("onnxruntime",))
+    again.begin(Diagnosis(cores=2, threads=2))
+    for one in (*first, *variations):
+        again.tell(finished(one, 1.5 if one in first else 9.0))  # the best of all is a variation
+    assert again.ask(99, left) == []
+
+
+def finished(candidate: Candidate, ratio: float) -> Trial:
+    return Trial(candidate=candidate, state=State.OK, reason="", screening=((ratio, 1.0),) * 8)
