@@ -59,10 +59,9 @@ def test_builds_side_by_side_carry_a_doubt_until_they_are_measured_alone(tmp_pat
         assert runner.free_slots() == 2
         runner.submit([Job(candidate(name), 60.0) for name in ("slow", "chatty")])
         trials = list(runner.completed())
-        (run_dir.workspace(f"{trials[0].candidate.id}-alone") / "inductor").mkdir(
-            parents=True
-        )  # of a run that was killed
-        (run_dir.workspace(f"{trials[0].candidate.id}-alone") / "inductor" / "left").touch()
+        cache = run_dir.workspace(f"{trials[0].candidate.id}-alone") / "inductor"
+        cache.mkdir(parents=True)
+        (cache / "left").touch()  # by a run that was killed
         alone = runner.built_alone(trials[0], 60.0)
     assert [(trial.candidate.label, trial.state) for trial in trials] == [("slow", State.OK), ("chatty", State.OK)]
     for trial in trials:

@@ -87,13 +87,16 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
     from compilot.report import write_csv
     from compilot.trials.limits import Limits, default_memory_limit
     from compilot.trials.local import LocalRunner
+    from compilot.tuning.pipeline import remembered
 
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     allowed = [e.evidence.tolerance for _, plan in request.plans for e in plan.entries if e.evidence.tolerance]
     tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
-    with LocalRunner(
-        RunDir(run_dir), limits=limits, observer=observer, tolerance=tolerance, compiler_first=True
-    ) as runner:
+    where = RunDir(run_dir)
+    with (
+        remembered(where, request.target, observer),
+        LocalRunner(where, limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner,
+    ):
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)

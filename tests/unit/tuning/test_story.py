@@ -129,10 +129,7 @@ def test_builds_that_overlap_carry_a_doubt_and_the_finalists_cold_start_is_measu
     assert doubts == {"quick": (BESIDE,), "slow": (BESIDE,), "good": (BESIDE,)}
     assert story.runner.rebuilt == ["quick", "good"]  # who races
     lines = [line for line in story.run_dir.lines() if isinstance(line, TrialLine | RaceLine)]
-    assert [isinstance(line, RaceLine) for line in lines[-2:]] == [
-        True,
-        True,
-    ]  # after them: a resumed run keeps the race
+    assert [isinstance(line, RaceLine) for line in lines[-2:]] == [True, True]  # last: a resumed run keeps the race
     assert BESIDE not in story.verdict.because
     assert told(tmp_path / "alone", THREE, slots=1).runner.rebuilt == []
 
