@@ -46,7 +46,7 @@ class Attempt:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Start the process, unless eager's lives; in the thread that stays: the kernel ends a worker with its thread."""
+        """Start the process, unless eager's lives; in the thread that stays: a worker ends with its thread."""
         candidate, workers = self._job.candidate, self._workers
         self.starved = False  # it ended for want of time or memory
         self._begin = self._built = time.monotonic()
