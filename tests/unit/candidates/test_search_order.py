@@ -1,4 +1,7 @@
-"""The search asks for what it asked for when tests/data/search_order.json was written, in the same order."""
+"""The search asks for what it asked for when tests/data/search_order.json was written, in the same order.
+
+One search that is resumed there was written anew since: a resumed search no longer varies what was a variation itself.
+"""
 
 from __future__ import annotations
 
