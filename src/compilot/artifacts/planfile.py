@@ -57,8 +57,6 @@ def load_plan(path: Path, place: Path | None = None, vouch: Vouch | None = None)
     except msgspec.DecodeError as problem:
         _fail(path, str(problem).replace(" - at `", ", at `"))
     _check_paths(path, plan)
-    if any(entry.candidate.process != plan.process for entry in plan.entries):
-        _fail(path, "an entry was measured with other process settings than the plan's, at `$.process`")
     return plan
 
 

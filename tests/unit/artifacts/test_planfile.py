@@ -20,7 +20,6 @@ from compilot.records import (
     ModelFingerprint,
     Plan,
     PlanEntry,
-    ProcessSettings,
     Settings,
     TensorGuard,
     WorkloadRef,
@@ -66,12 +65,6 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_plan_comes_back_as_it_was(path: Path) -> None:
     assert load_plan(path) == make_plan()
-
-
-def test_an_entry_that_was_measured_with_other_process_settings_is_refused(path: Path) -> None:
-    save_plan(msgspec.structs.replace(make_plan(), process=ProcessSettings(threads=1)), path)
-    with pytest.raises(PlanError, match=r"other process settings than the plan's, at `\$\.process`"):
-        load_plan(path)
 
 
 def test_the_kept_names_are_at_the_top_of_every_plan(path: Path) -> None:
