@@ -46,7 +46,10 @@ def bench(
     processes: Annotated[int, typer.Option(min=1, max=20, help="Sets of fresh processes.")] = 3,
     dynamic: Annotated[
         list[str] | None,
-        typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable. Default: the plans' own."),
+        typer.Option(
+            help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
+            "Repeatable. Default: the plans' own."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/bench-NAME-TIME.")] = None,
@@ -72,14 +75,16 @@ def dimensions(plans: Sequence[Plan], spellings: Sequence[str]) -> tuple[Dynamic
     """What the plans declare, the widest range where several speak of one dimension; an option overrides them."""
     import msgspec
 
-    from compilot.workload.dynamic import merge, parse_dynamic
+    from compilot.workload.dynamic import parse_dynamic
 
     widest: dict[tuple[str, int], DynamicDim] = {}
     for dim in (dim for plan in plans for dim in plan.workload.dynamic):
         place = (dim.input, dim.dim)
         known = widest.get(place, dim)
         widest[place] = msgspec.structs.replace(dim, min=min(known.min, dim.min), max=max(known.max, dim.max))
-    return merge(tuple(widest.values()), [parse_dynamic(text) for text in spellings])
+    declared = {place: widest[place] for place in sorted(widest)}
+    declared |= {(dim.input, dim.dim): dim for dim in map(parse_dynamic, spellings)}
+    return tuple(declared.values())  # the options last: what they mean is known in the worker, and the later counts
 
 
 def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[str, str]:

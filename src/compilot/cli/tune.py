@@ -31,7 +31,11 @@ def tune(
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
     dynamic: Annotated[
-        list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
+            "Repeatable."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,

@@ -144,6 +144,15 @@ def test_plans_are_measured_with_the_dimensions_they_declare(fake_runner: Any, c
     assert fake_runner.shipment.seed == 7
 
 
+def test_a_shorthand_stands_after_the_plans_dimensions_so_that_it_counts(
+    fake_runner: Any, compilot: Any, small_run: Any
+) -> None:
+    declared = DynamicDim(input="x", dim=0, min=2, max=8)
+    with_workload(small_run.plan, "dims.json", dynamic=(declared,))
+    compilot("bench", "net.py:net", "--plan", "dims.json", "--dynamic", "batch=1..4")
+    assert fake_runner.shipment.extra_dynamic == (declared, DynamicDim(input="*", dim=0, min=1, max=4))
+
+
 def test_a_plan_tuned_for_other_inputs_says_so(fake_runner: Any, compilot: Any, small_run: Any) -> None:
     with_workload(small_run.plan, "other.json", dynamic=(DynamicDim(input="x", dim=0, min=2, max=8),), seed=5)
     result = compilot("bench", "net.py:net", "--plan", "other.json")
