@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compilot._durations import parse_duration, seconds_note
 from compilot.api import default_run_dir, precision_options
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
@@ -64,6 +65,8 @@ def tune(
             raise InputError("--resume names the run directory already; leave --out away.")
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
+        if (doubt := seconds_note(budget)) and not quiet:
+            common.tell(f"note: {doubt}")
         from compilot.tuning import pipeline  # after what can be said without it
         from compilot.workload.dispatch import ship_target
         from compilot.workload.dynamic import parse_dynamic
@@ -104,7 +107,6 @@ def _resume(target: str, run_dir: Path) -> str:
 def _options(
     budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
 ) -> TuneOptions:
-    from compilot._durations import parse_duration
     from compilot.records import Goal
     from compilot.tuning.options import TuneOptions
 
