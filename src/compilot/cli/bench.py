@@ -17,6 +17,7 @@ import typer
 from compilot.api import default_run_dir
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
+from compilot.cli.tune import observer as progress
 
 if TYPE_CHECKING:
     from compilot.artifacts.journal import Journal
@@ -60,14 +61,12 @@ def bench(
     """Measure eager, plain torch.compile and the given plans side by side."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts.planfolder import open_plan
-        from compilot.cli.progress import PlainObserver
-        from compilot.progress import Observer
 
         plans = tuple((path, open_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
-        watching = Observer() if quiet else PlainObserver()
         dims = dimensions([each for _, each in plans], dynamic or ())
-        labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
+        with progress(None, quiet=quiet) as watching:
+            labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
         show(run_dir, labels, as_json=json)
 
 

@@ -119,8 +119,8 @@ def _options(
     )
 
 
-def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines."""
+def observer(budget_s: float | None, *, quiet: bool) -> AbstractContextManager[Observer]:
+    """Who shows the progress: nobody, a drawing, or plain lines. budget_s: None where there is none."""
     from compilot.cli.progress import PlainObserver
     from compilot.progress import Observer
 
