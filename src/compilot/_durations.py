@@ -6,6 +6,8 @@ import re
 
 from compilot.errors import InputError
 
+NO_DOUBT_S = 60.0  # nobody writes so many minutes without a unit
+
 
 def parse_duration(text: str) -> float:
     """Seconds from "90", "90s", "5m" or "1h30m"."""
@@ -17,3 +19,11 @@ def parse_duration(text: str) -> float:
     if total <= 0:
         raise InputError("the budget must be more than zero; write 90s, 5m or 1h30m.")
     return total
+
+
+def seconds_note(text: str) -> str | None:
+    """A note about a bare number that may have been meant as minutes; None where there is no doubt."""
+    bare = re.fullmatch(r"\d+(?:\.\d+)?", text.strip())
+    if bare is None or float(bare[0]) >= NO_DOUBT_S:
+        return None
+    return f"a budget of {bare[0]} is {bare[0]} s; write {bare[0]}m for minutes."

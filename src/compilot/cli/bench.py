@@ -17,6 +17,7 @@ import typer
 from compilot.api import default_run_dir
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
+from compilot.cli.tune import observer as progress
 
 if TYPE_CHECKING:
     from compilot.artifacts.journal import Journal
@@ -46,7 +47,10 @@ def bench(
     processes: Annotated[int, typer.Option(min=1, max=20, help="Sets of fresh processes.")] = 3,
     dynamic: Annotated[
         list[str] | None,
-        typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable. Default: the plans' own."),
+        typer.Option(
+            help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
+            "Repeatable. Default: the plans' own."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/bench-NAME-TIME.")] = None,
@@ -57,14 +61,12 @@ def bench(
     """Measure eager, plain torch.compile and the given plans side by side."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts.planfolder import open_plan
-        from compilot.cli.progress import PlainObserver
-        from compilot.progress import Observer
 
         plans = tuple((path, open_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
-        watching = Observer() if quiet else PlainObserver()
         dims = dimensions([each for _, each in plans], dynamic or ())
-        labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
+        with progress(None, quiet=quiet) as watching:
+            labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
         show(run_dir, labels, as_json=json)
 
 
@@ -72,14 +74,16 @@ def dimensions(plans: Sequence[Plan], spellings: Sequence[str]) -> tuple[Dynamic
     """What the plans declare, the widest range where several speak of one dimension; an option overrides them."""
     import msgspec
 
-    from compilot.workload.dynamic import merge, parse_dynamic
+    from compilot.workload.dynamic import parse_dynamic
 
     widest: dict[tuple[str, int], DynamicDim] = {}
     for dim in (dim for plan in plans for dim in plan.workload.dynamic):
         place = (dim.input, dim.dim)
         known = widest.get(place, dim)
         widest[place] = msgspec.structs.replace(dim, min=min(known.min, dim.min), max=max(known.max, dim.max))
-    return merge(tuple(widest.values()), [parse_dynamic(text) for text in spellings])
+    declared = {place: widest[place] for place in sorted(widest)}
+    declared |= {(dim.input, dim.dim): dim for dim in map(parse_dynamic, spellings)}
+    return tuple(declared.values())  # the options last: what they mean is known in the worker, and the later counts
 
 
 def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[str, str]:

@@ -40,7 +40,11 @@ def doctor(
         bool, typer.Option("--fix-check", help="After an edit: which findings of the last report went away?")
     ] = False,
     dynamic: Annotated[
-        list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
+            "Repeatable."
+        ),
     ] = None,
     shapes: Annotated[
         Path | None, typer.Option(help="Drive with these sizes: a file, one call per line, such as input_ids:1=37.")

@@ -1,12 +1,14 @@
 """`compilot env`: is this machine fit for measuring? In: nothing. Out: fingerprint, compiler, engines, A/A noise.
 
-The A/A measurement times one small eager model against itself in two processes: whatever difference it shows is the
-machine's own, and candidates must beat it.
+Each part is printed as soon as it is known; the last one takes the longest. The A/A measurement times one small eager
+model against itself in two processes: whatever difference it shows is the machine's own, and candidates must beat it.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +18,11 @@ from compilot.cli import common
 
 if TYPE_CHECKING:
     from compilot.records import Comparison
+    from compilot.trials.local import LocalRunner
     from compilot.trials.protocol import ToolchainReady
     from compilot.trials.runner import Runner
+
+Known = Callable[[dict[str, Any], Sequence[str]], None]  # the document so far, and the names of its new parts
 
 AA_TARGET = "compilot.cli._aa_model:factory"
 AA_PAIRS = 40
@@ -33,19 +38,44 @@ def env(
 ) -> None:
     """Show the machine's fingerprint, the compiler, the engines found, and how noisy timing is here."""
     with common.guarded(debug=debug, as_json=json):
-        document = look(aa_pairs if noise else 0)
+        document = look(aa_pairs if noise else 0, _unheard if json else _print_parts)
         if json:
             common.print_json(document)
-        else:
-            print("\n".join(lines(document)))
 
 
-def look(aa_pairs: int) -> dict[str, Any]:
-    """Everything there is to say, as plain data; no A/A measurement for zero pairs."""
+def _unheard(document: dict[str, Any], parts: Sequence[str]) -> None:
+    """Who wants the whole document waits for it."""
+
+
+def look(aa_pairs: int, known: Known = _unheard) -> dict[str, Any]:
+    """Everything there is to say, as plain data; no A/A measurement for zero pairs.
+
+    known: is called with each part as soon as there is one.
+    """
     import msgspec
 
-    from compilot.artifacts.rundir import RunDir
     from compilot.identity.machine import machine_fingerprint
+
+    document: dict[str, Any] = {}
+
+    def learn(**parts: Any) -> None:
+        document.update(parts)
+        known(document, tuple(parts))
+
+    machine = machine_fingerprint()
+    learn(machine=msgspec.to_builtins(machine))
+    learn(engines=_engines(), precisions=_precisions(machine.cpu_isa))
+    with _runner() as runner:
+        common.tell("trying the C++ compiler ...")
+        learn(toolchain=_toolchain(runner.try_compiler()))
+        learn(aa=msgspec.to_builtins(measure_noise(runner, aa_pairs)) if aa_pairs else None)
+    return document
+
+
+@contextmanager
+def _runner() -> Iterator[LocalRunner]:
+    """Worker processes whose files are gone afterwards."""
+    from compilot.artifacts.rundir import RunDir
     from compilot.progress import Observer
     from compilot.trials.limits import Limits
     from compilot.trials.local import LocalRunner
@@ -54,16 +84,12 @@ def look(aa_pairs: int) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="compilot-env-") as folder,
         LocalRunner(RunDir(Path(folder)), limits=Limits(), observer=Observer()) as runner,
     ):
-        common.tell("trying the C++ compiler ...")
-        toolchain = runner.try_compiler()
-        aa = measure_noise(runner, aa_pairs) if aa_pairs else None
-    return {
-        "machine": msgspec.to_builtins(machine_fingerprint()),
-        "toolchain": _toolchain(toolchain),
-        "engines": _engines(),
-        "precisions": _precisions(machine_fingerprint().cpu_isa),
-        "aa": msgspec.to_builtins(aa),
-    }
+        yield runner
+
+
+def _print_parts(document: dict[str, Any], parts: Sequence[str]) -> None:
+    for line in lines(document, parts):
+        print(line, flush=True)  # measuring takes minutes on a busy machine, and a pipe would keep the line back
 
 
 def measure_noise(runner: Runner, pairs: int) -> Comparison:
@@ -103,23 +129,38 @@ def _precisions(isa: tuple[str, ...]) -> dict[str, Any]:
     return found
 
 
-def lines(document: dict[str, Any]) -> list[str]:
-    """The document for people."""
+def lines(document: dict[str, Any], parts: Sequence[str]) -> list[str]:
+    """Some parts of the document for people."""
+    return [line for part in parts for line in _part_lines(part, document)]
+
+
+def _part_lines(part: str, document: dict[str, Any]) -> list[str]:
+    found = document[part]
+    if part == "machine":
+        return _machine_lines(found)
+    if part == "engines":
+        return [_row("engine", f"{name}: {_engine_line(one)}") for name, one in found.items()]
+    if part == "precisions":
+        return [_row("precision", f"{name}: {_precision_line(one)}") for name, one in found.items()]
+    if part == "toolchain":
+        return [_row("compiler", _compiler_line(document["machine"].get("compiler"), found))]
+    return [noise_line(found)] if found else []
+
+
+def _row(name: str, value: str) -> str:
+    return f"{name:<10}{value}"
+
+
+def _machine_lines(machine: dict[str, Any]) -> list[str]:
     from compilot.identity import isa
 
-    machine = document["machine"]
-    shown = {
-        "CPU": f"{machine['cpu_model']}, {machine['cores']} cores, {machine['threads']} torch threads",
-        "vector": ", ".join(sorted(isa.at_run_time(machine["cpu_isa"]))) or "none known",
-        "GPU": machine.get("gpu") or "none",
-        "system": f"{machine['platform']}, {machine['glibc']}",
-        "torch": f"{machine['torch']}, Python {machine['python']}",
-        "compiler": _compiler_line(machine.get("compiler"), document["toolchain"]),
-    }
-    text = [f"{name:<10}{value}" for name, value in shown.items()]
-    text += [f"{'engine':<10}{name}: {_engine_line(found)}" for name, found in document["engines"].items()]
-    text += [f"{'precision':<10}{name}: {_precision_line(found)}" for name, found in document["precisions"].items()]
-    return [*text, *([noise_line(document["aa"])] if document["aa"] else [])]
+    return [
+        _row("CPU", f"{machine['cpu_model']}, {machine['cores']} cores, {machine['threads']} torch threads"),
+        _row("vector", ", ".join(sorted(isa.at_run_time(machine["cpu_isa"]))) or "none known"),
+        _row("GPU", machine.get("gpu") or "none"),
+        _row("system", f"{machine['platform']}, {machine['glibc']}"),
+        _row("torch", f"{machine['torch']}, Python {machine['python']}"),
+    ]
 
 
 def _compiler_line(version: str | None, toolchain: dict[str, Any]) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -31,9 +32,10 @@ STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
 class LiveObserver(Observer):
     """Draws the run; use it as a context manager so that the terminal is left in order."""
 
-    def __init__(self, budget_s: float, console: Console | None = None) -> None:
+    def __init__(self, budget_s: float | None, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
-        self._budget_s = budget_s
+        self._budget_s = budget_s  # None: the bar shows the rounds of a race instead
+        self._rounds: tuple[int, int] | None = None  # done and planned, while a race runs
         self._begin = time.monotonic()
         self._best = Best()
         self._labels: dict[str, str] = {}
@@ -89,6 +91,7 @@ class LiveObserver(Observer):
         self._still = True
         arms = ", ".join(dict.fromkeys(self._labels.get(label, label) for label in labels))
         self._what, self._why, self._step = f"{purpose}: {arms}", "", f"round {done} of at most {planned}"
+        self._rounds = (done, planned)
         if time.monotonic() - self._drawn >= TICK_S:
             self._draw()
 
@@ -104,6 +107,7 @@ class LiveObserver(Observer):
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step
+        self._rounds = None
         self._draw()
         self._still = still
 
@@ -120,16 +124,27 @@ class LiveObserver(Observer):
         self._live.refresh()
 
     def _picture(self) -> Group:
-        elapsed = time.monotonic() - self._begin
-        left = max(0.0, self._budget_s - elapsed)
-        bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            f"{clock(elapsed)} of {clock(self._budget_s)}",
-            ProgressBar(total=self._budget_s, completed=min(elapsed, self._budget_s), width=30),
-            f"{clock(left)} left",
-            Text(f"best so far: {self._best}", style="bold"),
-        )
         lines = [Text(self._what, style="cyan")]
         lines += [Text(f"  why: {self._why}", style="dim")] if self._why else []
         lines += [Text(f"  {self._step}", style="dim")] if self._step else []
+        elapsed = time.monotonic() - self._begin
+        bar = Table.grid(padding=(0, 1))
+        cells = self._rounds_bar(elapsed) if self._budget_s is None else self._budget_bar(elapsed, self._budget_s)
+        bar.add_row(*cells)
         return Group(*lines, bar)
+
+    def _budget_bar(self, elapsed: float, budget_s: float) -> Sequence[RenderableType]:
+        return (
+            f"{clock(elapsed)} of {clock(budget_s)}",
+            ProgressBar(total=budget_s, completed=min(elapsed, budget_s), width=30),
+            f"{clock(max(0.0, budget_s - elapsed))} left",
+            Text(f"best so far: {self._best}", style="bold"),
+        )
+
+    def _rounds_bar(self, elapsed: float) -> Sequence[RenderableType]:
+        """Without a budget: the rounds of the race; outside of one, that something is under way."""
+        rounds = self._rounds  # read once: the ticker draws from a thread of its own
+        if rounds is None:
+            return clock(elapsed), ProgressBar(total=None, pulse=True, width=30)
+        done, planned = rounds
+        return clock(elapsed), ProgressBar(total=planned, completed=done, width=30), f"{done} of {planned} rounds"

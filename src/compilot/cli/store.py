@@ -1,4 +1,4 @@
-"""`compilot push`, `pull`, `store ls`, `store gc`: bundles in a place that many machines can reach.
+"""`compilot push`, `pull`, `store ls`, `store rm`, `store gc`: bundles in a place that many machines can reach.
 
 In: URLs (file, s3, gs, http, sftp). Out: one line for people or one JSON document.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from compilot.artifacts.store.layout import StoreEntry
     from compilot.records import ModelFingerprint
 
-app = typer.Typer(help="List and tidy a store of bundles.", no_args_is_help=True)
+app = typer.Typer(help="List, remove and clean up bundles in a store.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 Url = Annotated[str, typer.Argument(help="Where the store is: /folder, s3://bucket/path, gs://, sftp://, http://.")]
@@ -35,7 +35,7 @@ def push(
 
         done = store.push(bundle, url)
         verb = "was there already" if done.was_there else "pushed"
-        text = f"{verb}: {entry_line(done.entry)}"
+        text = f"{verb}: {entry_line(done.entry)}{signer_text(done.entry.signed_by)}"
         _show(json, _document(done.entry) | {"was_there": done.was_there}, text)
 
 
@@ -60,7 +60,11 @@ def pull(
         trust = Trust(keys=tuple(key or ()), require_signature=require_signature)
         done = store.pull(url, out, machine_fingerprint(), _wanted(model), trust)
         _tell_doubts(done)
-        _show(json, _pulled(done), f"{done.path}: {entry_line(done.fit.entry)}{_transfer(done)}")
+        _show(
+            json,
+            _pulled(done),
+            f"{done.path}: {entry_line(done.fit.entry)}{signer_text(done.signed_by or '')}{_transfer(done)}",
+        )
 
 
 @app.command("ls")
@@ -73,8 +77,23 @@ def ls(url: Url, json: AsJson = False, debug: Debug = False) -> None:
         found = store.listing(Remote(url))
         for problem in found.problems:
             common.tell(f"warning: {problem}")
-        lines = [entry_line(entry) for entry in found.entries]
+        lines = [entry_line(entry) + signer_text(entry.signed_by) for entry in found.entries]
         _show(json, [_document(entry) for entry in found.entries], "\n".join(lines) or "no bundles.")
+
+
+@app.command("rm")
+def rm(
+    url: Url,
+    bundle: Annotated[str, typer.Argument(help="Which one: its name, or the beginning of its digest in 'store ls'.")],
+    json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Remove one bundle from a store, at once; a name that several have is refused."""
+    with common.guarded(debug=debug, as_json=json):
+        from compilot.artifacts.store.removing import remove
+
+        entry = remove(url, bundle)
+        _show(json, _document(entry), f"removed: {entry_line(entry)}{signer_text(entry.signed_by)}")
 
 
 @app.command("gc")
@@ -110,6 +129,13 @@ def entry_line(entry: StoreEntry) -> str:
     weights = f", weights {entry.weights[:12]}" if entry.weights else ""
     model = f"{entry.label} ({entry.model_id}{weights})"
     return f"{entry.sha256[:12]}  {model} on {entry.engine}, {size}, made on {where}"
+
+
+def signer_text(signed_by: str | None) -> str:
+    """Who signed a bundle, to be put after its line; "" where nobody knows."""
+    if signed_by is None:
+        return ""
+    return f", signed by {signed_by}" if signed_by else ", not signed"
 
 
 def _wanted(model: str | None) -> str | ModelFingerprint | None:
@@ -155,7 +181,7 @@ def _pulled(done: Pulled) -> dict[str, Any]:
 def _document(entry: StoreEntry) -> dict[str, Any]:
     import msgspec
 
-    return {"model_id": entry.model_id, **msgspec.to_builtins(entry)}
+    return {"model_id": entry.model_id, "signed_by": entry.signed_by, **msgspec.to_builtins(entry)}
 
 
 def _show(as_json: bool, document: Any, text: str) -> None:

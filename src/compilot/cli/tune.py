@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compilot._durations import parse_duration, seconds_note
 from compilot.api import default_run_dir, precision_options
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
@@ -31,7 +32,11 @@ def tune(
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
     dynamic: Annotated[
-        list[str] | None, typer.Option(help="An input dimension that varies: NAME:DIM=MIN..MAX. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
+            "Repeatable."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
@@ -60,6 +65,8 @@ def tune(
             raise InputError("--resume names the run directory already; leave --out away.")
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
+        if (doubt := seconds_note(budget)) and not quiet:
+            common.tell(f"note: {doubt}")
         from compilot.tuning import pipeline  # after what can be said without it
         from compilot.workload.dispatch import ship_target
         from compilot.workload.dynamic import parse_dynamic
@@ -100,7 +107,6 @@ def _resume(target: str, run_dir: Path) -> str:
 def _options(
     budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
 ) -> TuneOptions:
-    from compilot._durations import parse_duration
     from compilot.records import Goal
     from compilot.tuning.options import TuneOptions
 
@@ -113,8 +119,8 @@ def _options(
     )
 
 
-def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines."""
+def observer(budget_s: float | None, *, quiet: bool) -> AbstractContextManager[Observer]:
+    """Who shows the progress: nobody, a drawing, or plain lines. budget_s: None where there is none."""
     from compilot.cli.progress import PlainObserver
     from compilot.progress import Observer
 

@@ -2,14 +2,14 @@
 
 In: two starts, each as a run directory, a plan file, a bundle or a key file. With one: its build against its last start
 on this machine, or against this machine as it is now. Out: what changed, the most decisive first, and what to do.
-Plans and bundles are trusted by the same rules as for loading. Not covered: plans and bundles whose engines compile
-nothing at the start; they are answered so.
+Plans and bundles are trusted by the same rules as for loading. Plans and bundles whose engines compile nothing at the
+start have no cold one: that is the answer for them.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from compilot.records import Plan
 
 
+class NeverCold(InputError):
+    """No start of it is cold. An answer to `why-cold`; a mistake only for who asks `read` for its components."""
+
+
 def why_cold(
     before: Annotated[Path, typer.Argument(help="What was built: a run directory, plan.json, bundle or key.json.")],
     after: Annotated[
@@ -32,19 +36,26 @@ def why_cold(
 ) -> None:
     """Say what changed between two starts, so that the second found nothing in the compile cache."""
     with common.guarded(debug=debug, as_json=json):
-        import msgspec
+        try:
+            document, text = _answer(before, after)
+        except NeverCold as answer:
+            text = [str(answer)]
+            document = {"compared_with": None, "causes": [], "not_compared": [], "answer": str(answer)}
+        common.print_json(document) if json else print("\n".join(text))
 
-        from compilot.diagnose.cachemiss import not_compared
-        from compilot.diagnose.cachemiss import why_cold as compare
 
-        old = read(before)
-        new, which = (read(after), str(after)) if after is not None else latest(before)
-        causes, unknown = compare(old, new), not_compared(old, new)
-        if json:
-            document = {"compared_with": which, "causes": msgspec.to_builtins(causes), "not_compared": unknown}
-            common.print_json(document)
-        else:
-            print("\n".join(lines(causes, which, unknown)))
+def _answer(before: Path, after: Path | None) -> tuple[dict[str, Any], list[str]]:
+    """What changed, as a document and for people."""
+    import msgspec
+
+    from compilot.diagnose.cachemiss import not_compared
+    from compilot.diagnose.cachemiss import why_cold as compare
+
+    old = read(before)
+    new, which = (read(after), str(after)) if after is not None else latest(before)
+    causes, unknown = compare(old, new), not_compared(old, new)
+    document = {"compared_with": which, "causes": msgspec.to_builtins(causes), "not_compared": unknown}
+    return document, lines(causes, which, unknown)
 
 
 def read(path: Path) -> KeyComponents:
@@ -124,8 +135,8 @@ def _compiling(plan: Plan, compiled: list[bool]) -> Plan:
     return msgspec.structs.replace(plan, entries=plan.entries[compiled.index(True) :])
 
 
-def _never_cold(path: Path, engine: str, took: str) -> InputError:
-    return InputError(f"{path} compiles nothing when it starts (it runs on {engine}), so no start is cold; {took}")
+def _never_cold(path: Path, engine: str, took: str) -> NeverCold:
+    return NeverCold(f"{path} compiles nothing when it starts (it runs on {engine}), so no start is cold; {took}")
 
 
 def _in_bundle(path: Path) -> _Built:

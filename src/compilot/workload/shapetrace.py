@@ -1,8 +1,9 @@
 """A shape trace: the sizes that a program's calls have, one after the other. In: a file, or mappings. Out: `CallSizes`.
 
 One line per call: `input_ids:1=37 image:0=4`, or as JSON `{"input_ids:1": 37}`. A dimension is named as it is declared,
-NAME:DIM; the name alone will do for an input with one declared dimension. What a line does not name keeps the example's
-size, or follows a named dimension that it moves together with. Empty lines and lines that begin with # are left out.
+NAME:DIM; the name alone will do for an input with one declared dimension, and so will the end of a nested name. What a
+line does not name keeps the example's size, or follows a named dimension that it moves together with. Empty lines and
+lines that begin with # are left out.
 Needs no torch: the parent reads the file, the child asks `resolve` what the names mean there.
 """
 
@@ -97,7 +98,9 @@ def _full(
     name: str, known: Mapping[str, tuple[str, int]], line: int, declared: Mapping[str, Mapping[int, DimRange]]
 ) -> str:
     """NAME:DIM of what the user wrote; what is unclear or unknown is the user's mistake."""
-    meant = [full for full in known if name in (full, full.rpartition(":")[0])]
+    spellings = {full: (full, full.rpartition(":")[0]) for full in known}
+    meant = [full for full, written in spellings.items() if name in written]
+    meant = meant or [full for full, written in spellings.items() if any(w.endswith(f".{name}") for w in written)]
     if len(meant) == 1:
         return meant[0]
     if meant:

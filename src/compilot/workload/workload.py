@@ -19,7 +19,7 @@ from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
 from compilot.errors import InputError
 from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
-from compilot.workload.dynamic import DynamicSpec, as_dims, merge
+from compilot.workload.dynamic import DynamicSpec, as_dims, merge, spelled_out
 from compilot.workload.unit import UNITS, Unit
 
 InputFunction = Callable[[int], Any]
@@ -64,7 +64,7 @@ class Workload:
         given = _given_examples(args, kwargs, examples)
         self._examples_from_seed = given is None and inputs is not None
         self.examples = self._seeded_examples() if self._examples_from_seed else (given or [Call((), {})])
-        self.dynamic = as_dims(dynamic)
+        self.dynamic = spelled_out(as_dims(dynamic), self.model.forward, self.call)
         self._check_examples()
 
     @property
@@ -111,7 +111,8 @@ class Workload:
 
     def with_dynamic(self, dims: Sequence[DynamicDim]) -> Workload:
         """The same workload with more dynamic dimensions; of two for one dimension the new one counts."""
-        return self.replaced(dynamic=merge(self.dynamic, dims))
+        named = spelled_out(dims, self.model.forward, self.call)
+        return self.replaced(dynamic=merge(self.dynamic, named))
 
     def replaced(
         self, *, seed: int | None = None, grad: bool | None = None, dynamic: Sequence[DynamicDim] | None = None

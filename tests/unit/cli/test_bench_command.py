@@ -13,6 +13,7 @@ import pytest
 
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.rundir import RunDir
+from compilot.cli.live import LiveObserver
 from compilot.records import Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
 from compilot.testing.runner import FakeRunner
 from compilot.trials import local
@@ -143,6 +144,36 @@ def test_plans_are_measured_with_the_dimensions_they_declare(fake_runner: Any, c
     compilot("bench", "net.py:net", *plans, "--dynamic", "x:0=1..4", "--seed", "7")
     assert fake_runner.shipment.extra_dynamic == (DynamicDim(input="x", dim=0, min=1, max=4), other)
     assert fake_runner.shipment.seed == 7
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_drawn_on_a_terminal_as_for_tune(
+    fake_runner: Any, compilot: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    begun: list[float | None] = []
+
+    class Drawing(LiveObserver):
+        def __init__(self, budget_s: float | None) -> None:
+            begun.append(budget_s)
+            super().__init__(budget_s)
+
+    monkeypatch.setattr("compilot.cli.live.LiveObserver", Drawing)
+    monkeypatch.setattr("compilot.cli.common.is_terminal", lambda: terminal)
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
+    assert result.exit_code == 0, result.stderr
+    assert begun == [None] * terminal
+    assert "ok: inductor freezing" in result.stderr
+    assert ("[0:00]" in result.stderr) is not terminal
+    assert compilot("bench", "net.py:net", "--quiet", "--out", "q").stderr == ""
+
+
+def test_a_shorthand_stands_after_the_plans_dimensions_so_that_it_counts(
+    fake_runner: Any, compilot: Any, small_run: Any
+) -> None:
+    declared = DynamicDim(input="x", dim=0, min=2, max=8)
+    with_workload(small_run.plan, "dims.json", dynamic=(declared,))
+    compilot("bench", "net.py:net", "--plan", "dims.json", "--dynamic", "batch=1..4")
+    assert fake_runner.shipment.extra_dynamic == (declared, DynamicDim(input="*", dim=0, min=1, max=4))
 
 
 def test_a_plan_tuned_for_other_inputs_says_so(fake_runner: Any, compilot: Any, small_run: Any) -> None:

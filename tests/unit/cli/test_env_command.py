@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 from compilot.cli import env
+from compilot.errors import InputError
+from compilot.trials.protocol import ToolchainReady
 
 AA = {"outcome": "no-difference", "ratio": 1.003, "low": 0.99, "high": 1.01, "pairs": 40, "margin": 0.012}
 
@@ -29,8 +32,41 @@ def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
         },
         "aa": AA,
     }
-    monkeypatch.setattr(env, "look", lambda pairs: {**document, "aa": document["aa"] if pairs else None})
+
+    def look(pairs: int, known: env.Known) -> dict[str, Any]:
+        found = {**document, "aa": document["aa"] if pairs else None}
+        known(found, tuple(found))
+        return found
+
+    monkeypatch.setattr(env, "look", look)
     return document
+
+
+class SlowRunner:
+    """Fails where the compiler is tried, or where the noise is measured."""
+
+    def __init__(self, *, compiles: bool) -> None:
+        self.compiles = compiles
+
+    def try_compiler(self) -> ToolchainReady:
+        if not self.compiles:
+            raise InputError("the compiler never ends.")
+        return ToolchainReady(wall_s=7.25)
+
+    def open(self, shipment: Any) -> None:
+        raise InputError("the noise part never ends.")
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_each_part_is_printed_before_the_next_begins(
+    compiles: bool, compilot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(env, "_runner", lambda: nullcontext(SlowRunner(compiles=compiles)))
+    ended = compilot("env")
+    assert "never ends" in ended.stderr
+    heads = list(dict.fromkeys(line.split()[0] for line in ended.stdout.splitlines()))
+    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision"]
+    assert heads == known_first + ["compiler"] * compiles
 
 
 def test_it_names_machine_compiler_engines_and_noise(looked: Any, compilot: Any) -> None:

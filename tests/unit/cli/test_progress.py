@@ -44,6 +44,19 @@ def test_live_picture_shows_what_why_step_and_budget(small_run: Any) -> None:
     assert "best so far: inductor freezing (~2.00x)" in text
 
 
+def test_without_a_budget_the_bar_shows_the_rounds_of_a_race(small_run: Any) -> None:
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    with LiveObserver(None, console) as observer:
+        observer.stage("starting eager")
+        observer.racing("bench", ("eager", "inductor"), 3, 40)
+        observer._draw()
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "starting eager" in text
+    assert "bench: eager, inductor" in text
+    assert "3 of 40 rounds" in text
+    assert "left" not in text
+
+
 def test_nothing_is_drawn_while_an_arm_is_timed(small_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("compilot.cli.live.TICK_S", 0.01)
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)

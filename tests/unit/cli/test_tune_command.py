@@ -46,6 +46,15 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     )
 
 
+def test_a_bare_number_below_a_minute_is_taken_as_seconds_and_said_so(fake: Any, compilot: Any) -> None:
+    result = compilot("tune", "net.py:net", "--budget", "5", "--out", "short")
+    assert fake.asked["options"].budget_s == 5.0
+    assert "note: a budget of 5 is 5 s; write 5m for minutes." in result.stderr
+    for number, clear in enumerate(("60", "5s", "5m", "1m5")):
+        assert "for minutes" not in compilot("tune", "net.py:net", "--budget", clear, "--out", f"clear{number}").stderr
+    assert "for minutes" not in compilot("tune", "net.py:net", "--budget", "5", "--out", "quiet", "--quiet").stderr
+
+
 def test_lower_precisions_are_closed_unless_they_are_asked_for(fake: Any, compilot: Any) -> None:
     compilot("tune", "net.py:net")
     assert (fake.asked["options"].allow_precision, fake.asked["options"].tolerance) == ((), None)

@@ -16,6 +16,7 @@ from compilot.diagnose.examination import Examination
 from compilot.errors import InputError
 from compilot.workload import Workload
 from compilot.workload.shapetrace import CallSizes, read_trace
+from compilot.workload.variations import traced_sizes
 
 DYNAMIC = {"tokens": {0: (1, 8), 1: (1, 64)}, "mask": {1: (1, 64)}}
 PROGRAM = Path(__file__).parents[2] / "data" / "breaks" / "declared_range.py"
@@ -52,6 +53,16 @@ def test_calls_are_made_in_order_and_dimensions_that_move_together_do(workload: 
     assert driving.drive(workload, workload.model, calls.append, trace) == []
     assert calls == ["tokens:1=37 (line 1)", "mask=9 (line 2)", "tokens:0=1 mask:1=16 (line 3)"]
     assert workload.model.seen == [((4, 37), (4, 37)), ((4, 9), (4, 9)), ((1, 16), (4, 16))]
+
+
+def test_the_end_of_a_nested_name_will_do_in_a_trace_as_in_a_declaration() -> None:
+    class Nested(nn.Module):
+        def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+            return batch["image"] + 1
+
+    nested = Workload(Nested(), ({"image": torch.ones(2, 3)},), dynamic={"image": {0: (1, 8)}})
+    [by_dim, by_name] = read_trace([{"image:0": 4}, {"image": 5}])
+    assert [*traced_sizes(nested, by_dim).values(), *traced_sizes(nested, by_name).values()] == [4, 5]
 
 
 @pytest.mark.parametrize(

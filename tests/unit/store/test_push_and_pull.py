@@ -175,6 +175,63 @@ def test_signed_bundles_are_taken_with_a_trusted_key_only(make_bundle: MakeBundl
     assert store.pull(url, tmp_path / "out", HERE, trust=Trust(keys=(public,))).signed_by is not None
 
 
+def test_the_list_shows_who_signed(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    key = generate_key(tmp_path / "key")
+    signed = store.push(make_bundle("signed", key=tmp_path / "key"), url).entry
+    plain = store.push(make_bundle("plain"), url).entry
+    lines = {line[:12]: line for line in run.invoke(app, ["store", "ls", url]).stdout.splitlines()}
+    assert lines[signed.sha256[:12]].endswith(f", signed by {key.key_id}")
+    assert lines[plain.sha256[:12]].endswith(", not signed")
+    found = json.loads(run.invoke(app, ["store", "ls", url, "--json"]).stdout)
+    assert {one["sha256"]: one["signed_by"] for one in found} == {signed.sha256: key.key_id, plain.sha256: ""}
+
+
+def test_an_entry_that_does_not_tell_who_signed_is_shown_without(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    entry = store.push(make_bundle("net"), url).entry
+    Remote(url).put_bytes(entry.index_name, msgspec.json.encode(msgspec.structs.replace(entry, signed_by=None)))
+    assert "signed" not in run.invoke(app, ["store", "ls", url]).stdout
+
+
+def test_one_bundle_is_removed_by_its_digest(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    gone, stays = (store.push(make_bundle(name), url).entry for name in ("gone", "stays"))
+    done = run.invoke(app, ["store", "rm", url, gone.sha256[:12]])
+    assert done.exit_code == 0
+    assert done.stdout.startswith(f"removed: {gone.sha256[:12]}  Net ")
+    assert store.listing(Remote(url)).entries == (stays,)
+    assert list(Remote(url).sizes(OBJECTS)) == [stays.object_name]
+    assert run.invoke(app, ["store", "rm", url, "Net"]).exit_code == 0  # the name will do for the only one
+    assert store.listing(Remote(url)).entries == ()
+
+
+def test_nothing_is_removed_by_guessing(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    pushed = [store.push(make_bundle(name), url).entry for name in ("one", "two")]
+    several = run.invoke(app, ["store", "rm", url, "Net"])
+    assert several.exit_code == 2
+    assert all(f"{entry.sha256[:12]} (Net)" in several.stderr for entry in pushed)
+    assert "write more of the digest. Nothing was removed." in several.stderr
+    for short in (pushed[0].sha256[:3], pushed[0].model_id, "Other"):
+        assert f"has no bundle '{short}'" in run.invoke(app, ["store", "rm", url, short]).stderr
+    assert len(store.listing(Remote(url)).entries) == 2
+
+
+def test_an_object_that_another_entry_names_stays(make_bundle: MakeBundle, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    entry = store.push(make_bundle("net"), url).entry
+    Remote(url).put_bytes(f"index/{'a' * 16}/{'b' * 16}/{entry.sha256}.json", b'{"schema": 99}')
+    assert run.invoke(app, ["store", "rm", url, entry.sha256]).exit_code == 0
+    assert list(Remote(url).sizes(OBJECTS)) == [entry.object_name]
+
+
+def test_a_web_server_removes_nothing(make_bundle: MakeBundle, web: WebState, tmp_path: Path) -> None:
+    entry = store.push(make_bundle("net"), str(tmp_path / "served")).entry
+    refused = run.invoke(app, ["store", "rm", web.url, entry.sha256])
+    assert (refused.exit_code, "can only be read" in refused.stderr) == (2, True)
+
+
 def test_an_unsigned_bundle_is_pulled_with_a_warning_or_not_at_all(make_bundle: MakeBundle, tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     store.push(make_bundle("net"), url)

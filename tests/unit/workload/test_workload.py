@@ -137,6 +137,66 @@ def test_a_dynamic_option_with_a_nested_name() -> None:
     assert parse_dynamic("batch.image:-1=1..512") == DynamicDim(input="batch.image", dim=-1, min=1, max=512)
 
 
+class Pictures(nn.Module):
+    def forward(self, batch: dict[str, torch.Tensor], scale: torch.Tensor) -> torch.Tensor:
+        return batch["image"] * scale
+
+
+def pictures(**more: Any) -> Workload:
+    batch = {"image": torch.ones(2, 3, 4), "mask": torch.ones(2, 3), "table": torch.ones(7, 3)}
+    return Workload(Pictures().eval(), (batch, torch.ones(1)), **more)
+
+
+def places(workload: Workload) -> list[str]:
+    return [f"{d.input}:{d.dim}={d.min}..{d.max}" for d in workload.dynamic]
+
+
+def test_the_end_of_a_nested_name_will_do() -> None:
+    assert places(pictures().with_dynamic([parse_dynamic("image:0=1..8")])) == ["batch.image:0=1..8"]
+    assert places(pictures(dynamic={"image": {2: (1, 9)}})) == ["batch.image:2=1..9"]
+
+
+def test_the_end_of_two_names_is_refused() -> None:
+    pair = {"left": {"image": torch.ones(2)}, "right": {"image": torch.ones(2)}}
+    base = Workload(Pictures().eval(), (pair, torch.ones(1)))
+    with pytest.raises(InputError, match=r"'image' may be batch\.left\.image or batch\.right\.image; write the whole"):
+        base.with_dynamic([parse_dynamic("image:0=1..8")])
+    assert places(base.with_dynamic([parse_dynamic("left.image:0=1..8")])) == ["batch.left.image:0=1..8"]
+
+
+def test_a_shorthand_is_every_input_with_the_first_ones_size() -> None:
+    batch = ["batch.image:0=1..8", "batch.mask:0=1..8"]
+    seq = ["batch.image:1=3..128", "batch.mask:1=3..128", "batch.table:1=3..128"]
+    assert places(pictures().with_dynamic([parse_dynamic("batch=1..8")])) == batch
+    assert places(pictures().with_dynamic([parse_dynamic("seq=3..128")])) == seq
+    assert places(pictures(dynamic={"batch": (1, 8)})) == batch
+    assert places(pictures(dynamic={"batch": (1, 8), "seq": (3, 128)})) == sorted(batch + seq)
+
+
+def test_an_input_of_its_own_overrides_a_shorthand() -> None:
+    dims = {"mask": {0: (1, 4)}, "batch": (1, 8)}
+    assert places(pictures(dynamic=dims)) == ["batch.image:0=1..8", "batch.mask:0=1..4"]
+    later = pictures(dynamic=dims).with_dynamic([parse_dynamic("batch=1..16")])
+    assert places(later) == ["batch.image:0=1..16", "batch.mask:0=1..16"]
+
+
+def test_an_input_called_as_a_shorthand_is_named_with_its_dimension() -> None:
+    class Called(nn.Module):
+        def forward(self, batch: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return batch + y
+
+    given = (torch.ones(2), torch.ones(2))
+    assert places(Workload(Called().eval(), given, dynamic={"batch": {0: (1, 8)}})) == ["batch:0=1..8"]
+    assert parse_dynamic("batch:0=1..8") == DynamicDim(input="batch", dim=0, min=1, max=8)
+
+
+def test_a_shorthand_that_means_no_input_or_has_no_range() -> None:
+    with pytest.raises(InputError, match="no tensor input has a dimension 1"):
+        Workload(model(), torch.ones(2), dynamic={"seq": (1, 8)})
+    with pytest.raises(InputError, match=r"such as \(1, 8\)"):
+        Workload(model(), torch.ones(2), dynamic={"batch": 8})  # type: ignore[dict-item]
+
+
 def test_a_name_the_stage_does_not_have() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         _ = stage.nonsense

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from compilot.artifacts.store.describe import check_pulled, describe, refuse_damaged
+from compilot.artifacts.store.describe import check_pulled, claimed_signer, describe, refuse_damaged
 from compilot.artifacts.store.fetching import Download, download, has_digest
 from compilot.artifacts.store.fit import Fit, about_weights, none_fits, rank
 from compilot.artifacts.store.layout import (
@@ -66,7 +66,7 @@ def push(bundle: Path, url: str) -> Pushed:
     refuse_damaged(bundle)
     with bundle.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    entry = make_entry(description, sha256, bundle.stat().st_size)
+    entry = make_entry(description, sha256, bundle.stat().st_size, claimed_signer(bundle))
     remote = Remote(url)
     remote.must_be_writable()
     was_there = _put_once(remote, entry, bundle)

@@ -10,8 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, check_files, check_listing, read_manifest
 from compilot.artifacts.container import open_container, read
+from compilot.artifacts.signing import Signature
 from compilot.artifacts.store.layout import Description, StoreEntry
 from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError, InputError, StoreError
@@ -34,6 +37,18 @@ def describe(path: Path) -> Description:
         compilot=manifest.compilot,
         fingerprint=manifest.fingerprint,
     )
+
+
+def claimed_signer(path: Path) -> str:
+    """The id of the key that a bundle says it is signed with, "" for none; whether that is true is asked by a pull."""
+    with open_container(path) as container:
+        if SIGNATURE not in container.sizes:
+            return ""
+        raw = read(container, SIGNATURE, LARGEST)
+    try:
+        return msgspec.json.decode(raw, type=Signature).key_id
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise BundleError(f"{path} is damaged: its signature cannot be read ({problem}); pack it again.") from problem
 
 
 def refuse_damaged(path: Path) -> None:

@@ -65,6 +65,7 @@ class StoreEntry(Record, frozen=True, kw_only=True):
     created: str
     compilot: str
     fingerprint: Fingerprint
+    signed_by: str | None = None  # id of the key, as the bundle says; "": not signed; None: the entry does not tell
 
     @property
     def model_id(self) -> str:
@@ -86,9 +87,10 @@ class StoreEntry(Record, frozen=True, kw_only=True):
         return f"{INDEX}/{self.model_id}/{machine}/{self.sha256}.json"
 
 
-def make_entry(description: Description, sha256: str, size_bytes: int) -> StoreEntry:
-    """The index entry of a bundle."""
-    return StoreEntry(schema=STORE_SCHEMA, sha256=sha256, size_bytes=size_bytes, **description._asdict())
+def make_entry(description: Description, sha256: str, size_bytes: int, signed_by: str) -> StoreEntry:
+    """The index entry of a bundle; signed_by: the id of a key, "" for none."""
+    told = description._asdict()
+    return StoreEntry(schema=STORE_SCHEMA, sha256=sha256, size_bytes=size_bytes, signed_by=signed_by, **told)
 
 
 class _Schema(msgspec.Struct):

@@ -50,7 +50,7 @@ class Remote:
     def must_be_writable(self) -> None:
         """Raise StoreError where nothing can be pushed to."""
         if self._kinds & READ_ONLY:
-            raise StoreError(f"{self.url} can only be read; push to the place that this web server shows.")
+            raise StoreError(f"{self.url} can only be read; use the place that this web server shows.")
 
     def sizes(self, prefix: str) -> dict[str, int | None]:
         """Every file below a prefix, with its size where the server tells it; none at all if there is no such place."""
