@@ -21,6 +21,7 @@ from compilot.measure.stats import (
     mde,
 )
 from compilot.records import Comparison, Outcome, Race
+from compilot.verdict.words import count
 
 
 def compare(
@@ -85,7 +86,7 @@ def _doubts(race: Race, used: int, noise: float | None, interval: Interval | Non
     doubts = {
         "no interval: too few pairs or samples that are not positive numbers": interval is None,
         "one process": used == 1,
-        f"{len(race.processes) - used} processes too short to use": 0 < used < len(race.processes),
+        f"{count(len(race.processes) - used, 'process', 'es')} too short to use": 0 < used < len(race.processes),
         "no A/A arm: margin assumed": noise is None,
         f"settle timeouts: {timeouts}": timeouts > 0,
         race.load: bool(race.load),
