@@ -63,6 +63,7 @@ def compare_columns(
         aa_noise=noise or 0.0,
         processes=len(used),
         pairs=min((len(pairs) for pairs in used), default=0),
+        all_pairs=sum(len(pairs) for pairs in used),
         far_out=sum(count_far_out(pairs) for pairs in used) if interval else 0,
         doubts=_doubts(race, len(used), noise, interval),
     )

@@ -143,9 +143,16 @@ def honest_sentence(
 
 
 def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
-    size = f"{count(versus.processes, 'process', 'es')} x {count(versus.pairs, 'pair')}"
     place = f"{count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
-    return shown(versus, setting=f"{size}, {place}")
+    return shown(versus, setting=f"{_size(versus)}, {place}")
+
+
+def _size(versus: Comparison) -> str:
+    """ "3 processes x 80 pairs"; "126 pairs in 3 processes" where time made some of them shorter than others."""
+    processes = count(versus.processes, "process", "es")
+    if versus.all_pairs in (0, versus.processes * versus.pairs):
+        return f"{processes} x {count(versus.pairs, 'pair')}"
+    return f"{count(versus.all_pairs, 'pair')} in {processes}, at least {versus.pairs} in each"
 
 
 def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:

@@ -120,3 +120,18 @@ def test_one_is_one_and_more_are_more() -> None:
     assert decide(tried[:2], None).because.startswith("1 candidate passed")
     assert decide(tried, None).because.startswith("2 candidates passed")
     assert decide([eager_trial(), trial(QUICK, state=State.WRONG)], None).because.endswith(": 1 wrong")
+
+
+def test_pairs_are_said_as_they_were_used() -> None:
+    """Time may end one set of processes long before another."""
+    whole = race({QUICK.id: 1.5}, pairs=60)
+    lengths = zip(whole.processes, (8, 58, 60), strict=True)
+    cut = tuple(msgspec.structs.replace(process, rounds=process.rounds[:kept]) for process, kept in lengths)
+    final = msgspec.structs.replace(whole, processes=cut)
+    versus = compare(final, QUICK.id, final.arms[0])
+    assert (versus.processes, versus.pairs, versus.all_pairs) == (3, 8, 126)
+    assert "; 126 pairs in 3 processes, at least 8 in each, 2 threads" in honest_sentence(
+        Evidence(versus_eager=versus), MACHINE
+    )
+    even = compare(whole, QUICK.id, whole.arms[0])
+    assert "; 3 processes x 60 pairs, 2 threads" in honest_sentence(Evidence(versus_eager=even), MACHINE)
