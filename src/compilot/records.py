@@ -445,7 +445,8 @@ class Comparison(Record, frozen=True, kw_only=True):
     mde: float  # smallest relative effect that this many samples could have shown
     aa_noise: float  # this race's own A/A 95th percentile
     processes: int
-    pairs: int  # per process
+    pairs: int  # per process; of the shortest one where they differ
+    all_pairs: int = 0  # of all processes together; 0: not counted
     far_out: int = 0  # samples beyond 3 IQR; kept, only counted
     doubts: tuple[str, ...] = ()
 

@@ -62,7 +62,7 @@ def prune(
         freed = common.size_text(sum(entry.size_bytes for entry in removed))
         _show(json, removed, "nothing was removed." if stay else "nothing to remove.")
         if removed and not json:
-            print(f"removed {len(removed)} bundles, {freed}.")
+            print(f"removed {len(removed)} bundle{'s' if len(removed) > 1 else ''}, {freed}.")
         if stay:
             common.tell(_staying(stay))
 

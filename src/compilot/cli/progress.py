@@ -65,8 +65,11 @@ class PlainObserver(Observer):
 
     def raced(self, race: Race) -> None:
         """A race ended."""
-        rounds = sum(len(process.rounds) for process in race.processes)
-        self._say(f"{race.purpose}: {rounds} rounds done" + (f"; {race.load}" if race.load else ""))
+        from compilot.verdict.words import count  # numpy comes with it, and a command's help needs none
+
+        rounds = count(sum(len(process.rounds) for process in race.processes), "round")
+        done = f"{rounds} done in {count(len(race.processes), 'process', 'es')}"
+        self._say(f"{race.purpose}: {done}" + (f"; {race.load}" if race.load else ""))
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""

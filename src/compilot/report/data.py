@@ -1,8 +1,9 @@
 """From the journal to rows. In: a run directory. Out: RunData with one plain dict per candidate, in the order tried.
 
-Covered: single-call figures, start-up times, memory and the speed-up with its interval, all computed again from the raw
+Covered: call times, start-up times, memory and the speed-up with its interval, all computed again from the raw
 samples. The speed-up comes from the best source there is: confirmation, else race, else screening (which has no
-interval). Not covered: what is shown and how (files.py, terminal.py).
+interval). The times beside it, eager's too, are the medians of that same source: figures of different moments cannot
+be divided by each other. Tails come from single calls. Not covered: what is shown and how (files.py, terminal.py).
 """
 
 from __future__ import annotations
@@ -56,12 +57,13 @@ class Row(TypedDict):
     chosen: bool
     cold_s: float | None  # build and first call, empty cache
     warm_s: float | None  # first call of a fresh process that finds the files of an earlier one
-    calls: int  # single calls behind the next four
-    p50_ms: float | None
+    p50_ms: float | None  # in the race or screening that the speed-up comes from; without one, of single calls
+    eager_p50_ms: float | None  # eager's, from the same rounds
+    samples_per_s: float | None  # from the same rounds as p50_ms
+    calls: int  # single calls behind the next three, timed apart from the race
     p95_ms: float | None
     p99_ms: float | None
     std_ms: float | None
-    samples_per_s: float | None
     speedup: float | None
     speedup_low: float | None
     speedup_high: float | None
@@ -90,12 +92,14 @@ class RunData(NamedTuple):
 
 
 class SpeedUp(NamedTuple):
-    """How much faster than eager, and who says so."""
+    """How much faster than eager, who says so, and the seconds per call that it says so from."""
 
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
     source: str = ""
+    own_s: tuple[float, ...] = ()
+    eager_s: tuple[float, ...] = ()
 
 
 def read_run(run_dir: Path) -> RunData:
@@ -126,11 +130,19 @@ def unavailable(q: float) -> str:
 
 
 def comparison(data: RunData, candidate_id: str, baseline_id: str | None = None) -> tuple[Comparison, str] | None:
-    """The best comparison of a candidate with eager (or another arm), and the race it comes from."""
+    """The best comparison of a candidate with eager (or another arm), and the purpose of its race."""
+    race = best_race(data, candidate_id, baseline_id)
+    if race is None:
+        return None
+    return compare(race, candidate_id, baseline_id or race.arms[0]), race.purpose
+
+
+def best_race(data: RunData, candidate_id: str, baseline_id: str | None = None) -> Race | None:
+    """The race that says most about a candidate against eager (or another arm)."""
     for race in _best_first(data.races):
         baseline = baseline_id or race.arms[0]
         if candidate_id != baseline and candidate_id in race.arms and baseline in race.arms:
-            return compare(race, candidate_id, baseline), race.purpose
+            return race
     return None
 
 
@@ -155,6 +167,7 @@ def _row(data: RunData, trial: Trial) -> Row:
     # fresh processes with kept artifacts are what the user will run; a trial's own process has also built and checked
     memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
     speed = _speed_up(data, trial)
+    timed = summary(speed.own_s) or figures
     return Row(
         candidate=candidate.label,
         id=candidate.id,
@@ -168,12 +181,13 @@ def _row(data: RunData, trial: Trial) -> Row:
         chosen=data.verdict is not None and data.verdict.chosen_id == candidate.id,
         cold_s=first.cold_s if first and trial.same_as is None else None,  # a twin's build was stopped half-way
         warm_s=_warm_s(data.warm.get(candidate.id, ())),
+        p50_ms=_ms(timed, "median_s"),
+        eager_p50_ms=_ms(summary(speed.eager_s), "median_s"),
+        samples_per_s=_throughput(first, timed),
         calls=len(calls),
-        p50_ms=_ms(figures, "median_s"),
         p95_ms=_ms(figures, "p95_s"),
         p99_ms=_ms(figures, "p99_s"),
         std_ms=_ms(figures, "std_s"),
-        samples_per_s=_throughput(first, figures),
         speedup=speed.ratio,
         speedup_low=speed.low,
         speedup_high=speed.high,
@@ -216,13 +230,34 @@ def _mib(count: int) -> float | None:
 
 def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
     if trial.candidate.is_eager:
-        return SpeedUp(1.0, source="baseline")
-    found = comparison(data, trial.candidate.id)
-    if found is not None and found[0].outcome is not Outcome.UNDECIDED:  # undecided has no figures to show
-        compared, source = found
-        return SpeedUp(compared.ratio, compared.low, compared.high, source)
-    logs = [math.log(eager / mine) for eager, mine in trial.screening if eager > 0 and mine > 0]
-    return SpeedUp(math.exp(statistics.median(logs)), source="screening") if logs else SpeedUp()
+        return _baseline(data, trial)
+    race = best_race(data, trial.candidate.id)
+    compared = compare(race, trial.candidate.id, race.arms[0]) if race is not None else None
+    if race is not None and compared is not None and compared.outcome is not Outcome.UNDECIDED:  # that has no figures
+        own_s = column(race, race.arms.index(trial.candidate.id))
+        return SpeedUp(compared.ratio, compared.low, compared.high, race.purpose, own_s, column(race, 0))
+    return _screened(trial)
+
+
+def _baseline(data: RunData, trial: Trial) -> SpeedUp:
+    """Eager beside itself: in the race that counts most, else by its single calls."""
+    races = _best_first(data.races)
+    own_s = column(races[0], 0) if races else _calls(trial, data.warm.get(trial.candidate.id, ()))
+    return SpeedUp(1.0, source="baseline", own_s=own_s, eager_s=own_s)
+
+
+def _screened(trial: Trial) -> SpeedUp:
+    pairs = [(eager, own) for eager, own in trial.screening if eager > 0 and own > 0]
+    if not pairs:
+        return SpeedUp()
+    own_s, eager_s = tuple(own for _, own in pairs), tuple(eager for eager, _ in pairs)
+    ratio = math.exp(statistics.median(math.log(eager / own) for eager, own in pairs))
+    return SpeedUp(ratio, source="screening", own_s=own_s, eager_s=eager_s)
+
+
+def column(race: Race, index: int) -> tuple[float, ...]:
+    """The seconds per call of one arm, over all processes."""
+    return tuple(row[index] for process in race.processes for row in process.rounds)
 
 
 def _note(data: RunData, trial: Trial) -> str:

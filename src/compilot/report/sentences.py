@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 from compilot.records import BreakEven, Evidence, State, Trial
-from compilot.report.data import RunData, comparison
+from compilot.report.data import RunData, best_race, column, comparison
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.plan import honest_sentence
 
@@ -34,10 +34,8 @@ def arm_sentence(data: RunData, trial: Trial) -> str:
 
 def _break_even(data: RunData, trial: Trial, warm_s: float | None) -> BreakEven | None:
     eager = next((t for t in data.trials.values() if t.candidate.is_eager), None)
-    race = next((r for r in reversed(data.races) if trial.candidate.id in r.arms), None)
+    race = best_race(data, trial.candidate.id)  # the one that the speed-up comes from
     if eager is None or race is None or eager.measurement is None or trial.measurement is None:
         return None
-    rows = [row for process in race.processes for row in process.rounds]
-    column = race.arms.index(trial.candidate.id)
-    eager_s, own_s = (statistics.median(row[i] for row in rows) for i in (0, column))
+    eager_s, own_s = (statistics.median(column(race, i)) for i in (0, race.arms.index(trial.candidate.id)))
     return break_even(eager_s, own_s, trial.measurement.cold_s, warm_s, eager.measurement.cold_s)

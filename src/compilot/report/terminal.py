@@ -1,11 +1,13 @@
 """The table people read. In: RunData. Out: rich renderables: a line per candidate, the honest sentence, how to use it.
 
 Covered: terminals from 80 columns up: numbers are never cut, names and notes wrap; on a narrow one the notes stand
-below the table. Not covered: printing (the command line does that), colour themes.
+below the table, on a very narrow one some figures below others. Not covered: printing (the command line does that),
+colour themes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -16,10 +18,12 @@ from compilot.measure.stats import calls_needed
 from compilot.records import Plan
 from compilot.report.data import Row, RunData
 from compilot.report.files import sentence
-from compilot.verdict.words import shown
+from compilot.verdict.words import count, shown
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
-NARROW = 96  # columns; below, a note column would be a ladder of single words
+NARROW = 112  # columns; below, a note column would be a ladder of single words
+VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
+FIGURES = ("cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB")
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
@@ -51,18 +55,35 @@ def _findings(data: RunData) -> list[RenderableType]:
 
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
-    title = f"{data.header.workload.label}: {len(data.rows)} candidates"
+    title = f"{data.header.workload.label}: {_how_many(data.rows)}"
     view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
     view.add_column("", width=1)
     view.add_column("candidate", min_width=16, overflow="fold")
     view.add_column("state", no_wrap=True)
-    for name in ("cold s", "p50 ms", "p95 ms", "speed-up", "RSS MiB"):
+    for name in _arranged(FIGURES, width):
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
     for row in data.rows:
-        view.add_row(*_cells(row)[: len(view.columns)], style="bold" if row["chosen"] else "")
+        figures = [Text(figure) for figure in _arranged(_figures(row), width)]
+        cells = [*_names(row), *figures, Text(_short(_remarks(row)))]
+        view.add_row(*cells[: len(view.columns)], style="bold" if row["chosen"] else "")
     return view
+
+
+def _how_many(rows: list[Row]) -> str:
+    """ "eager and 3 candidates": eager is what the others are measured by, and none of them."""
+    others = sum(row["speedup_from"] != "baseline" for row in rows)
+    return ("eager and " if others < len(rows) else "") + count(others, "candidate")
+
+
+def _arranged(figures: Sequence[str], width: int) -> list[str]:
+    """Side by side; on a very narrow terminal the warm start below the cold one, eager's time below the candidate's."""
+    if width >= VERY_NARROW:
+        return list(figures)
+    cold, warm, own, eager, *others = figures
+    pairs = ((cold, warm), (own, eager))
+    return [*(f"{upper}\n{lower}" if lower != _MISSING else upper for upper, lower in pairs), *others]
 
 
 def usage(plan: Plan, plan_path: Path) -> str:
@@ -84,19 +105,21 @@ def speed_up(row: Row) -> str:
     return f"{ratio:.2f}x [{low:.2f}-{high:.2f}]"
 
 
-def _cells(row: Row) -> list[Text | str]:
+def _names(row: Row) -> list[Text]:
     state = Text(row["state"], style=STATE_STYLES.get(row["state"], "yellow"))
-    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
+    return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
+
+
+def _figures(row: Row) -> list[str]:
+    """The cells below FIGURES."""
     return [
-        Text("►" if row["chosen"] else ""),
-        Text(row["candidate"]),
-        state,
         _number(row["cold_s"]),
+        _number(row["warm_s"]),
         _number(row["p50_ms"]),
-        tail,
-        Text(speed_up(row)),
+        _number(row["eager_p50_ms"]),
+        "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"]),
+        speed_up(row),
         _memory(row),
-        Text(_short(_remarks(row))),
     ]
 
 
@@ -124,7 +147,10 @@ def _short(note: str) -> str:
 
 
 def _footnotes(rows: list[Row], width: int) -> list[Text]:
-    notes = ["RSS MiB: resident memory of the process, peak/steady"]
+    notes = [
+        "warm s: first call of a fresh process with kept artifacts; RSS MiB: resident memory, peak/steady",
+        "p50 ms and eager (its p50 in ms): of the rounds that the speed-up comes from; p95: single calls, timed apart",
+    ]
     if width < NARROW:
         notes += [f"{row['candidate']}: {_short(_remarks(row))}" for row in rows if _remarks(row)]
     if any(row["speedup_from"] == "screening" for row in rows):

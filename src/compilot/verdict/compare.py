@@ -21,6 +21,7 @@ from compilot.measure.stats import (
     mde,
 )
 from compilot.records import Comparison, Outcome, Race
+from compilot.verdict.words import count
 
 
 def compare(
@@ -62,6 +63,7 @@ def compare_columns(
         aa_noise=noise or 0.0,
         processes=len(used),
         pairs=min((len(pairs) for pairs in used), default=0),
+        all_pairs=sum(len(pairs) for pairs in used),
         far_out=sum(count_far_out(pairs) for pairs in used) if interval else 0,
         doubts=_doubts(race, len(used), noise, interval),
     )
@@ -85,7 +87,7 @@ def _doubts(race: Race, used: int, noise: float | None, interval: Interval | Non
     doubts = {
         "no interval: too few pairs or samples that are not positive numbers": interval is None,
         "one process": used == 1,
-        f"{len(race.processes) - used} processes too short to use": 0 < used < len(race.processes),
+        f"{count(len(race.processes) - used, 'process', 'es')} too short to use": 0 < used < len(race.processes),
         "no A/A arm: margin assumed": noise is None,
         f"settle timeouts: {timeouts}": timeouts > 0,
         race.load: bool(race.load),

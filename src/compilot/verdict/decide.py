@@ -27,6 +27,7 @@ from compilot.records import (
 from compilot.verdict import rules
 from compilot.verdict.breakeven import break_even
 from compilot.verdict.contenders import Contender, Field, make_field
+from compilot.verdict.words import count
 
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
@@ -52,7 +53,7 @@ def decide(
         chosen_id=choice.contender.id,
         because=choice.because + _doubts((choice.contender,)),
         comparisons=comparisons,
-        break_even=_break_even(field, choice.contender),
+        break_even=_break_even(field, choice.contender) if choice.contender.is_faster else None,
     )
 
 
@@ -68,7 +69,7 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
         eager = verdict.comparisons[0].baseline_id
         return _keep(eager, f"{verdict.because}, but {why}", verdict.comparisons)
     if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):
-        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may tell it from noise")
+        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may prove it")
     return verdict
 
 
@@ -105,7 +106,8 @@ def _nothing_to_choose(trials: Sequence[Trial]) -> str:
     if not states:
         return "no candidate was tried"
     if states[State.OK]:
-        return f"{states[State.OK]} candidates passed their checks, but none was confirmed in a race against eager"
+        passed = f"{count(states[State.OK], 'candidate')} passed all checks"
+        return f"{passed}, but none was confirmed in a race against eager"
     return "no candidate could be used: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
 

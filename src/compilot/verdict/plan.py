@@ -19,6 +19,7 @@ from compilot.records import (
     Evidence,
     MachineFingerprint,
     Measurement,
+    Outcome,
     Plan,
     PlanEntry,
     Precision,
@@ -32,7 +33,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
-from compilot.verdict.words import interval, outcome, percent, seconds
+from compilot.verdict.words import count, seconds, shown, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
 ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
@@ -126,24 +127,32 @@ def honest_sentence(
     process = candidate.process if candidate else ProcessSettings()
     versus = evidence.versus_eager
     if versus is None:
-        return f"not compared with eager; {_count(evidence.candidates_tried, 'candidate')} tried."
+        return f"not compared with eager; {count(evidence.candidates_tried, 'candidate')} tried."
+    speed, noise = _speed(versus, machine, process.threads or machine.threads), _noise(versus, aa)
     parts = [
-        _speed(versus, machine, process.threads or machine.threads),
+        speed,
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
         "denormal numbers taken as zero" if process.flush_denormals else "",
         _starts(evidence),
-        _pays_back(evidence.break_even),
-        _noise(versus, aa),
-        *versus.doubts,
-        f"{_count(evidence.candidates_tried, 'candidate')} tried",
+        _pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
+        noise if noise not in speed else "",
+        *(versus.doubts if versus.outcome is not Outcome.UNDECIDED else ()),  # an undecided one has named them
+        f"{count(evidence.candidates_tried, 'candidate')} tried",
     ]
     return "; ".join(part for part in parts if part) + "."
 
 
 def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
-    size = f"{_count(versus.processes, 'process', 'es')} x {_count(versus.pairs, 'pair')}"
-    place = f"{_count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
-    return f"{outcome(versus)} ({interval(versus)}; {size}, {place})"
+    place = f"{count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
+    return shown(versus, setting=f"{_size(versus)}, {place}")
+
+
+def _size(versus: Comparison) -> str:
+    """ "3 processes x 80 pairs"; "126 pairs in 3 processes" where time made some of them shorter than others."""
+    processes = count(versus.processes, "process", "es")
+    if versus.all_pairs in (0, versus.processes * versus.pairs):
+        return f"{processes} x {count(versus.pairs, 'pair')}"
+    return f"{count(versus.all_pairs, 'pair')} in {processes}, at least {versus.pairs} in each"
 
 
 def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:
@@ -153,10 +162,6 @@ def precision_words(precision: Precision, error: float | None, tolerance: float 
     if error is None or tolerance is None:
         return f"in {precision}: error not measured"
     return f"in {precision}: relative error {error * 100:.2g} % (tolerance {tolerance * 100:.2g} %)"
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 def cpu_name(machine: MachineFingerprint) -> str:
@@ -176,11 +181,11 @@ def _starts(evidence: Evidence) -> str:
 def _pays_back(even: BreakEven | None) -> str:
     if even is None or even.cold_calls is None:
         return "never pays back a cold start"
-    return f"pays back after {_count(even.cold_calls, 'call')}" + (
+    return f"pays back after {count(even.cold_calls, 'call')}" + (
         f" ({even.warm_calls} with kept artifacts)" if even.warm_calls is not None else ""
     )
 
 
 def _noise(versus: Comparison, aa: float | None) -> str:
     known = versus.aa_noise if aa is None else aa
-    return f"A/A noise {percent(known)}" if known > 0.0 else ""
+    return varied(known) if known > 0.0 else ""

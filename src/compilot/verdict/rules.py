@@ -14,7 +14,7 @@ from compilot.records import Outcome
 from compilot.verdict.breakeven import break_even, total_time_s
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import Contender, Field
-from compilot.verdict.words import percent, seconds, shown
+from compilot.verdict.words import count, percent, seconds, shown, times
 
 CHEAPER_START = 0.5  # a start must be this much cheaper to count among equals
 MEMORY_MARGIN = 0.02  # peak memory of the same program varies by about this between processes
@@ -46,7 +46,7 @@ def by_horizon(field: Field, calls: int) -> Choice:
         return Choice(None, not_faster(field))
     best = min(winners, key=lambda c: (_total(c, calls), c.per_call_s))
     ours, eagers = _total(best, calls), _total(field.eager, calls)
-    totals = f"over {calls} calls {seconds(ours)} in total against eager's {seconds(eagers)}"
+    totals = f"over {count(calls, 'call')} {seconds(ours)} in total against eager's {seconds(eagers)}"
     if ours < eagers:
         return Choice(best, f"{_speed(best)}; {totals}")
     return Choice(None, f"{_speed(best)}, but {totals}: {_pays_back(field.eager, best)}")
@@ -132,14 +132,15 @@ def _instead_of(chosen: Contender, best: Contender) -> str:
     if chosen is best:
         return ""
     assert best.versus_eager is not None
-    figures = f"{best.versus_eager.ratio:.2f}x, {seconds(best.cold_s)}" if best.first_s is not None else "start unknown"
+    known = f"{times(best.versus_eager.ratio)}, {seconds(best.cold_s)}"
+    figures = known if best.first_s is not None else "start unknown"
     return f"; no difference from {best.label} shown ({figures}), and it starts in {seconds(chosen.cold_s)}"
 
 
 def _pays_back(eager: Contender, best: Contender) -> str:
     first = eager.per_call_s if eager.first_s is None else eager.first_s
     calls = break_even(eager.per_call_s, best.per_call_s, best.first_s, None, first).cold_calls
-    return "never pays back" if calls is None else f"pays back after {calls} calls"
+    return "never pays back" if calls is None else f"pays back after {count(calls, 'call')}"
 
 
 def _start(contender: Contender) -> str:

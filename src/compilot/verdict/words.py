@@ -1,12 +1,15 @@
 """Figures in plain words, the same everywhere a verdict is printed.
 
-In: numbers and Comparisons. Out: short English, units included. Covered: seconds, percentages, intervals, outcomes.
-Not covered: layout and colour (report, cli).
+In: numbers and Comparisons. Out: short English, units included. Covered: seconds, counts, intervals, outcomes.
+Speed-ups and noise have one unit, x; percentages are for shares. Not covered: layout and colour (report, cli).
 """
 
 from __future__ import annotations
 
+from compilot.measure.stats import MIN_MARGIN
 from compilot.records import Comparison, Outcome
+
+NOISY = 0.05  # A/A noise above which most gains of a compiler cannot be proven: the machine is what to change
 
 
 def seconds(value: float) -> str:
@@ -21,46 +24,61 @@ def seconds(value: float) -> str:
 
 
 def percent(value: float) -> str:
-    """A relative number as a percentage with one decimal."""
+    """A share as a percentage with one decimal."""
     return f"{value * 100:.1f} %"
 
 
+def count(number: int, noun: str, plural: str = "s") -> str:
+    """A number with its noun: "1 candidate", "3 processes"."""
+    return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def times(ratio: float) -> str:
+    """A speed-up, or how far eager varied: "1.93x"; one more decimal near 1, where it matters."""
+    return f"{ratio:.{_decimals(ratio)}f}x"
+
+
+def varied(noise: float) -> str:
+    """A/A noise: "eager against itself varied by 1.03x"."""
+    return f"eager against itself varied by {times(1.0 + noise)}"
+
+
 def interval(comparison: Comparison) -> str:
-    """The 95 % interval: "95 % 1.88-1.97"; one more decimal near 1, where it matters."""
-    digits = 3 if 0.9 < comparison.ratio < 1.1 else 2
-    return f"95 % {comparison.low:.{digits}f}-{comparison.high:.{digits}f}"
+    """The 95 % interval, with the decimals of its ratio: "95 % 1.88-1.97"."""
+    decimals = _decimals(comparison.ratio)
+    return f"95 % {comparison.low:.{decimals}f}-{comparison.high:.{decimals}f}"
 
 
-def outcome(comparison: Comparison, than: str = "eager") -> str:
-    """What was shown, without the interval: "1.93x faster than eager"."""
-    if comparison.outcome is Outcome.FASTER:
-        return f"{_times(comparison.ratio)} faster than {than}"
-    if comparison.outcome is Outcome.SLOWER:
-        return f"{percent(1.0 - comparison.ratio)} slower than {than}"
+def shown(comparison: Comparison, than: str = "eager", *, setting: str = "") -> str:
+    """What was shown and what was not: "1.93x faster than eager (95 % 1.88-1.97)".
+
+    setting: how it was measured, said beside the interval. What was not shown says why not.
+    """
     if comparison.outcome is Outcome.UNDECIDED:
-        return f"undecided against {than}"
-    return f"no difference from {than} shown ({_times(comparison.ratio)})"
+        return "; ".join((f"undecided against {than}", *comparison.doubts))
+    figures = f"({interval(comparison)}{f'; {setting}' if setting else ''})"
+    claim = _claim(comparison.ratio, than)
+    if comparison.outcome is not Outcome.NO_DIFFERENCE:
+        return f"{claim} {figures}"
+    if abs(comparison.ratio - 1.0) <= MIN_MARGIN:
+        return f"no difference from {than} shown: {times(comparison.ratio)} {figures}"
+    return f"looks {claim} {figures}, but {_why_not(comparison)}"
 
 
-def shown(comparison: Comparison, than: str = "eager") -> str:
-    """What was shown, with its interval: "1.93x faster than eager (95 % 1.88-1.97)"."""
-    if comparison.outcome is Outcome.UNDECIDED:
-        return "; ".join((outcome(comparison, than), *comparison.doubts))
-    if comparison.outcome is Outcome.NO_DIFFERENCE:
-        return f"{_difference(comparison)} ({interval(comparison)}), within {percent(needed(comparison))} noise"
-    return f"{outcome(comparison, than)} ({interval(comparison)})"
+def _claim(ratio: float, than: str) -> str:
+    return f"{times(ratio)} faster than {than}" if ratio >= 1.0 else f"slower than {than}: {times(ratio)}"
 
 
-def needed(comparison: Comparison) -> float:
-    """How far from 1 this ratio would have had to be, with this margin and interval, to be called a difference."""
-    beyond = comparison.ratio - comparison.low if comparison.ratio >= 1.0 else comparison.high - comparison.ratio
-    return comparison.margin + beyond
+def _why_not(comparison: Comparison) -> str:
+    """What stands between a ratio and a proof: its own scatter, eager's, or that it is too small to matter."""
+    distance = max(comparison.ratio, 1.0 / comparison.ratio)
+    if comparison.low <= 1.0 <= comparison.high and distance > 1.0 + comparison.margin:
+        return "the interval includes 1: not proven"
+    if comparison.aa_noise < comparison.margin:  # no A/A arm, or eager was steadier than what counts at all
+        return f"only more than {times(1.0 + comparison.margin)} counts as a difference: not proven"
+    advice = "; try again on a quieter machine" if comparison.aa_noise > NOISY else ""
+    return f"{varied(comparison.aa_noise)} in this run: not proven{advice}"
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.3f}x" if 0.9 < ratio < 1.1 else f"{ratio:.2f}x"
-
-
-def _difference(comparison: Comparison) -> str:
-    change = comparison.ratio - 1.0
-    return f"{percent(abs(change))} {'faster' if change >= 0 else 'slower'}"
+def _decimals(ratio: float) -> int:
+    return 3 if 0.9 < ratio < 1.1 else 2

@@ -24,6 +24,11 @@ def test_plain_lines_name_the_best_so_far(small_run: Any, capsys: pytest.Capture
     assert "trying 3: inductor (the yardstick); 1:01 left, best so far inductor freezing (~2.00x)" in text
 
 
+def test_a_race_that_ended_is_told_with_all_that_was_timed(small_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    PlainObserver().raced(small_run.confirm)
+    assert "confirm: 60 rounds done in 3 processes" in capsys.readouterr().err
+
+
 def test_failed_trials_say_why(small_run: Any) -> None:
     assert "wrong: inductor cpp_wrapper, RMSE 0.031" in outcome_line(small_run.trials[4], None)
 

@@ -103,7 +103,7 @@ def test_prune_says_what_stays_and_why(make_bundle: MakeBundle, home: Path) -> N
     with file_lock(cache.lock_path(used)):
         done = run.invoke(app, ["cache", "prune", "--max-size", "0"])
         again = run.invoke(app, ["cache", "prune", "--max-size", "0"])
-    assert "removed 1 bundles" in done.stdout
+    assert "removed 1 bundle," in done.stdout
     assert again.stdout == "nothing was removed.\n"
     assert again.stderr == "2 that were to go stay: 1 opened in the last ten minutes, 1 in use.\n"
     assert [place.exists() for place in (old, recent, used)] == [False, True, True]
