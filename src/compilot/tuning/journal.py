@@ -28,6 +28,7 @@ from compilot.records import (
     Diagnosis,
     DiagnosisLine,
     Fingerprint,
+    JournalLine,
     Measurement,
     Race,
     RaceLine,
@@ -111,6 +112,7 @@ class RunJournal:
         self._trials = usable(before, self._run_dir, self._observer)
         if len(self._trials) == len(before):  # else files were damaged: other ones will race
             self._earlier = measured(lines, finished=self._run_dir.is_finished)
+        self._write(self.header)  # the next resumption takes its options from here
 
     # --------------------------------------------------------------------------------------------- what happens
 
@@ -146,7 +148,7 @@ class RunJournal:
         self._trials[trial.candidate.id] = trial
         self._write(TrialLine(trial=trial, at_s=self._budget.elapsed_s))
 
-    def _write(self, line: DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine) -> None:
+    def _write(self, line: JournalLine) -> None:
         assert self._file is not None  # `begin` comes first
         self._file.append(line)
 
@@ -211,6 +213,8 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         argv=options.argv,
         allow_precision=options.allow_precision,
         tolerance=options.tolerance,
+        engines=options.engines,
+        max_memory_bytes=options.max_memory_bytes,
     )
 
 
