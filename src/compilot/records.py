@@ -401,6 +401,7 @@ class Trial(Record, frozen=True, kw_only=True):
     screening: tuple[tuple[float, float], ...] = ()  # (eager, candidate) seconds per call, paired
     stderr_log: str = ""  # relative to the run directory
     wall_s: float = 0.0
+    limit_s: float = 0.0  # the time that it was given; 0: nobody limited it
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def tune(
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
         if resume is not None and out is not None:
             raise InputError("--resume names the run directory already; leave --out away.")
-        earlier = RunDir(resume).last_header() if resume is not None else None
+        earlier = RunDir(resume.absolute()).last_header() if resume is not None else None
         place = target or _target_of(earlier, run_dir)
         options = _options(earlier, budget, objective, horizon, engines, max_memory)
         options = _with_precisions(options, allow_precision, tolerance)

@@ -47,7 +47,11 @@ class Attempt:
         self._child: Child | None = None
         self._opened = False
         self.trial = Trial(
-            candidate=job.candidate, state=State.OK, reason="", stderr_log=workers.run_dir.log_name(job.candidate.id)
+            candidate=job.candidate,
+            state=State.OK,
+            reason="",
+            stderr_log=workers.run_dir.log_name(job.candidate.id),
+            limit_s=job.limit_s,
         )
 
     def start(self) -> None:

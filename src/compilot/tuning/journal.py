@@ -47,6 +47,7 @@ from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.resuming import finished_trials, usable
+from compilot.tuning.timeouts import is_worth_another
 from compilot.verdict.finalists import screening_ratio
 
 
@@ -153,6 +154,16 @@ class RunJournal:
         self._file.append(line)
 
     # ---------------------------------------------------------------------------------------- what is known already
+
+    def settled(self) -> list[Trial]:
+        """The trials that need no second time; a note names those that ran out of time and get more now."""
+        found = []
+        for trial in self._trials.values():
+            if is_worth_another(trial, self._budget.seconds):
+                self._observer.note(f"{trial.candidate.label} is tried again: it had only {trial.wall_s:.0f} s")
+            else:
+                found.append(trial)
+        return found
 
     def known_code(self) -> dict[str, str]:
         """Digest of each program seen so far -> the candidate that has it."""
