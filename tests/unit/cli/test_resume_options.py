@@ -13,6 +13,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.records import DynamicDim, Objective, Precision, RunHeader, WorkloadRef
 from compilot.tuning.journal import make_header
 from compilot.tuning.options import TuneOptions
+from compilot.workload.dynamic import merge
 
 ASKED = (
     *("--budget", "90s", "--objective", "p99", "--horizon", "1000", "--engines", "inductor,eager"),
@@ -89,3 +90,9 @@ def test_a_run_from_python_objects_has_no_target_to_go_on_with(fake: Any, compil
     result = compilot("tune", "--resume", "here")
     assert (result.exit_code, fake.asked) == (2, {})
     assert "tuned from Python objects" in result.stderr
+
+
+def test_dimensions_from_the_run_are_the_same_beside_the_targets_own() -> None:
+    own = (DynamicDim(input="x", dim=0, min=1, max=4), DynamicDim(input="a", dim=1, min=2, max=3))
+    of_the_run = merge(own, DIMS)
+    assert merge(own, of_the_run) == of_the_run
