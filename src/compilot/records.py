@@ -401,6 +401,7 @@ class Trial(Record, frozen=True, kw_only=True):
     screening: tuple[tuple[float, float], ...] = ()  # (eager, candidate) seconds per call, paired
     stderr_log: str = ""  # relative to the run directory
     wall_s: float = 0.0
+    limit_s: float = 0.0  # the time that it was given; 0: nobody limited it
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -665,7 +666,7 @@ class Manifest(Record, frozen=True, kw_only=True):
 
 
 class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
-    """First line of a journal."""
+    """First line of a journal, and the first of each resumed part: what was asked for."""
 
     schema: int
     compilot: str
@@ -678,6 +679,8 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     argv: tuple[str, ...] = ()
     allow_precision: tuple[Precision, ...] = ()
     tolerance: float | None = None  # the user's own; None: each precision's default
+    engines: tuple[str, ...] = ()  # the only ones to try; (): every one found
+    max_memory_bytes: int | None = None  # of a candidate, the user's own; None: what the machine can spare
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):

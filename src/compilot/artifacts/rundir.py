@@ -143,6 +143,13 @@ class RunDir:
         assert isinstance(first, RunHeader)  # or it would not have been read
         return first
 
+    def last_header(self) -> RunHeader:
+        """What was asked for when the run began or was last resumed; UntrustedPlan if somebody else can change it."""
+        if not self.holds_run:
+            raise RunDirError(f"{self} holds no run to resume (no {self.journal.name}); check the directory.")
+        self.refuse_foreign()
+        return [line for line in self.lines() if isinstance(line, RunHeader)][-1]
+
     def trials(self) -> dict[str, Trial]:
         """The last trial of each candidate, in the order of the first ones."""
         return {line.trial.candidate.id: line.trial for line in self.lines() if isinstance(line, TrialLine)}

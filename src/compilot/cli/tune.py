@@ -1,8 +1,12 @@
-"""`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv."""
+"""`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv.
+
+A run that is resumed has the target and the options that it was begun with, except those that are given anew.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,14 +23,18 @@ from compilot.records import Objective
 if TYPE_CHECKING:
     from compilot.packing import Packed
     from compilot.progress import Observer
+    from compilot.records import DynamicDim, RunHeader
     from compilot.tuning.options import TuneOptions
     from compilot.tuning.pipeline import Tuned
 
 
 def tune(
-    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
-    budget: Annotated[str, typer.Option(help="Time for everything: 90s, 5m, 1h30m.")] = "5m",
-    objective: Annotated[Objective, typer.Option(help="What the plan is chosen for.")] = Objective.LATENCY,
+    target: Annotated[
+        str | None,
+        typer.Argument(help="path/to/file.py:factory or package.module:factory. With --resume: the run's own."),
+    ] = None,
+    budget: Annotated[str | None, typer.Option(help="Time for everything: 90s, 5m, 1h30m. Default: 5m.")] = None,
+    objective: Annotated[Objective | None, typer.Option(help="What the plan is chosen for. Default: latency.")] = None,
     horizon: Annotated[
         int | None, typer.Option(min=1, help="Calls a process will make in its life; compile cost counts.")
     ] = None,
@@ -40,7 +48,7 @@ def tune(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run in this directory.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, with its options.")] = None,
     max_memory: Annotated[
         str | None, typer.Option(help="Memory that a candidate may use at any moment, building included: 8GiB.")
     ] = None,
@@ -59,19 +67,24 @@ def tune(
     """Find the fastest correct way to run a model, prove it, and write a plan."""
     from compilot.errors import InputError
 
-    run_dir = resume or out or default_run_dir(common.factory_name(target))
+    run_dir = resume or out or default_run_dir(common.factory_name(target or ""))
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
         if resume is not None and out is not None:
             raise InputError("--resume names the run directory already; leave --out away.")
-        options = _options(budget, objective, horizon, engines, max_memory)
-        options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
-        if (doubt := seconds_note(budget)) and not quiet:
+        earlier = RunDir(resume.absolute()).last_header() if resume is not None else None
+        place = target or _target_of(earlier, run_dir)
+        options = _options(earlier, budget, objective, horizon, engines, max_memory)
+        options = _with_precisions(options, allow_precision, tolerance)
+        if budget is not None and (doubt := seconds_note(budget)) and not quiet:
             common.tell(f"note: {doubt}")
         from compilot.tuning import pipeline  # after what can be said without it
         from compilot.workload.dispatch import ship_target
         from compilot.workload.dynamic import parse_dynamic
 
-        shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
+        dims: Sequence[DynamicDim] = [parse_dynamic(text) for text in dynamic or []]
+        if earlier is not None:
+            dims, seed = dims or earlier.workload.dynamic, earlier.workload.seed if seed is None else seed
+        shipment = ship_target(place, seed=seed, extra_dynamic=dims)
         with observer(options.budget_s, quiet=quiet) as watching:
             outcome = pipeline.run(shipment, run_dir, options, watching, resume=resume is not None)
         finish(outcome, pack, as_json=json, quiet=quiet)
@@ -98,25 +111,55 @@ def _pack(outcome: Tuned, out: Path, *, quiet: bool) -> Packed:
     return pack([outcome.run_dir], out, PackOptions(), Observer() if quiet else PlainObserver())
 
 
-def _resume(target: str, run_dir: Path) -> str:
+def _resume(target: str | None, run_dir: Path) -> str:
     """What to do after an interruption; before the journal began there is nothing to go on with."""
     begun = RunDir(run_dir).holds_run
-    return f"resume with: compilot tune {target} --resume {run_dir}" if begun else "nothing was measured yet."
+    again = f"{target} --resume" if target else "--resume"
+    return f"resume with: compilot tune {again} {run_dir}" if begun else "nothing was measured yet."
+
+
+def _target_of(earlier: RunHeader | None, run_dir: Path) -> str:
+    """The target of the run that is resumed, where the command line names none."""
+    from compilot.errors import InputError
+
+    if earlier is None:
+        raise InputError("name what to tune: path/to/file.py:factory or package.module:factory, or --resume DIR.")
+    if earlier.workload.target is None:
+        raise InputError(f"{run_dir} was tuned from Python objects and cannot be resumed here; tune again in Python.")
+    return earlier.workload.target
 
 
 def _options(
-    budget: str, objective: Objective, horizon: int | None, engines: str | None, max_memory: str | None
+    earlier: RunHeader | None,
+    budget: str | None,
+    objective: Objective | None,
+    horizon: int | None,
+    engines: str | None,
+    max_memory: str | None,
 ) -> TuneOptions:
+    """What the command line asks for; where it is silent, what the earlier part of the run was asked for."""
     from compilot.records import Goal
-    from compilot.tuning.options import TuneOptions
+    from compilot.tuning.options import TuneOptions, options_of
 
-    return TuneOptions(
-        budget_s=parse_duration(budget),
-        goal=Goal(objective=objective, horizon_calls=horizon),
-        engines=common.parse_names(engines),
-        max_memory_bytes=common.parse_size(max_memory) if max_memory else None,
+    base = TuneOptions() if earlier is None else options_of(earlier)
+    return base._replace(
+        budget_s=base.budget_s if budget is None else parse_duration(budget),
+        goal=Goal(
+            objective=objective or base.goal.objective,
+            horizon_calls=base.goal.horizon_calls if horizon is None else horizon,
+        ),
+        engines=base.engines if engines is None else common.parse_names(engines),
+        max_memory_bytes=common.parse_size(max_memory) if max_memory else base.max_memory_bytes,
         argv=tuple(sys.argv),
     )
+
+
+def _with_precisions(base: TuneOptions, allow_precision: str | None, tolerance: float | None) -> TuneOptions:
+    """The same with lower precisions; a tolerance of before stays only while there are any."""
+    allowed = base.allow_precision if allow_precision is None else common.parse_names(allow_precision)
+    if tolerance is None and allowed:
+        tolerance = base.tolerance
+    return base._replace(**precision_options(allowed, tolerance))
 
 
 def observer(budget_s: float | None, *, quiet: bool) -> AbstractContextManager[Observer]:

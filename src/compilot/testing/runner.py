@@ -56,7 +56,7 @@ class Fate(NamedTuple):
     speed: float = 1.0  # times as fast as eager
     state: State = State.OK
     reason: str = ""
-    cold_s: float = 1.0  # build and first call
+    cold_s: float = 1.0  # build and first call; a job with less time ends as timed-out
     warm_s: float = 0.1  # first call with the files at hand
     rss_bytes: int = 1 << 28  # in a process that loads what was built
     build_bytes: int = 0  # at the peak of the build, where that is more
@@ -138,7 +138,8 @@ class FakeRunner:
     def completed(self) -> Iterator[Trial]:
         """Their trials, one after another."""
         jobs, self._jobs = self._jobs, []
-        self._now_s += max((self._fate(job.candidate).cold_s for job in jobs), default=0.0)  # builds overlap
+        builds_s = [min(self._fate(job.candidate).cold_s, job.limit_s) for job in jobs]
+        self._now_s += max(builds_s, default=0.0)  # they overlap
         for job in jobs:
             self.tried.append(job.candidate.label)
             yield self._trial(job, beside=len(jobs) > 1)
@@ -188,7 +189,11 @@ class FakeRunner:
 
     def _trial(self, job: Job, *, beside: bool) -> Trial:
         candidate, fate = job.candidate, self._fate(job.candidate)
-        begin = Trial(candidate=candidate, state=fate.state, reason=fate.reason, wall_s=fate.cold_s)
+        wall_s = min(fate.cold_s, job.limit_s)
+        begin = Trial(candidate=candidate, state=fate.state, reason=fate.reason, wall_s=wall_s, limit_s=job.limit_s)
+        if wall_s < fate.cold_s:
+            reason = f"building took longer than {wall_s:.0f} s and was ended"
+            return msgspec.structs.replace(begin, state=State.TIMED_OUT, reason=reason)
         if fate.state is not State.OK:
             return begin
         if fate.code is not None and (same := job.known_code.get(fate.code)) is not None:

@@ -52,7 +52,8 @@ class Attempt:
         self._begin = self._built = time.monotonic()
         self._child: Child | None = None
         log = workers.run_dir.log_name(candidate.id)
-        self.trial = Trial(candidate=candidate, state=State.OK, reason="", stderr_log=log)
+        limit_s = self._job.limit_s
+        self.trial = Trial(candidate=candidate, state=State.OK, reason="", stderr_log=log, limit_s=limit_s)
         self._opened = candidate.is_eager and workers.live(candidate.id) is not None
         if not self._opened:
             workers.observer.doing("starting its process")

@@ -27,6 +27,7 @@ OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run ove
 OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, which mostly import
 TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
+FIRST_BUILD_S = 60.0  # at the least: most builds take 10 to 40 s, and a run that built nothing has told nothing
 FIRST_GUESS_TRIAL_S = 15.0
 FIRST_GUESS_CALL_S = 0.02
 FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
@@ -113,8 +114,14 @@ class Spending:
         )
 
     def trial_limit_s(self) -> float:
-        """For one trial."""
-        return self.budget.trial_cap_s(self.reserve_s())
+        """For one trial; until an engine has built something, all of the budget and at least a minute."""
+        limit_s = self.budget.trial_cap_s(self.reserve_s())
+        return limit_s if self._has_built() else max(limit_s, self.budget.seconds, FIRST_BUILD_S)
+
+    def _has_built(self) -> bool:
+        """Whether some engine answered a first call; eager in another form builds nothing."""
+        built = [t.candidate.settings.engine for t in self._trials.values() if t.measurement is not None]
+        return any(engine != EAGER.settings.engine for engine in built)
 
     def worth_stopping(self) -> bool:
         """Stop for the confirmation's sake only when there is a gain that it could show, or no time at all."""

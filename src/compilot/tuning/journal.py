@@ -27,6 +27,7 @@ from compilot.records import (
     Diagnosis,
     DiagnosisLine,
     Fingerprint,
+    JournalLine,
     Measurement,
     Race,
     RaceLine,
@@ -45,6 +46,7 @@ from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.resuming import finished_trials, usable
+from compilot.tuning.timeouts import is_worth_another
 from compilot.verdict.finalists import screening_ratio
 
 
@@ -110,6 +112,7 @@ class RunJournal:
         self._trials = usable(before, self._run_dir, self._observer)
         if len(self._trials) == len(before):  # else files were damaged: other ones will race
             self._earlier = measured(lines, finished=self._run_dir.is_finished)
+        self._write(self.header)  # the next resumption takes its options from here
 
     # --------------------------------------------------------------------------------------------- what happens
 
@@ -145,11 +148,21 @@ class RunJournal:
         self._trials[trial.candidate.id] = trial
         self._write(TrialLine(trial=trial, at_s=self._budget.elapsed_s))
 
-    def _write(self, line: DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine) -> None:
+    def _write(self, line: JournalLine) -> None:
         assert self._file is not None  # `begin` comes first
         self._file.append(line)
 
     # ---------------------------------------------------------------------------------------- what is known already
+
+    def settled(self) -> list[Trial]:
+        """The trials that need no second time; a note names those that ran out of time and get more now."""
+        found = []
+        for trial in self._trials.values():
+            if is_worth_another(trial, self._budget.seconds):
+                self._observer.note(f"{trial.candidate.label} is tried again: it had only {trial.wall_s:.0f} s")
+            else:
+                found.append(trial)
+        return found
 
     def known_code(self) -> dict[str, str]:
         """Digest of each program seen so far -> the candidate that has it."""
@@ -208,6 +221,8 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         argv=options.argv,
         allow_precision=options.allow_precision,
         tolerance=options.tolerance,
+        engines=options.engines,
+        max_memory_bytes=options.max_memory_bytes,
     )
 
 

@@ -1,10 +1,13 @@
-"""What the user asked for. In: the command line or keyword arguments. Out: one record for a whole run."""
+"""What the user asked for. In: the command line, keyword arguments, or the header of a run that is resumed.
+
+Out: one record for a whole run.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from compilot.records import Goal, Precision
+from compilot.records import Goal, Objective, Precision, RunHeader
 from compilot.verdict.finalists import FINALISTS
 
 LATENCY = Goal()
@@ -21,3 +24,16 @@ class TuneOptions(NamedTuple):
     argv: tuple[str, ...] = ()
     allow_precision: tuple[Precision, ...] = ()  # lower ones that may be tried
     tolerance: float | None = None  # relative RMSE allowed to those; None: each one's default
+
+
+def options_of(header: RunHeader) -> TuneOptions:
+    """What a run was asked for, so that it can be resumed without saying it again."""
+    return TuneOptions(
+        budget_s=header.budget_s,
+        goal=Goal(objective=Objective(header.objective), horizon_calls=header.horizon_calls),
+        engines=header.engines,
+        max_memory_bytes=header.max_memory_bytes,
+        argv=header.argv,
+        allow_precision=header.allow_precision,
+        tolerance=header.tolerance,
+    )

@@ -30,6 +30,7 @@ from compilot.tuning.comparing import try_eager
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
+from compilot.tuning.timeouts import advised
 from compilot.verdict.decide import decide, explained
 from compilot.verdict.finalists import FINALISTS, choose_finalists
 from compilot.verdict.plan import make_plan
@@ -61,7 +62,7 @@ def tune(
     observer.trying(EAGER, 1, budget.remaining_s)
     journal.append(try_eager(runner, budget.seconds))  # eager first, always; on resume its figures are today's
     tell_room(runner, finalists, observer)
-    for trial in journal.trials.values():  # those of an interrupted part of this run, too
+    for trial in journal.settled():  # those of an interrupted part of this run, too
         search.tell(trial)
     while (may_try := spending.may_try()) and (jobs := search.ask(runner.free_slots(), budget)):
         for number, candidate in enumerate(jobs, len(journal.trials)):
@@ -80,6 +81,7 @@ def tune(
     verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
+    verdict = advised(verdict, trials, budget.elapsed_s, observer)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
         runner.fetch(trial)

@@ -9,7 +9,7 @@ its own. Covered: damaged files, runs that were about another model or machine. 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
@@ -27,10 +27,17 @@ def finished_trials(run_dir: RunDir, lines: Sequence[JournalLine], header: RunHe
     if changed or first.workload != header.workload:
         why = "; ".join(d.sentence for d in changed) or "another workload or other dynamic dimensions"
         raise RunDirError(f"{run_dir} cannot be resumed: it was made for something else: {why}. Start a new run.")
-    trials = [line.trial for line in lines if isinstance(line, TrialLine)]
-    if first.tolerance != header.tolerance:  # judged by another measure
-        trials = [t for t in trials if t.candidate.settings.precision is Precision.AS_IS]
-    return {trial.candidate.id: trial for trial in trials}
+    return {trial.candidate.id: trial for trial in _judged_alike(lines, header.tolerance)}
+
+
+def _judged_alike(lines: Sequence[JournalLine], tolerance: float | None) -> Iterator[Trial]:
+    """All trials but those in a lower precision that a part with another tolerance judged."""
+    alike = True
+    for line in lines:
+        if isinstance(line, RunHeader):
+            alike = line.tolerance == tolerance
+        elif isinstance(line, TrialLine) and (alike or line.trial.candidate.settings.precision is Precision.AS_IS):
+            yield line.trial
 
 
 def usable(trials: dict[str, Trial], run_dir: RunDir, observer: Observer) -> dict[str, Trial]:

@@ -27,7 +27,8 @@ class FakePipeline:
     ) -> pipeline.Tuned:
         self.asked = {"shipment": shipment, "run_dir": run_dir, "options": options, "resume": resume}
         small = self.small_run
-        small.write(run_dir, finished=self.raises is None)
+        if not resume:  # else it is there
+            small.write(run_dir, finished=self.raises is None)
         observer.started(small.header, run_dir)
         for number, trial in enumerate(small.trials, 1):
             observer.trying(trial.candidate, number, 60.0)

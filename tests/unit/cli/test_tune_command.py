@@ -130,7 +130,8 @@ def test_a_result_that_cannot_be_packed_is_shown_all_the_same(fake: Any, compilo
     assert "error: the disk is full" in result.stderr
 
 
-def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any) -> None:
+def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any, small_run: Any) -> None:
+    small_run.write(Path("earlier"))
     compilot("tune", "net.py:net", "--resume", "earlier")
     assert fake.asked["run_dir"] == Path("earlier")
     assert fake.asked["resume"] is True
@@ -150,6 +151,8 @@ def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any) -> None:
         (("net.py:net", "--allow-precision", "bf16", "--tolerance", "2"), "between 0 and 1"),
         (("net.py:net", "--dynamic", "x=3"), "write NAME:DIM=MIN..MAX"),
         (("net.py:net", "--resume", "a", "--out", "b"), "leave --out away"),
+        (("net.py:net", "--resume", "a"), "a holds no run to resume (no journal.jsonl)"),
+        ((), "name what to tune: path/to/file.py:factory"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(
