@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compilot._choices import names_in, unknown
 from compilot._durations import parse_duration
 from compilot.artifacts import homes, planfile, planfolder
 from compilot.artifacts.rundir import RunDir
@@ -42,8 +43,8 @@ def tune(
     dynamic: DynamicSpec | None = None,
     objective: Objective | str = Objective.LATENCY,
     horizon: int | None = None,
-    engines: Sequence[str] = (),
-    allow_precision: Sequence[Precision | str] = (),
+    engines: str | Sequence[str] = (),
+    allow_precision: str | Sequence[Precision | str] = (),
     tolerance: float | None = None,
     max_memory: int | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -54,18 +55,19 @@ def tune(
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
     """
+    from compilot.candidates.spaces import asked_engines
     from compilot.tuning import pipeline
     from compilot.tuning.options import TuneOptions
 
-    workload = _opened(model, args, kwargs)
-    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     options = TuneOptions(
         budget_s=_seconds(budget),
         goal=Goal(objective=_objective(objective), horizon_calls=horizon),
-        engines=tuple(engines),
         max_memory_bytes=max_memory,
         **precision_options(allow_precision, tolerance),
+        engines=asked_engines(engines),
     )
+    workload = _opened(model, args, kwargs)
+    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     shipment = _ship(workload, dynamic, run_dir)
     plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
     return homes.remember(plan, run_dir)
@@ -148,13 +150,12 @@ def _seconds(budget: str | float) -> float:
     return seconds
 
 
-def precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
+def precision_options(allowed: str | Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
     """The options that open lower precisions, checked."""
     known = [p for p in Precision if p is not Precision.AS_IS]
-    if isinstance(allowed, str):
-        allowed = [part.strip() for part in allowed.split(",") if part.strip()]
+    allowed = names_in(allowed)
     if odd := [name for name in allowed if name not in known]:
-        raise InputError(f"unknown precision '{odd[0]}'; known are: {', '.join(known)}.")
+        raise unknown("precision", odd[0], known)
     if tolerance is not None and not allowed:
         raise InputError(
             "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
@@ -168,8 +169,7 @@ def _objective(objective: Objective | str) -> Objective:
     try:
         return Objective(objective)
     except ValueError:
-        known = ", ".join(o.value for o in Objective)
-        raise InputError(f"unknown objective '{objective}'; known are: {known}.") from None
+        raise unknown("objective", objective, [o.value for o in Objective]) from None
 
 
 def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:

@@ -121,6 +121,10 @@ def test_tune_takes_a_workload(asked: dict[str, Any]) -> None:
         ({"budget": 0}, "more than zero"),
         ({"budget": "soon"}, "no duration"),
         ({"objective": "fame"}, "unknown objective 'fame'; known are: latency"),
+        ({"objective": "lateny"}, "unknown objective 'lateny'; did you mean 'latency'\\? Known are: latency"),
+        ({"engines": "onnxruntim"}, "unknown engine 'onnxruntim'; did you mean 'onnxruntime'\\? Known are: eager"),
+        ({"engines": ["inductor", "openvin"]}, "unknown engine 'openvin'; did you mean 'openvino'"),
+        ({"allow_precision": "int8"}, "unknown precision 'int8'; did you mean 'int8-dynamic'"),
         ({"args": (1,)}, "brings its own inputs"),
     ],
 )
@@ -130,6 +134,27 @@ def test_options_that_make_no_sense_are_refused(
     (tmp_path / "net.py").write_text("")
     with pytest.raises(InputError, match=sentence):
         compilot.tune("net.py:net", **options)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    "engines", ["inductor,eager", " inductor , eager ", ["inductor", "eager"], ("inductor", "eager")]
+)
+def test_engines_may_be_one_text(asked: dict[str, Any], tmp_path: Path, engines: Any) -> None:
+    (tmp_path / "net.py").write_text("")
+    compilot.tune("net.py:net", engines=engines)
+    assert asked["options"].engines == ("inductor", "eager")
+
+
+def test_an_engine_that_is_not_usable_is_refused_before_the_model_is_looked_at(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compilot.engines.openvino import build
+    from compilot.engines.protocol import Availability
+
+    monkeypatch.setattr(build, "available", lambda: Availability(ok=False, why="no package", install="pip install it"))
+    with pytest.raises(InputError, match=r"engine 'openvino' is not usable here: no package[.] pip install it"):
+        compilot.tune("no_such_file.py:net", engines="openvino")
     assert not asked
 
 

@@ -11,6 +11,7 @@ import typer
 
 from compilot.api import default_run_dir, precision_options
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.spaces import asked_engines
 from compilot.cli import common
 from compilot.cli import pack as packing
 from compilot.records import Objective
@@ -60,6 +61,7 @@ def tune(
             raise InputError("--resume names the run directory already; leave --out away.")
         options = _options(budget, objective, horizon, engines, max_memory)
         options = options._replace(**precision_options(common.parse_names(allow_precision), tolerance))
+        options = options._replace(engines=asked_engines(options.engines))
         from compilot.tuning import pipeline  # after what can be said without it
         from compilot.workload.dispatch import ship_target
         from compilot.workload.dynamic import parse_dynamic
