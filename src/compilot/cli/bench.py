@@ -57,8 +57,8 @@ def bench(
     """Measure eager, plain torch.compile and the given plans side by side."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts.planfolder import open_plan
-        from compilot.cli.progress import PlainObserver
         from compilot.progress import Observer
+        from compilot.showing.plain import PlainObserver
 
         plans = tuple((path, open_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()

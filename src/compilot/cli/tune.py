@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,10 +14,10 @@ from compilot.candidates.spaces import asked_engines
 from compilot.cli import common
 from compilot.cli import pack as packing
 from compilot.records import Objective
+from compilot.showing import watching
 
 if TYPE_CHECKING:
     from compilot.packing import Packed
-    from compilot.progress import Observer
     from compilot.tuning.options import TuneOptions
     from compilot.tuning.pipeline import Tuned
 
@@ -67,8 +66,8 @@ def tune(
         from compilot.workload.dynamic import parse_dynamic
 
         shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
-        with observer(options.budget_s, quiet=quiet) as watching:
-            outcome = pipeline.run(shipment, run_dir, options, watching, resume=resume is not None)
+        with watching(options.budget_s, quiet=quiet) as observer:
+            outcome = pipeline.run(shipment, run_dir, options, observer, resume=resume is not None)
         finish(outcome, pack, as_json=json, quiet=quiet)
 
 
@@ -86,9 +85,9 @@ def finish(outcome: Tuned, out: Path | None, *, as_json: bool, quiet: bool) -> N
 
 
 def _pack(outcome: Tuned, out: Path, *, quiet: bool) -> Packed:
-    from compilot.cli.progress import PlainObserver
     from compilot.packing import PackOptions, pack
     from compilot.progress import Observer
+    from compilot.showing.plain import PlainObserver
 
     return pack([outcome.run_dir], out, PackOptions(), Observer() if quiet else PlainObserver())
 
@@ -113,20 +112,6 @@ def _options(
         max_memory_bytes=common.parse_size(max_memory) if max_memory else None,
         argv=tuple(sys.argv),
     )
-
-
-def observer(budget_s: float, *, quiet: bool) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines."""
-    from compilot.cli.progress import PlainObserver
-    from compilot.progress import Observer
-
-    if quiet:
-        return nullcontext(Observer())
-    if not common.is_terminal():
-        return nullcontext(PlainObserver())
-    from compilot.cli.live import LiveObserver
-
-    return LiveObserver(budget_s)
 
 
 def show(outcome: Tuned) -> None:

@@ -17,10 +17,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from compilot.cli.common import nearby
-from compilot.cli.progress import Best, clock, outcome_line
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
+from compilot.showing.plain import Best, clock, nearby, outcome_line
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off

@@ -5,10 +5,11 @@ Covered: what is tried and why, how it ended, what is left of the budget. The dr
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 
-from compilot.cli.common import nearby, tell
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
@@ -73,7 +74,8 @@ class PlainObserver(Observer):
         self._say(f"decided: {verdict.decision.value}, {verdict.because}")
 
     def _say(self, text: str) -> None:
-        tell(f"[{clock(time.monotonic() - self._begin)}] {text}")
+        sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
+        sys.stderr.flush()
 
 
 def outcome_line(trial: Trial, ratio: float | None) -> str:
@@ -86,6 +88,12 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     if trial.state != "ok":
         parts.append(" ".join(trial.reason.split())[:160])
     return ", ".join(parts)
+
+
+def nearby(path: Path) -> Path:
+    """The path as short as it can be typed from here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)
 
 
 def clock(seconds: float) -> str:
