@@ -2,7 +2,7 @@
 or a DoctorReport.
 
 Covered: everything `compilot tune` and `compilot doctor` do, for live objects too (they are shipped to worker
-processes). Not covered: printing (pass an observer to hear of progress).
+processes). `tune` shows its progress as the command does. Not covered: printing results.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Precision, Shipment
+from compilot.showing import watching
 
 if TYPE_CHECKING:
     from torch import nn
@@ -49,9 +51,11 @@ def tune(
     max_memory: int | None = None,
     out: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
+    progress: bool = True,
 ) -> Plan:
     """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
 
+    Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an observer is told instead.
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
     """
@@ -69,7 +73,8 @@ def tune(
     workload = _opened(model, args, kwargs)
     run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     shipment = _ship(workload, dynamic, run_dir)
-    plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
+    with _watched(observer, options.budget_s, progress) as watcher:
+        plan = pipeline.run(shipment, run_dir, options, watcher).plan
     return homes.remember(plan, run_dir)
 
 
@@ -109,13 +114,17 @@ def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, A
     return model
 
 
+def _watched(observer: Observer | None, budget_s: float, progress: bool) -> AbstractContextManager[Observer]:
+    return watching(budget_s, quiet=not progress, result=True) if observer is None else nullcontext(observer)
+
+
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a file; PlanError names the field that is wrong.
 
     A plan that others can change may be looked at so; `compile` and `apply_process` refuse it.
     """
     doubt = planfolder.why_not_trusted(Path(path))  # before it is read: later it may be another file
-    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt)
+    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt, name=Path(path).name)
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -169,7 +178,7 @@ def _objective(objective: Objective | str) -> Objective:
     try:
         return Objective(objective)
     except ValueError:
-        raise unknown("objective", objective, [o.value for o in Objective]) from None
+        raise unknown("objective", str(objective), [o.value for o in Objective]) from None
 
 
 def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:

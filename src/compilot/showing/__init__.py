@@ -1,6 +1,7 @@
-"""Showing: a run while it works. In: its events. Out: lines, or a picture that changes, on stderr; never on stdout.
+"""Showing: a run while it works. In: its events. Out: lines or a picture on stderr, or below a notebook's cell.
 
-`watching` chooses: plain.py for logs and pipes, live.py in a terminal. Light to import: what draws loads on use.
+`watching` chooses: plain.py for logs and pipes, live.py in a terminal, notebook.py in Jupyter. Nothing goes to stdout,
+which belongs to results. Light to import: what draws loads on use.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from contextlib import AbstractContextManager, nullcontext
 from compilot.progress import Observer
 
 
-def watching(budget_s: float, *, quiet: bool = False) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines."""
-    if quiet:
-        return nullcontext(Observer())
-    if is_terminal():
-        from compilot.showing.live import LiveObserver
-
-        return LiveObserver(budget_s)
+def watching(budget_s: float, *, quiet: bool = False, result: bool = False) -> AbstractContextManager[Observer]:
+    """Who shows the progress: nobody, a drawing, or plain lines. result: the drawing ends with the decision."""
+    from compilot.showing.notebook import NotebookObserver, in_notebook
     from compilot.showing.plain import PlainObserver
 
-    return nullcontext(PlainObserver())
+    if quiet:
+        return nullcontext(Observer())
+    if in_notebook():
+        return nullcontext(NotebookObserver(budget_s))
+    if not is_terminal():
+        return nullcontext(PlainObserver())
+    from compilot.showing.live import LiveObserver
+
+    return LiveObserver(budget_s, result=result)
 
 
 def is_terminal() -> bool:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, nearby, outcome_line
+from compilot.showing.plain import Best, clock, nearby, outcome_line, result_line
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
@@ -30,8 +30,10 @@ STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
 class LiveObserver(Observer):
     """Draws the run; use it as a context manager so that the terminal is left in order."""
 
-    def __init__(self, budget_s: float, console: Console | None = None) -> None:
+    def __init__(self, budget_s: float, console: Console | None = None, *, result: bool = False) -> None:
+        """result: leave the decision as a last line, where nobody prints it afterwards."""
         self._console = console or Console(stderr=True)
+        self._result = result
         self._budget_s = budget_s
         self._begin = time.monotonic()
         self._best = Best()
@@ -100,6 +102,8 @@ class LiveObserver(Observer):
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
         self._show("done", "", "")
+        if self._result:
+            self._line(result_line(verdict), "bold")
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step

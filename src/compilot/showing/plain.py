@@ -1,6 +1,7 @@
 """Progress as plain lines, for logs and pipes. In: events of a run. Out: one line per event on stderr.
 
-Covered: what is tried and why, how it ended, what is left of the budget. The drawn version is live.py.
+Covered: what is tried and why, how it ended, what is left of the budget. The drawn versions are live.py (in a terminal)
+and notebook.py.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class PlainObserver(Observer):
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        self._say(f"decided: {verdict.decision.value}, {verdict.because}")
+        self._say(result_line(verdict))
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
@@ -88,6 +89,11 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     if trial.state != "ok":
         parts.append(" ".join(trial.reason.split())[:160])
     return ", ".join(parts)
+
+
+def result_line(verdict: Verdict) -> str:
+    """What the run came to."""
+    return f"decided: {verdict.decision.value}, {verdict.because}"
 
 
 def nearby(path: Path) -> Path:
