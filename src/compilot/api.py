@@ -2,7 +2,7 @@
 or a DoctorReport.
 
 Covered: everything `compilot tune` and `compilot doctor` do, for live objects too (they are shipped to worker
-processes). Not covered: printing (pass an observer to hear of progress).
+processes). `tune` shows its progress as the command does. Not covered: printing results.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compilot._choices import names_in, unknown
 from compilot._durations import parse_duration
 from compilot.artifacts import homes, planfile, planfolder
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Precision, Shipment
+from compilot.showing import watching
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,32 +45,36 @@ def tune(
     dynamic: DynamicSpec | None = None,
     objective: Objective | str = Objective.LATENCY,
     horizon: int | None = None,
-    engines: Sequence[str] = (),
-    allow_precision: Sequence[Precision | str] = (),
+    engines: str | Sequence[str] = (),
+    allow_precision: str | Sequence[Precision | str] = (),
     tolerance: float | None = None,
     max_memory: int | None = None,
     out: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
+    progress: bool = True,
 ) -> Plan:
     """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
 
+    Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an observer is told instead.
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
     """
+    from compilot.candidates.spaces import asked_engines
     from compilot.tuning import pipeline
     from compilot.tuning.options import TuneOptions
 
-    workload = _opened(model, args, kwargs)
-    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     options = TuneOptions(
         budget_s=_seconds(budget),
         goal=Goal(objective=_objective(objective), horizon_calls=horizon),
-        engines=tuple(engines),
         max_memory_bytes=max_memory,
         **precision_options(allow_precision, tolerance),
+        engines=asked_engines(engines),
     )
+    workload = _opened(model, args, kwargs)
+    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
     shipment = _ship(workload, dynamic, run_dir)
-    plan = pipeline.run(shipment, run_dir, options, observer or Observer()).plan
+    with _watched(observer, options.budget_s, progress) as watcher:
+        plan = pipeline.run(shipment, run_dir, options, watcher).plan
     return homes.remember(plan, run_dir)
 
 
@@ -107,13 +114,17 @@ def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, A
     return model
 
 
+def _watched(observer: Observer | None, budget_s: float, progress: bool) -> AbstractContextManager[Observer]:
+    return watching(budget_s, quiet=not progress, result=True) if observer is None else nullcontext(observer)
+
+
 def load_plan(path: str | os.PathLike[str]) -> Plan:
     """The plan in a file; PlanError names the field that is wrong.
 
     A plan that others can change may be looked at so; `compile` and `apply_process` refuse it.
     """
     doubt = planfolder.why_not_trusted(Path(path))  # before it is read: later it may be another file
-    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt)
+    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt, name=Path(path).name)
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -148,13 +159,12 @@ def _seconds(budget: str | float) -> float:
     return seconds
 
 
-def precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
+def precision_options(allowed: str | Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
     """The options that open lower precisions, checked."""
     known = [p for p in Precision if p is not Precision.AS_IS]
-    if isinstance(allowed, str):
-        allowed = [part.strip() for part in allowed.split(",") if part.strip()]
+    allowed = names_in(allowed)
     if odd := [name for name in allowed if name not in known]:
-        raise InputError(f"unknown precision '{odd[0]}'; known are: {', '.join(known)}.")
+        raise unknown("precision", odd[0], known)
     if tolerance is not None and not allowed:
         raise InputError(
             "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
@@ -168,8 +178,7 @@ def _objective(objective: Objective | str) -> Objective:
     try:
         return Objective(objective)
     except ValueError:
-        known = ", ".join(o.value for o in Objective)
-        raise InputError(f"unknown objective '{objective}'; known are: {known}.") from None
+        raise unknown("objective", str(objective), [o.value for o in Objective]) from None
 
 
 def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:

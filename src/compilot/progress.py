@@ -1,6 +1,7 @@
 """What a run tells the outside while it works. In: events from the pipeline. Out: whatever the observer makes of them.
 
-The pipeline never prints; the command line passes an observer that draws, tests pass one that records.
+The pipeline never prints; the commands and `compilot.tune` pass an observer that draws (showing/), tests pass one that
+records.
 """
 
 from __future__ import annotations

@@ -2,13 +2,16 @@
 
 In: nothing. Out: frozen, keyword-only msgspec structs that refuse unknown fields; the same JSON travels on the worker's
 pipe, lies in the journal and the plan, and feeds the report. Units are in the names (`median_s`, `peak_rss_bytes`).
-Covered: shape of the data and its stable identity. Not covered: any behaviour (see the stage that makes each record).
+Covered: shape of the data, its stable identity, how a plan prints. Not covered: any other behaviour (see the stage that
+makes each record).
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -593,6 +596,38 @@ class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
     because: str
     process: ProcessSettings = ProcessSettings()  # of the process that runs it: one for all entries
     entries: tuple[PlanEntry, ...] = ()
+
+    @property
+    def path(self) -> Path | None:
+        """Where its file lies, as far as this process knows; no part of the record: paths are of one machine."""
+        return next((found for find in _finders if (found := find(self)) is not None), None)
+
+    def __str__(self) -> str:
+        """What was chosen and why, and where the files are: two lines. `repr` has every field."""
+        return "\n".join(filter(None, (f"plan for {self.workload.label}: {self._chosen()}", self._files())))
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        import html  # here: a program that only runs a plan does without its table of entities
+
+        name, chosen, files = (html.escape(text) for text in (self.workload.label, self._chosen(), self._files()))
+        return f"<b>plan for {name}</b>: {chosen}" + (f"<br><code>{files}</code>" if files else "")
+
+    def _chosen(self) -> str:
+        if not self.entries:
+            return f"keep eager, because {self.because}"
+        return "; ".join(f"{entry.candidate.label}: {entry.sentence or self.because}" for entry in self.entries)
+
+    def _files(self) -> str:
+        return "" if self.path is None else f"files: {self.path.parent} ({self.path.name})"
+
+
+def find_plans_with(find: Callable[[Plan], Path | None]) -> None:
+    """For `Plan.path`: who knows where a plan's file lies. Records stand alone; the list is kept elsewhere."""
+    _finders.append(find)
+
+
+_finders: list[Callable[[Plan], Path | None]] = []
 
 
 # --------------------------------------------------------------------------------------------------------------------

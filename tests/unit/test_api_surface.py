@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import compilot
 from compilot.errors import InputError, RunDirError
-from compilot.records import Objective
+from compilot.records import Objective, encode
 from compilot.tuning import pipeline
 
 NAMES = {
@@ -121,6 +122,10 @@ def test_tune_takes_a_workload(asked: dict[str, Any]) -> None:
         ({"budget": 0}, "more than zero"),
         ({"budget": "soon"}, "no duration"),
         ({"objective": "fame"}, "unknown objective 'fame'; known are: latency"),
+        ({"objective": "lateny"}, "unknown objective 'lateny'; did you mean 'latency'\\? Known are: latency"),
+        ({"engines": "onnxruntim"}, "unknown engine 'onnxruntim'; did you mean 'onnxruntime'\\? Known are: eager"),
+        ({"engines": ["inductor", "openvin"]}, "unknown engine 'openvin'; did you mean 'openvino'"),
+        ({"allow_precision": "int8"}, "unknown precision 'int8'; did you mean 'int8-dynamic'"),
         ({"args": (1,)}, "brings its own inputs"),
     ],
 )
@@ -133,6 +138,27 @@ def test_options_that_make_no_sense_are_refused(
     assert not asked
 
 
+@pytest.mark.parametrize(
+    "engines", ["inductor,eager", " inductor , eager ", ["inductor", "eager"], ("inductor", "eager")]
+)
+def test_engines_may_be_one_text(asked: dict[str, Any], tmp_path: Path, engines: Any) -> None:
+    (tmp_path / "net.py").write_text("")
+    compilot.tune("net.py:net", engines=engines)
+    assert asked["options"].engines == ("inductor", "eager")
+
+
+def test_an_engine_that_is_not_usable_is_refused_before_the_model_is_looked_at(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compilot.engines.openvino import build
+    from compilot.engines.protocol import Availability
+
+    monkeypatch.setattr(build, "available", lambda: Availability(ok=False, why="no package", install="pip install it"))
+    with pytest.raises(InputError, match=r"engine 'openvino' is not usable here: no package[.] pip install it"):
+        compilot.tune("no_such_file.py:net", engines="openvino")
+    assert not asked
+
+
 def test_an_earlier_run_is_not_overwritten(asked: dict[str, Any], small_run: Any, tmp_path: Path) -> None:
     import torch
 
@@ -140,6 +166,32 @@ def test_an_earlier_run_is_not_overwritten(asked: dict[str, Any], small_run: Any
     with pytest.raises(RunDirError, match="already holds a run"):
         compilot.tune(torch.nn.Linear(4, 2), (torch.ones(1, 4),), out=tmp_path / "run")
     assert not asked
+
+
+def test_a_plan_knows_its_file_and_prints_two_lines(small_run: Any, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(small_run.plan, created="2026-01-02T03:04:06+00:00")
+    assert other.path is None
+    assert "files:" not in str(other)
+    compilot.save_plan(other, tmp_path / "net.json")
+    plan = compilot.load_plan(tmp_path / "net.json")
+    assert plan.path == tmp_path / "net.json"
+    assert plan == other
+    assert b"net.json" not in encode(plan)
+    first, second = str(plan).splitlines()
+    assert first.startswith("plan for Net: inductor freezing: ")
+    assert second == f"files: {tmp_path} (net.json)"
+    assert len(str(plan)) < 600 < len(repr(plan))
+
+
+def test_tune_notes_where_the_plan_is(asked: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("")
+    assert compilot.tune("net.py:net", out="here").path == tmp_path / "here" / "plan.json"
+
+
+def test_a_plan_that_keeps_eager_says_why_also_in_a_notebook(small_run: Any) -> None:
+    plan = msgspec.structs.replace(small_run.plan, entries=(), because="1.01x & <noise>")
+    assert str(plan) == "plan for Net: keep eager, because 1.01x & <noise>"
+    assert plan._repr_html_() == "<b>plan for Net</b>: keep eager, because 1.01x &amp; &lt;noise&gt;"
 
 
 def test_plans_are_read_and_written_by_path_or_text(small_run: Any, tmp_path: Path) -> None:

@@ -9,10 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compilot._choices import names_in
 from compilot.engines import registry
 from compilot.engines.space import Seed, Space, seeded
 from compilot.errors import InputError
 from compilot.records import Candidate, Diagnosis, Finding, Precision
+
+
+def asked_engines(engines: str | Sequence[str]) -> tuple[str, ...]:
+    """The names that the user gave, each known and usable here; "a,b" is taken too. InputError says what is not."""
+    names = tuple(dict.fromkeys(names_in(engines)))
+    for name in names:  # before `usable_engines` imports any of them
+        registry.refuse_unknown(name)
+    if names:
+        usable_engines(names)
+    return names
 
 
 def usable_engines(engines: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ import typer
 from compilot.api import default_run_dir
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
-from compilot.cli.tune import observer as progress
+from compilot.showing import watching
 
 if TYPE_CHECKING:
     from compilot.artifacts.journal import Journal
@@ -65,8 +65,8 @@ def bench(
         plans = tuple((path, open_plan(path)) for path in plan or ())
         run_dir = (out or default_run_dir(f"bench-{common.factory_name(target)}")).absolute()
         dims = dimensions([each for _, each in plans], dynamic or ())
-        with progress(None, quiet=quiet) as watching:
-            labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, watching)
+        with watching(None, quiet=quiet) as observer:
+            labels = measure(BenchRequest(target, plans, pairs, processes, dims, seed), run_dir, observer)
         show(run_dir, labels, as_json=json)
 
 

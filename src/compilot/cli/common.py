@@ -6,13 +6,11 @@ In: a command's body. Out: exit codes and what stands on stderr. Light to import
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -20,6 +18,8 @@ import typer
 
 from compilot._bytes import parse_size as parse_size
 from compilot.errors import CompilotError, Interrupted
+from compilot.showing import is_terminal as is_terminal
+from compilot.showing.plain import nearby as nearby
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect
@@ -73,12 +73,6 @@ def factory_name(target: str) -> str:
     return target.rpartition(":")[2] or "run"
 
 
-def nearby(path: Path) -> Path:
-    """The path as short as it can be typed from here."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)
-
-
 def size_text(size_bytes: int) -> str:
     """A size for people: 46.8 MB."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
@@ -87,8 +81,3 @@ def size_text(size_bytes: int) -> str:
 def parse_names(text: str | None) -> tuple[str, ...]:
     """Names from "a,b"."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
-
-
-def is_terminal() -> bool:
-    """May the progress be drawn? It goes to stderr, the result to stdout."""
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -38,10 +38,10 @@ def pack(
     """Pack a plan with everything it needs, so that it starts at once elsewhere."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts import openssf
-        from compilot.cli.progress import PlainObserver
         from compilot.packing import PackOptions
         from compilot.packing import pack as pack_runs
         from compilot.progress import Observer
+        from compilot.showing.plain import PlainObserver
 
         watching = Observer() if quiet else PlainObserver()
         options = PackOptions(folder=folder, carry_weights=carry_weights, twin=twin, key=sign)

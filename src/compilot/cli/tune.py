@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,13 +15,14 @@ import typer
 from compilot._durations import parse_duration, seconds_note
 from compilot.api import default_run_dir, precision_options
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.spaces import asked_engines
 from compilot.cli import common
 from compilot.cli import pack as packing
 from compilot.records import Objective
+from compilot.showing import watching
 
 if TYPE_CHECKING:
     from compilot.packing import Packed
-    from compilot.progress import Observer
     from compilot.records import DynamicDim, RunHeader
     from compilot.tuning.options import TuneOptions
     from compilot.tuning.pipeline import Tuned
@@ -75,6 +75,7 @@ def tune(
         place = target or _target_of(earlier, run_dir)
         options = _options(earlier, budget, objective, horizon, engines, max_memory)
         options = _with_precisions(options, allow_precision, tolerance)
+        options = options._replace(engines=asked_engines(options.engines))
         if budget is not None and (doubt := seconds_note(budget)) and not quiet:
             common.tell(f"note: {doubt}")
         from compilot.tuning import pipeline  # after what can be said without it
@@ -85,8 +86,8 @@ def tune(
         if earlier is not None:
             dims, seed = dims or earlier.workload.dynamic, earlier.workload.seed if seed is None else seed
         shipment = ship_target(place, seed=seed, extra_dynamic=dims)
-        with observer(options.budget_s, quiet=quiet) as watching:
-            outcome = pipeline.run(shipment, run_dir, options, watching, resume=resume is not None)
+        with watching(options.budget_s, quiet=quiet) as observer:
+            outcome = pipeline.run(shipment, run_dir, options, observer, resume=resume is not None)
         finish(outcome, pack, as_json=json, quiet=quiet)
 
 
@@ -104,9 +105,9 @@ def finish(outcome: Tuned, out: Path | None, *, as_json: bool, quiet: bool) -> N
 
 
 def _pack(outcome: Tuned, out: Path, *, quiet: bool) -> Packed:
-    from compilot.cli.progress import PlainObserver
     from compilot.packing import PackOptions, pack
     from compilot.progress import Observer
+    from compilot.showing.plain import PlainObserver
 
     return pack([outcome.run_dir], out, PackOptions(), Observer() if quiet else PlainObserver())
 
@@ -160,20 +161,6 @@ def _with_precisions(base: TuneOptions, allow_precision: str | None, tolerance: 
     if tolerance is None and allowed:
         tolerance = base.tolerance
     return base._replace(**precision_options(allowed, tolerance))
-
-
-def observer(budget_s: float | None, *, quiet: bool) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines. budget_s: None where there is none."""
-    from compilot.cli.progress import PlainObserver
-    from compilot.progress import Observer
-
-    if quiet:
-        return nullcontext(Observer())
-    if not common.is_terminal():
-        return nullcontext(PlainObserver())
-    from compilot.cli.live import LiveObserver
-
-    return LiveObserver(budget_s)
 
 
 def show(outcome: Tuned) -> None:

@@ -11,6 +11,7 @@ import importlib
 from importlib import metadata
 from typing import Any, NamedTuple, cast
 
+from compilot._choices import unknown
 from compilot.engines.protocol import BuildHalf, LoadHalf
 from compilot.engines.traits import TORCH, EngineTraits
 from compilot.errors import InputError
@@ -51,6 +52,12 @@ def unregister(name: str) -> None:
 def names() -> tuple[str, ...]:
     """Every known engine: built in, installed, registered, and other packages' torch.compile backends."""
     return tuple(dict.fromkeys([*BUILT_IN, *_installed(), *_registered, *backends()]))
+
+
+def refuse_unknown(name: str) -> None:
+    """InputError for a name that no engine here has; nothing of the engine is imported."""
+    if name not in _registered and name not in _installed():
+        _built_in(name)
 
 
 def backends() -> tuple[str, ...]:
@@ -166,8 +173,7 @@ def _built_in(name: str) -> str:
     if name.startswith(DYNAMO) and name != DYNAMO:
         return "inductor"
     if name not in BUILT_IN:
-        known = ", ".join([*names(), f"{DYNAMO}BACKEND"])
-        raise InputError(f"unknown engine '{name}'; known are: {known}. Install the package that provides it.")
+        raise unknown("engine", name, [*names(), f"{DYNAMO}BACKEND"], "Install the package that provides it.")
     return name
 
 

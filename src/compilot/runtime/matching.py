@@ -20,6 +20,7 @@ from compilot.inputs.paths import Path, parse
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
 from compilot.runtime.indexing import checker, complaint
+from compilot.runtime.notices import GRADIENTS
 
 
 class _Size(NamedTuple):
@@ -57,7 +58,7 @@ class Matcher:
         if training != guard.training:
             return "train mode" if training else "eval mode, plan was made in train mode"
         if torch.is_grad_enabled() != guard.grad_enabled:
-            return "gradients disabled" if guard.grad_enabled else "gradients enabled"
+            return "gradients disabled" if guard.grad_enabled else GRADIENTS
         if any_autocast() != guard.autocast:
             return "outside of autocast" if guard.autocast else "autocast"
         if (now := str(torch.get_default_dtype())) != guard.default_dtype and guard.default_dtype:

@@ -1,7 +1,7 @@
 """What the run plane tells the user: warning classes and the counting of calls.
 
-In: fallback reasons. Out: Stats, and one warning when too many calls miss the fast path.
-Silent eager is the enemy; so is a warning per call.
+In: fallback reasons. Out: Stats, and one warning when too many calls miss the fast path; one at the first call with
+gradients enabled, since then most often all of them are. Silent eager is the enemy; so is a warning per call.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
 MAX_SHARE = 0.01
 MAX_REASONS = 20  # distinct reasons kept; shape churn must not grow the dict for ever
 OTHER = "other reasons"
+GRADIENTS = "gradients enabled"
 DROPPED = "there is no eager model behind it (it was dropped by keep_model=False, or never there)"
 HOT_PATH = "<compilot hot path>"  # file name of generated code
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
@@ -29,7 +30,7 @@ _TORCH = str(Path(torch.__file__).resolve().parent)
 logger = logging.getLogger("compilot")
 
 _ADVICE = (
-    ("gradients enabled", "wrap the calls in torch.no_grad() or torch.inference_mode()"),
+    (GRADIENTS, "wrap the calls in torch.no_grad() or torch.inference_mode()"),
     ("train mode", "call .eval() on the model first"),
     ("default dtype", "put torch's default back with torch.set_default_dtype, or tune the model under the new one"),
     ("autocast", "call it outside of torch.autocast, or tune the model under it"),
@@ -83,12 +84,13 @@ class Stats(NamedTuple):
 
 
 class Fallbacks:
-    """Counts fallbacks by reason, bounded, and says once when there are too many."""
+    """Counts fallbacks by reason, bounded, and says once when there are too many; of gradients at the first call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._warned = False
+        self._told_of_gradients = False
 
     def count(self, reason: str, fast_calls: int, *, said: bool = False) -> None:
         """One more call answered by eager; said: the user has been told of this reason already."""
@@ -96,16 +98,22 @@ class Fallbacks:
             if reason not in self._counts and len(self._counts) >= MAX_REASONS:
                 reason = OTHER
             self._counts[reason] = self._counts.get(reason, 0) + 1
-            missed = sum(self._counts.values())
-            due = (
-                not said
-                and not self._warned
-                and missed + fast_calls >= MIN_CALLS
-                and missed > MAX_SHARE * (missed + fast_calls)
-            )
-            self._warned = self._warned or due
-        if due:
-            warn(_sentence(self._counts, missed, missed + fast_calls))
+            text = None if said else self._due(reason, fast_calls)
+        if text is not None:
+            warn(text)
+
+    def _due(self, reason: str, fast_calls: int) -> str | None:
+        """What is to be said now: each of the two warnings once, and of gradients never twice."""
+        if reason == GRADIENTS:
+            first, self._told_of_gradients = not self._told_of_gradients, True
+            return _GRADIENTS_SENTENCE if first else None
+        missed = sum(self._counts.values())
+        calls = missed + fast_calls
+        untold = {why: count for why, count in self._counts.items() if why != GRADIENTS or not self._told_of_gradients}
+        if self._warned or calls < MIN_CALLS or sum(untold.values()) <= MAX_SHARE * calls:
+            return None
+        self._warned = True
+        return _sentence(untold, missed, calls)
 
     def snapshot(self) -> dict[str, int]:
         """Reasons and how often, most frequent first."""
@@ -127,3 +135,9 @@ def advice(reason: str) -> str:
         if re.search(rf"\b{word}\b", reason):
             return what
     return "make the call as the plan's example was, or tune again with this call as the example"
+
+
+_GRADIENTS_SENTENCE = (
+    f"called with {GRADIENTS}, so eager answered and the plan was not used: {advice(GRADIENTS)}. This is said once; "
+    "stats() counts such calls."
+)

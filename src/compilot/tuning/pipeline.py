@@ -31,7 +31,7 @@ from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
 from compilot.tuning.timeouts import advised
-from compilot.verdict.decide import decide, explained
+from compilot.verdict.decide import decide, explained, told_of_train_mode
 from compilot.verdict.finalists import FINALISTS, choose_finalists
 from compilot.verdict.plan import make_plan
 
@@ -81,6 +81,7 @@ def tune(
     verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
+    verdict = told_of_train_mode(verdict, diagnosis.training)
     verdict = advised(verdict, trials, budget.elapsed_s, observer)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):

@@ -29,6 +29,7 @@ from compilot.verdict.breakeven import break_even
 from compilot.verdict.contenders import Contender, Field, make_field
 from compilot.verdict.words import count
 
+TRAIN_MODE = "the model is in train mode, which most engines cannot run; call model.eval() first"
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
 
@@ -71,6 +72,13 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
     if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):
         return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may prove it")
     return verdict
+
+
+def told_of_train_mode(verdict: Verdict, training: bool) -> Verdict:
+    """Eager that was kept for a model in train mode comes with the likely reason: eval() was forgotten."""
+    if not training or verdict.decision is not Decision.KEEP_EAGER:
+        return verdict
+    return msgspec.structs.replace(verdict, because=f"{verdict.because.rstrip('.')}; {TRAIN_MODE}")
 
 
 def _nearly_shown(comparison: Comparison) -> bool:

@@ -13,8 +13,8 @@ import pytest
 
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.rundir import RunDir
-from compilot.cli.live import LiveObserver
 from compilot.records import Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
+from compilot.showing.live import LiveObserver
 from compilot.testing.runner import FakeRunner
 from compilot.trials import local
 from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
@@ -157,7 +157,7 @@ def test_progress_is_drawn_on_a_terminal_as_for_tune(
             begun.append(budget_s)
             super().__init__(budget_s)
 
-    monkeypatch.setattr("compilot.cli.live.LiveObserver", Drawing)
+    monkeypatch.setattr("compilot.showing.live.LiveObserver", Drawing)
     monkeypatch.setattr("compilot.cli.common.is_terminal", lambda: terminal)
     result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
     assert result.exit_code == 0, result.stderr

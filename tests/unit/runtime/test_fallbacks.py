@@ -37,6 +37,16 @@ def test_one_warning_when_more_than_one_percent_of_the_calls_fall_back(make_fast
     assert warning.filename == __file__
 
 
+def test_gradients_are_told_of_at_the_first_call_and_other_reasons_still_later(make_fast):
+    fast = make_fast(Double().eval(), X)
+    with pytest.warns(CompilotWarning, match=r"called with gradients enabled.*torch.no_grad\(\)") as caught:
+        fast(X)
+    assert len(caught) == 1
+    with pytest.warns(CompilotWarning, match="100 of 100 calls missed .* most often: shape") as caught, torch.no_grad():
+        [fast(torch.ones(3, 3)) for _ in range(notices.MIN_CALLS)]
+    assert len(caught) == 1
+
+
 @pytest.mark.usefixtures("no_grad")
 def test_no_warning_below_one_percent(make_fast):
     fast = make_fast(Double().eval(), X)

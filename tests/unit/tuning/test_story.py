@@ -258,3 +258,15 @@ def test_a_resumed_search_does_not_vary_what_was_a_variation(tmp_path: Path) -> 
 
 def finished(candidate: Candidate, ratio: float) -> Trial:
     return Trial(candidate=candidate, state=State.OK, reason="", screening=((ratio, 1.0),) * 8)
+
+
+@pytest.mark.parametrize(("training", "speed"), [(True, 0.5), (True, 2.0), (False, 0.5)])
+def test_eager_kept_in_train_mode_says_to_call_eval(tmp_path: Path, training: bool, speed: float) -> None:
+    story = told(tmp_path, {"one": Fate(speed=speed)}, diagnosis=Diagnosis(training=training))
+    assert ("call model.eval()" in story.verdict.because) is (training and speed < 1)
+    assert story.plan.because.count("train mode") == (1 if training and speed < 1 else 0)
+
+
+def test_no_candidate_for_a_model_in_train_mode_says_why(tmp_path: Path) -> None:
+    story = told(tmp_path, {}, diagnosis=Diagnosis(training=True))
+    assert story.verdict.because.startswith("no candidate was tried; the model is in train mode")

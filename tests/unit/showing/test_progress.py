@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console
 
 from compilot.cli import common
-from compilot.cli.live import LiveObserver
-from compilot.cli.progress import PlainObserver, clock, outcome_line
 from compilot.errors import InputError
+from compilot.showing.live import LiveObserver
+from compilot.showing.plain import PlainObserver, clock, outcome_line
 
 
 def test_plain_lines_name_the_best_so_far(small_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_without_a_budget_the_bar_shows_the_rounds_of_a_race(small_run: Any) -> 
 
 
 def test_nothing_is_drawn_while_an_arm_is_timed(small_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compilot.cli.live.TICK_S", 0.01)
+    monkeypatch.setattr("compilot.showing.live.TICK_S", 0.01)
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
     with LiveObserver(300.0, console) as observer:
         observer.doing("pairing with eager")

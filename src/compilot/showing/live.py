@@ -18,10 +18,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from compilot.cli.common import nearby
-from compilot.cli.progress import Best, clock, outcome_line
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
+from compilot.showing.plain import Best, clock, nearby, outcome_line, result_line
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
@@ -32,8 +31,10 @@ STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
 class LiveObserver(Observer):
     """Draws the run; use it as a context manager so that the terminal is left in order."""
 
-    def __init__(self, budget_s: float | None, console: Console | None = None) -> None:
+    def __init__(self, budget_s: float | None, console: Console | None = None, *, result: bool = False) -> None:
+        """result: leave the decision as a last line, where nobody prints it afterwards."""
         self._console = console or Console(stderr=True)
+        self._result = result
         self._budget_s = budget_s  # None: the bar shows the rounds of a race instead
         self._rounds: tuple[int, int] | None = None  # done and planned, while a race runs
         self._begin = time.monotonic()
@@ -104,6 +105,8 @@ class LiveObserver(Observer):
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
         self._show("done", "", "")
+        if self._result:
+            self._line(result_line(verdict), "bold")
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step

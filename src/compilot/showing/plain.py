@@ -1,14 +1,16 @@
 """Progress as plain lines, for logs and pipes. In: events of a run. Out: one line per event on stderr.
 
-Covered: what is tried and why, how it ended, what is left of the budget. The drawn version is live.py.
+Covered: what is tried and why, how it ended, what is left of the budget. The drawn versions are live.py (in a terminal)
+and notebook.py.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 
-from compilot.cli.common import nearby, tell
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
@@ -73,10 +75,11 @@ class PlainObserver(Observer):
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        self._say(f"decided: {verdict.decision.value}, {verdict.because}")
+        self._say(result_line(verdict))
 
     def _say(self, text: str) -> None:
-        tell(f"[{clock(time.monotonic() - self._begin)}] {text}")
+        sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
+        sys.stderr.flush()
 
 
 def outcome_line(trial: Trial, ratio: float | None) -> str:
@@ -89,6 +92,17 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     if trial.state != "ok":
         parts.append(" ".join(trial.reason.split())[:160])
     return ", ".join(parts)
+
+
+def result_line(verdict: Verdict) -> str:
+    """What the run came to."""
+    return f"decided: {verdict.decision.value}, {verdict.because}"
+
+
+def nearby(path: Path) -> Path:
+    """The path as short as it can be typed from here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else Path(relative)
 
 
 def clock(seconds: float) -> str:

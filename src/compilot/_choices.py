@@ -1,0 +1,33 @@
+"""A name that is none of the known ones. In: what was given, what is known. Out: an InputError that suggests one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from compilot.errors import InputError
+
+LEAST_PREFIX = 3  # letters: "int8" means "int8-dynamic", "o" means nothing
+
+
+def unknown(kind: str, given: str, known: Iterable[str], then: str = "") -> InputError:
+    """The error: "unknown engine 'onxruntime'; did you mean 'onnxruntime'? Known are: ...". then: what else helps."""
+    names = list(known)
+    near = nearest(given, names)
+    listed = f"nown are: {', '.join(names)}.{f' {then}' if then else ''}"
+    return InputError(f"unknown {kind} '{given}'; " + (f"did you mean '{near}'? K{listed}" if near else f"k{listed}"))
+
+
+def nearest(given: str, names: Sequence[str]) -> str | None:
+    """The name that was probably meant; None: nothing is like it."""
+    wanted = given.lower()
+    starting = [name for name in names if len(wanted) >= LEAST_PREFIX and name.lower().startswith(wanted)]
+    by_small_letters = {name.lower(): name for name in names}
+    found = starting or [by_small_letters[near] for near in difflib.get_close_matches(wanted, by_small_letters, 1)]
+    return found[0] if found else None
+
+
+def names_in(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names from "a, b" or from a sequence of them."""
+    parts = given.split(",") if isinstance(given, str) else given
+    return tuple(name for part in parts if (name := part.strip()))
