@@ -11,20 +11,22 @@ LEAST_PREFIX = 3  # letters: "int8" means "int8-dynamic", "o" means nothing
 
 
 def unknown(kind: str, given: str, known: Iterable[str], then: str = "") -> InputError:
-    """The error: "unknown engine 'onxruntime'; did you mean 'onnxruntime'? Known are: ...". then: what else helps."""
+    """The error: "unknown engine 'onxruntime' (did you mean 'onnxruntime'?); known are: ...". then: what else helps."""
     names = list(known)
     near = nearest(given, names)
-    listed = f"nown are: {', '.join(names)}.{f' {then}' if then else ''}"
-    return InputError(f"unknown {kind} '{given}'; " + (f"did you mean '{near}'? K{listed}" if near else f"k{listed}"))
+    meant = f" (did you mean '{near}'?)" if near else ""
+    return InputError(f"unknown {kind} '{given}'{meant}; known are: {', '.join(names)}.{f' {then}' if then else ''}")
 
 
 def nearest(given: str, names: Sequence[str]) -> str | None:
-    """The name that was probably meant; None: nothing is like it."""
+    """The name that was probably meant; None: nothing is like it, or several begin like it."""
     wanted = given.lower()
     starting = [name for name in names if len(wanted) >= LEAST_PREFIX and name.lower().startswith(wanted)]
+    if starting:
+        return starting[0] if len(starting) == 1 else None
     by_small_letters = {name.lower(): name for name in names}
-    found = starting or [by_small_letters[near] for near in difflib.get_close_matches(wanted, by_small_letters, 1)]
-    return found[0] if found else None
+    near = difflib.get_close_matches(wanted, by_small_letters, 1)
+    return by_small_letters[near[0]] if near else None
 
 
 def names_in(given: str | Iterable[str]) -> tuple[str, ...]:

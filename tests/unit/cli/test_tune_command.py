@@ -146,7 +146,7 @@ def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any, small_ru
         (("net.py:net", "--budget", "soon"), "'soon' is no duration; write 90s"),
         (("net.py:net", "--max-memory", "lots"), "'lots' is no size; write 8GiB"),
         (("net.py:net", "--allow-precision", "int3"), "unknown precision 'int3'; known are: bf16, fp16, int8-dynamic"),
-        (("net.py:net", "--engines", "eager,onnxruntim"), "unknown engine 'onnxruntim'; did you mean 'onnxruntime'?"),
+        (("net.py:net", "--engines", "eager,onnxruntim"), "unknown engine 'onnxruntim' (did you mean 'onnxruntime'?)"),
         (("nofile.py:net", "--engines", "tensorflo"), "unknown engine 'tensorflo'"),
         (("net.py:net", "--allow-precision", "as-is"), "unknown precision 'as-is'"),
         (("net.py:net", "--tolerance", "0.1"), "a tolerance is for lower precisions only"),
