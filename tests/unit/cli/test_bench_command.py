@@ -153,12 +153,12 @@ def test_progress_is_drawn_on_a_terminal_as_for_tune(
     begun: list[float | None] = []
 
     class Drawing(LiveObserver):
-        def __init__(self, budget_s: float | None) -> None:
+        def __init__(self, budget_s: float | None, *, result: bool) -> None:
             begun.append(budget_s)
-            super().__init__(budget_s)
+            super().__init__(budget_s, result=result)
 
     monkeypatch.setattr("compilot.showing.live.LiveObserver", Drawing)
-    monkeypatch.setattr("compilot.cli.common.is_terminal", lambda: terminal)
+    monkeypatch.setattr("compilot.showing.is_terminal", lambda: terminal)
     result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
     assert result.exit_code == 0, result.stderr
     assert begun == [None] * terminal

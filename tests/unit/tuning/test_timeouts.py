@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -72,7 +72,7 @@ def test_a_build_that_takes_longer_than_a_minute_is_ended_all_the_same(tmp_path:
 
 
 def test_a_trial_keeps_the_time_that_it_was_given(tmp_path: Path) -> None:
-    workers: Any = SimpleNamespace(run_dir=RunDir(tmp_path))
+    workers: Any = Mock(run_dir=RunDir(tmp_path))
     attempt = Attempt(workers, Job(candidate("x"), 60.0), Judge(None, None))
     assert attempt.trial.limit_s == 60.0
 
