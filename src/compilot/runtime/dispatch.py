@@ -80,6 +80,7 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._built_before = 0
         self._slowly = itertools.count()  # served by the engine through the slow path
+        self._not_users = 0  # calls that the engine served before the user's first
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
@@ -287,13 +288,18 @@ class Dispatcher:
         calls, compiles = fast + sum(fallbacks.values()), self._built_before + self._variants.builds()
         return Stats(calls, fast, fallbacks, compiles, self._notes)
 
+    def forget_calls(self) -> None:
+        """The calls so far were not the user's: leave them out of the statistics."""
+        self._not_users += self._fast_calls()
+        self._fallbacks = Fallbacks()
+
     def _fast_calls(self) -> int:
-        return self._gate.served() + count_of(self._slowly)
+        return self._gate.served() + count_of(self._slowly) - self._not_users
 
     def after_fork(self) -> None:
         """In a forked child: refuse calls if the parent made any with more than one thread."""
         self._lock = threading.RLock()
-        if self.stats().calls and torch.get_num_threads() > 1:
+        if self._not_users + self.stats().calls and torch.get_num_threads() > 1:
             self._forked = True
             self._gate.close("forked")
 

@@ -68,7 +68,7 @@ def _is_inner(filename: str) -> bool:
 
 
 class Stats(NamedTuple):
-    """How the calls went. calls = fast + all fallbacks."""
+    """How the user's calls went. calls = fast + all fallbacks."""
 
     calls: int
     fast: int
