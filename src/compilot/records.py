@@ -92,7 +92,7 @@ class ModelFingerprint(Record, frozen=True, kw_only=True):
     weights_sha256: str | None = None  # values; only where an artifact froze them
     code: dict[str, str] = {}  # short digests of the user's classes and functions, to name what changed; some at most
     libraries: dict[str, str] = {}  # package -> version of library code that is part of code_sha256, besides torch
-    attributes: dict[str, str] = {}  # values or short digests of attributes of the user's modules; some at most
+    attributes: dict[str, str] = {}  # values or short digests of the user's attributes and settings; some at most
 
 
 class Shipment(Record, frozen=True, kw_only=True):

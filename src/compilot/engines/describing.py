@@ -17,6 +17,7 @@ import torch
 from compilot._tree import children
 from compilot.engines.protocol import Infeasible
 from compilot.engines.structure import Kind, Node
+from compilot.modules.naming import importable
 
 _PLAIN: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, torch.Size: Kind.SIZE}
 
@@ -47,7 +48,7 @@ def _node(value: Any, path: str, given: Mapping[int, int], tensors: dict[int, to
     kind, keys = _container(value)
     kids = tuple(_node(part, path + suffix, given, tensors) for suffix, part in parts)
     named = kind in (Kind.NAMED_TUPLE, Kind.DATACLASS, Kind.MAPPING)
-    where = f"{type(value).__module__}:{type(value).__qualname__}" if named else ""
+    where = f"{importable(type(value).__module__)}:{type(value).__qualname__}" if named else ""
     return Node(kind=kind, keys=keys, parts=kids, type=where)
 
 

@@ -43,7 +43,7 @@ class Node(Record, frozen=True, kw_only=True):
     kind: Kind
     index: int = 0  # of a tensor or an input
     value: str = ""  # of a constant, as a Python literal
-    type: str = ""  # of a constant: "literal", "dtype", "device"; of a container's class: "module:qualified name"
+    type: str = ""  # of a constant: "literal", "dtype", "device"; of a class: "module to import:qualified name"
     keys: tuple[str, ...] = ()  # of parts: literals for dicts, field names for classes
     parts: tuple[Node, ...] = ()
 

@@ -84,10 +84,15 @@ def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]
     for field, words in _MODEL_FIELDS.items():
         a, b = getattr(old, field), getattr(new, field)
         if a != b:
-            yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{_detail(field, old, new)}")
+            detail = _detail(field, old, new) or _both(a, b)  # digests only where nothing better is known
+            yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{detail}")
     a, b = old.weights_sha256, new.weights_sha256
     if a is not None and b is not None and a != b:
-        yield _unsafe(WEIGHTS, _short(a), _short(b), "the weight values frozen into the plan changed")
+        yield _unsafe(WEIGHTS, _short(a), _short(b), f"the weight values frozen into the plan changed{_both(a, b)}")
+
+
+def _both(old: str, new: str) -> str:
+    return f" ({_short(old)} -> {_short(new)})"
 
 
 def _detail(field: str, old: ModelFingerprint, new: ModelFingerprint) -> str:
@@ -120,8 +125,9 @@ def _units(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
 
 
 def _attributes(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
-    for path in sorted(old.keys() & new.keys()):
-        if old[path] != new[path]:
+    changed = [path for path in sorted(old.keys() & new.keys()) if old[path] != new[path]]
+    for path in changed:
+        if not any(other.startswith(f"{path}.") for other in changed):  # a part says more than the whole
             yield f"attribute '{path}'" + _from_to(old[path], new[path])
     for words, there, elsewhere in (("is new", new, old), ("is gone", old, new)):
         if len(elsewhere) < MAX_NAMED:
@@ -181,11 +187,7 @@ def _isa(old: Collection[str], new: Collection[str], engines: frozenset[str]) ->
 
 
 def _unsafe(field: str, old: str, new: str, words: str) -> Difference:
-    return Difference(field, old, new, Severity.UNSAFE, f"{words}{_values(field, old, new)}.")
-
-
-def _values(field: str, old: str, new: str) -> str:
-    return f" ({old} -> {new})" if field.startswith("model.") else ""
+    return Difference(field, old, new, Severity.UNSAFE, f"{words}.")
 
 
 def _short(value: str) -> str:

@@ -9,6 +9,7 @@ Not covered: what nobody can read (uncovered.py); values of parameters, unless a
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,11 +17,13 @@ import torch
 from torch import nn
 
 from compilot.identity import origin
-from compilot.identity.tokens import SHORT, digest, joined, text
-from compilot.identity.values import Reader, own_attributes
+from compilot.identity.tokens import SCALARS, SHORT, digest, joined, text
+from compilot.identity.values import Reader, own_attributes, settings_of
 from compilot.records import MAX_NAMED, ModelFingerprint
 
 _SHOWN = (bool, int, float, type(None))  # attributes whose values may be read by whoever reads the plan
+_INT_BITS = 64  # a longer number is data; Python refuses to write out very long ones
+_WORD = re.compile("[a-z_]{1,40}")  # a choice such as "gelu"; keys and passwords have more than that in them
 
 
 class Survey(NamedTuple):
@@ -28,7 +31,7 @@ class Survey(NamedTuple):
 
     reader: Reader
     structure: str
-    attributes: dict[str, str]  # of modules whose classes are the user's: path -> value or short digest
+    attributes: dict[str, str]  # of the user's modules, and of configurations: path -> value or short digest
 
 
 def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | None = None) -> ModelFingerprint:
@@ -63,6 +66,8 @@ def read_model(model: nn.Module) -> Survey:
     reader = Reader(model)
     lines: list[bytes] = []
     named: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    known: set[int] = set()  # a configuration that many modules hold is named once
     for name, module in model.named_modules(remove_duplicate=False):
         lines += [text(name), reader.units.ref(type(module))]
         is_users = reader.units.is_users(type(module))
@@ -72,8 +77,25 @@ def read_model(model: nn.Module) -> Survey:
             lines += [text(key), token]
             if is_users and len(named) < MAX_NAMED:
                 named[path] = _shown(value, token)
+            if id(value) not in known and len(settings) < MAX_NAMED:
+                settings |= _settings(value, path, token)
+                known.add(id(value))
     reader.units.settle()
-    return Survey(reader, digest(lines), named)
+    return Survey(reader, digest(lines), dict([*named.items(), *settings.items()][:MAX_NAMED]))
+
+
+def _settings(value: Any, path: str, token: bytes) -> dict[str, str]:
+    """The parts of a configuration, and the whole for what changes in it elsewhere."""
+    parts = {f"{path}.{key}": _setting(value, key, one) for key, one in settings_of(value)}
+    return {path: _shown(value, token), **parts} if parts else {}
+
+
+def _setting(owner: Any, key: str, value: Any) -> str:
+    """As any attribute; and a word, where the class itself has a setting of that name: that is no secret."""
+    is_declared = any(key in vars(base) for base in type(owner).__mro__)
+    if is_declared and type(value) is str and _WORD.fullmatch(value):
+        return repr(value)
+    return _shown(value, SCALARS[type(value)](value))
 
 
 def _code(contents: dict[str, bytes], versions: dict[str, str]) -> Iterator[bytes]:
@@ -84,7 +106,8 @@ def _code(contents: dict[str, bytes], versions: dict[str, str]) -> Iterator[byte
 
 
 def _shown(value: Any, token: bytes) -> str:
-    return repr(value) if type(value) in _SHOWN else f"{type(value).__name__} {_short(token)}"
+    is_short = type(value) in _SHOWN and not (type(value) is int and value.bit_length() > _INT_BITS)
+    return repr(value) if is_short else f"{type(value).__name__} {_short(token)}"
 
 
 def _short(token: bytes) -> str:

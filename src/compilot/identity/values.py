@@ -305,6 +305,17 @@ def _state_of(value: Any) -> Iterator[tuple[Any, str, Any]]:
         yield value, name, one
 
 
+def settings_of(value: Any) -> list[tuple[str, Any]]:
+    """The plain values that an object holds by name, as a configuration does; none of what is no such object."""
+    kind: Any = type(value)
+    if kind in SCALARS or _reader(kind) is not None or _unreadable(kind) is not None:
+        return []
+    try:
+        return [(key, one) for _, key, one in _state_of(value) if type(one) in SCALARS]
+    except Exception:  # whatever an odd object does when it is looked at; it is noted where it is read
+        return []
+
+
 def _known(model: nn.Module) -> dict[int, bytes]:
     """Submodules and weights: wherever else they are held, their name says which one it is."""
     found: dict[int, bytes] = {}

@@ -46,6 +46,11 @@ class Chain:
         """Whether weight values are baked in anywhere."""
         return any(link.frozen_weights for link in self._links)
 
+    def forget_calls(self) -> None:
+        """The calls so far were not the user's: leave them out of the statistics."""
+        for link in self._links:
+            link.forget_calls()
+
     def stats(self) -> Stats:
         """How the calls went, over all entries."""
         parts = [link.stats() for link in self._links]

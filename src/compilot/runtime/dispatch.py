@@ -30,13 +30,14 @@ from compilot.runtime.gate import BEING_BUILT, NO_ENGINE, EngineGone, Gate
 from compilot.runtime.indexing import OUT_OF_RANGE
 from compilot.runtime.loading import Anew, Load, loaded_anew, loaded_behind
 from compilot.runtime.matching import Matcher
-from compilot.runtime.notices import DROPPED, Fallbacks, Stats, advice
+from compilot.runtime.notices import DROPPED, NEVER_THERE, Fallbacks, Stats, advice
 from compilot.runtime.unreadable import Unreadable
 from compilot.runtime.variants import Variant, VariantKey, Variants
 
 HOOKED = "hooks were registered or removed after the model was compiled"
 NOT_TAKEN = "the artifact does not take this call"
 KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
+GIVE_IT = "use compilot.compile(model, bundle), which has the model to fall back on"
 
 
 class Dispatcher:
@@ -69,6 +70,7 @@ class Dispatcher:
         self._keep_model = remains is None
         self._before_refresh = before_refresh if remains is None else None
         self._stand_in = stand_in
+        self._no_eager, self._remedy = (NEVER_THERE, GIVE_IT) if stand_in else (DROPPED, KEEP_IT)
         self._plain = plain if remains is None else remains
         self._gate = Gate(self._plain, keep_model=self._keep_model, strict_weights=strict_weights)
         anew = Anew(NO_ENGINE, None, unreadable) if load is None else self._first(load, unreadable)
@@ -80,6 +82,7 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._built_before = 0
         self._slowly = itertools.count()  # served by the engine through the slow path
+        self._not_users = 0  # calls that the engine served before the user's first
         self._forked = False
         self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
@@ -208,16 +211,16 @@ class Dispatcher:
             return self._eager(f"{NOT_TAKEN}: {error}", call)
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
-            raise NoFallback(f"{reason}; {DROPPED}, so nothing else can answer; {KEEP_IT}.") from error
+            raise NoFallback(f"{reason}; {self._no_eager}; {self._remedy}.") from error
         answer = self._eager(reason, call, said=True)
         self._gate.failed(error)
         return answer
 
     def _eager(self, reason: str, call: Call, *, said: bool = False) -> Any:
         if not self._keep_model:
-            why = f"the plan does not take this call ({reason}), and {DROPPED}"
+            why = f"the plan does not take this call ({reason}), and {self._no_eager}"
             kind = IndexOutOfRange if reason.startswith(OUT_OF_RANGE) else NoFallback
-            raise kind(f"{why}: {advice(reason)}, or {KEEP_IT}.")
+            raise kind(f"{why}; {advice(reason)}, or {self._remedy}.")
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
         said = said or self._gate.closed is not None
         self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said)
@@ -254,7 +257,7 @@ class Dispatcher:
                 return
             if self._before_refresh is not None:
                 self._before_refresh()
-            self._take(loaded_anew(self._plain, self._load, self._gate))
+            self._take(loaded_anew(self._plain, self._load, self._gate, self._no_eager))
 
     def open(
         self, load: Load, *, before_refresh: Callable[[], None] | None = None, notes: tuple[str, ...] = ()
@@ -289,13 +292,18 @@ class Dispatcher:
         calls, compiles = fast + sum(fallbacks.values()), self._built_before + self._variants.builds()
         return Stats(calls, fast, fallbacks, compiles, self._notes)
 
+    def forget_calls(self) -> None:
+        """The calls so far were not the user's: leave them out of the statistics."""
+        self._not_users += self._fast_calls()
+        self._fallbacks = Fallbacks()
+
     def _fast_calls(self) -> int:
-        return self._gate.served() + count_of(self._slowly)
+        return self._gate.served() + count_of(self._slowly) - self._not_users
 
     def after_fork(self) -> None:
         """In a forked child: refuse calls if the parent made any with more than one thread."""
         self._lock = threading.RLock()
-        if self.stats().calls and torch.get_num_threads() > 1:
+        if self._not_users + self.stats().calls and torch.get_num_threads() > 1:
             self._forked = True
             self._gate.close("forked")
 

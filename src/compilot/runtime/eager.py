@@ -1,7 +1,7 @@
 """Eager behind the same face as every other plan.
 
-In: the plain model, and why it is eager where the plan wanted something else. Out: the model's own answers, counted.
-A call counts as fast where eager is what the plan chose, and as a fallback where it is not.
+In: the plain model, and why it is eager where the plan wanted something else. Out: the model's own answers, counted
+with the reason. No call counts as fast: eager is not faster than eager, whoever chose it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from compilot.runtime.counting import count_of
 from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.notices import Stats
 
+KEPT_EAGER = "the plan keeps the model eager"
+
 
 class EagerCore:
     """The model as it is."""
 
     def __init__(self, plain: nn.Module, instead_because: str | None = None) -> None:
-        self._reason = instead_because
+        self._reason = instead_because or KEPT_EAGER
         self._counter = itertools.count()
+        self._not_users = 0
         self._hot = codegen.hot_globals() | {"_ticks": self._counter, "_call": plain}
         self.call = codegen.compile_call(codegen.direct_source(), self._hot)
         tell_after_fork(self)
@@ -43,13 +46,16 @@ class EagerCore:
 
     def stats(self) -> Stats:
         """How the calls went so far."""
-        calls = count_of(self._counter)
-        missed = {self._reason: calls} if self._reason and calls else {}
-        return Stats(calls, 0 if self._reason else calls, missed, 0)
+        calls = count_of(self._counter) - self._not_users
+        return Stats(calls, 0, {self._reason: calls} if calls else {}, 0)
+
+    def forget_calls(self) -> None:
+        """The calls so far were not the user's: leave them out of the statistics."""
+        self._not_users = count_of(self._counter)
 
     def after_fork(self) -> None:
         """In a forked child: refuse calls if the parent made any with more than one thread."""
-        if self.stats().calls and torch.get_num_threads() > 1:
+        if count_of(self._counter) and torch.get_num_threads() > 1:
             self._hot["_call"] = _refuse
 
 

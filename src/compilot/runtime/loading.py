@@ -20,7 +20,6 @@ from compilot.engines.baked import OtherWeights
 from compilot.engines.protocol import Infeasible, Loaded
 from compilot.errors import NoFallback, PlanError, StalePlan
 from compilot.runtime.gate import FILES_OF_OTHER_CODE, FILES_OUTDATED, TUNE_AGAIN, Gate
-from compilot.runtime.notices import DROPPED
 from compilot.runtime.unreadable import Unreadable, unreadable_in
 from compilot.runtime.weight_watch import WeightWatch
 
@@ -45,10 +44,13 @@ def loaded_behind(plain: nn.Module, load: Load, gate: Gate) -> Anew:
     return Anew(loaded, watch, unreadable, None if loaded.in_files else hooks)
 
 
-def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate) -> Anew:
-    """The engine anew. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model."""
+def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate, no_eager: str) -> Anew:
+    """The engine anew. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model.
+
+    no_eager: why there is no model, where there is none.
+    """
     if load is None:
-        raise NoFallback(f"{DROPPED}, so there is nothing to refresh from; compile the new model instead.")
+        raise NoFallback(f"{no_eager}, so there is nothing to refresh from; compile the new model instead.")
     return loaded_behind(plain, partial(_load, load, gate), gate)
 
 

@@ -22,7 +22,8 @@ MAX_SHARE = 0.01
 MAX_REASONS = 20  # distinct reasons kept; shape churn must not grow the dict for ever
 OTHER = "other reasons"
 GRADIENTS = "gradients enabled"
-DROPPED = "there is no eager model behind it (it was dropped by keep_model=False, or never there)"
+DROPPED = "the eager model was dropped by keep_model=False"
+NEVER_THERE = "there is no eager model: compilot.load takes none"
 HOT_PATH = "<compilot hot path>"  # file name of generated code
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _TORCH = str(Path(torch.__file__).resolve().parent)
@@ -69,7 +70,7 @@ def _is_inner(filename: str) -> bool:
 
 
 class Stats(NamedTuple):
-    """How the calls went. calls = fast + all fallbacks."""
+    """How the user's calls went. calls = fast + all fallbacks."""
 
     calls: int
     fast: int

@@ -17,6 +17,7 @@ from compilot.measure.correctness import Miss
 from compilot.records import Guard
 from compilot.runtime.call_form import CallForm
 from compilot.runtime.dispatch import NOT_TAKEN
+from compilot.runtime.eager import KEPT_EAGER
 from compilot.runtime.fast import Fast
 from compilot.runtime.matching import Matcher
 
@@ -48,4 +49,5 @@ class Serving:
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def _counts(self) -> dict[str, int]:
-        return {} if self._fast is None else self._fast.stats().fallbacks
+        counts = {} if self._fast is None else self._fast.stats().fallbacks
+        return {reason: count for reason, count in counts.items() if reason != KEPT_EAGER}  # eager is what is tried

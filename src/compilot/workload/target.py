@@ -11,7 +11,6 @@ Not covered: remote files, factories with arguments.
 from __future__ import annotations
 
 import difflib
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -30,6 +29,7 @@ import torch
 from torch import nn
 
 from compilot.errors import CompilotError, TargetError
+from compilot.modules.naming import made_up
 from compilot.workload.place import Place, parse_target
 from compilot.workload.workload import Workload
 
@@ -51,7 +51,7 @@ def load_target(target: str) -> Workload:
 
 def _import_file(path: Path) -> ModuleType:
     _put_first_on_path(str(path.parent))
-    name = f"_compilot_target_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    name = made_up(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

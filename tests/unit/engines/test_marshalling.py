@@ -6,6 +6,7 @@ import sys
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -13,14 +14,16 @@ import pytest
 import torch
 from torch import nn
 
-from compilot._tree import Call
+from compilot._tree import Call, output_leaves
 from compilot.engines import structure as structures
 from compilot.engines.classes import find_class, maker
+from compilot.engines.describing import describe
 from compilot.engines.marshal import empty_code, make_call
 from compilot.engines.protocol import Infeasible, LoadRequest, NotTaken
 from compilot.engines.sizes import size_code
 from compilot.engines.structure import InputTensor, Kind, Node, OutputTensor, Structure
 from compilot.errors import PlanError
+from compilot.modules.naming import importable, made_up
 from compilot.records import Guard, Settings, Shapes
 from compilot.runtime.guards import make_guard
 
@@ -161,6 +164,51 @@ def test_plain_outputs_stand_for_classes_that_are_not_imported(kind: Kind) -> No
     assert "antigravity" not in sys.modules
     with pytest.raises(AttributeError, match="loss"):
         made.loss  # noqa: B018
+
+
+def test_a_plain_container_has_the_same_paths_as_the_class_it_stands_for() -> None:
+    node = Node(kind=Kind.DATACLASS, type="antigravity:Answer", keys=("left", "right"))
+    plain = find_class(node, Model(), plain=True)
+    own, made = Answer(torch.ones(1), torch.ones(2)), plain(torch.ones(1), torch.ones(2))
+    assert [leaf.path for leaf in output_leaves(made)] == [leaf.path for leaf in output_leaves(own)]
+    with pytest.raises(Infeasible, match="Answer has fields that no dataclass can have"):
+        find_class(msgspec.structs.replace(node, keys=("import os",)), Model(), plain=True)
+
+
+def test_a_targets_file_is_named_as_a_user_would_import_it() -> None:
+    name = made_up(Path("/models/cnn.py"))
+    assert (name != made_up(Path("/other/cnn.py")), importable(name)) == (True, "cnn")
+    assert importable("transformers.modeling_outputs") == "transformers.modeling_outputs"
+
+
+@pytest.mark.parametrize("loaded_as", ["cnn", "models.cnn", made_up(Path("/models/cnn.py")), "__main__"])
+def test_a_class_of_a_file_is_found_whatever_the_file_was_loaded_as(
+    loaded_as: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, node = ModuleType(loaded_as), Node(kind=Kind.DATACLASS, type="cnn:Answer", keys=("left", "right"))
+    module.Answer = Answer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, loaded_as, module)
+    assert find_class(node, nn.Linear(1, 1)) is Answer
+    with pytest.raises(Infeasible, match="import cnn before"):
+        find_class(msgspec.structs.replace(node, keys=("left",)), nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [
+        ("cnn", r"import cnn before compilot\.load\(\.\.\.\), or pass plain_outputs=True to get plain containers"),
+        ("__main__", "imported ones; pass plain_outputs=True"),  # somebody's script: nobody can import it by that name
+        ("my-model", "imported ones; pass plain_outputs=True"),
+    ],
+)
+def test_a_class_that_is_not_found_is_told_with_what_to_do(module: str, step: str) -> None:
+    with pytest.raises(Infeasible, match=f"{step}$" if module == "cnn" else step):
+        find_class(Node(kind=Kind.DATACLASS, type=f"{module}:Absent", keys=("left",)), nn.Linear(1, 1))
+
+
+def test_the_tree_names_a_targets_class_by_the_files_stem() -> None:
+    kind = dataclass(type("Answer", (), {"__annotations__": {"left": Any}, "__module__": made_up(Path("/m/cnn.py"))}))
+    assert describe(kind(torch.ones(1)), ()).tree.type == "cnn:Answer"
 
 
 def test_a_class_with_other_fields_is_not_taken() -> None:

@@ -13,8 +13,11 @@ import pytest
 import torch
 from torch import nn
 
+from compilot.identity.differences import explain_difference
+from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.identity.uncovered import uncovered
+from compilot.records import Fingerprint
 
 transformers = pytest.importorskip("transformers")
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "num_hidden_layers": 2}
@@ -79,3 +82,16 @@ def test_other_processes_agree() -> None:
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": ":".join(sys.path)}
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, check=True)
     assert json.loads(run.stdout) == here
+
+
+def test_a_call_with_labels_is_named_by_what_it_sets() -> None:
+    config = transformers.BertConfig(**SMALL, vocab_size=30, num_labels=3)
+    model = transformers.BertForSequenceClassification(config).eval()
+    before = model_fingerprint(model)
+    with torch.no_grad():
+        model(input_ids=IDS, labels=torch.tensor([1]))
+    machine = machine_fingerprint()
+    was, now = (Fingerprint(machine=machine, model=one) for one in (before, model_fingerprint(model)))
+    [told] = explain_difference(was, now)
+    named = "attribute 'config.problem_type' from None to 'single_label_classification'"
+    assert told == f"the model's structure (submodules or their settings) changed: {named}."

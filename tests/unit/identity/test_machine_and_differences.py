@@ -23,8 +23,10 @@ MACHINE = MachineFingerprint(
 MODEL = ModelFingerprint(
     class_name="Net", code_sha256="a" * 64, structure_sha256="b" * 64, parameters_sha256="c" * 64, parameter_count=10,
     parameter_bytes=40, code={"scale": "1", "Net.forward~2": "1", "gone": "1"}, libraries={"timm": "1.0"},
-    attributes={"block.0.alpha": "1.0", "table": "Tensor 11"},
+    attributes={"block.0.alpha": "1.0", "table": "Tensor 11", "config": "Config 1", "config.kind": "None"},
 )  # fmt: skip
+BOTH = {"block.0.alpha": "2.0", "table": "Tensor 22"}
+SET = {"config.kind": "'regression'"}
 OLD = Fingerprint(machine=MACHINE, model=MODEL)
 
 
@@ -119,15 +121,19 @@ def test_equal_fingerprints_do_not_differ() -> None:
         (other("model", structure_sha256="d"), "unsafe", "model.structure_sha256", "structure"),
         (
             other("model", code_sha256="d", code={"scale": "2", "Net.forward~2": "2", "new": "1"}),
-            "unsafe", "model.code_sha256", "functions they call changed: Net.forward, scale, new is new, and 1 more (",
+            "unsafe", "model.code_sha256", "functions they call changed: Net.forward, scale, new is new, and 1 more.",
         ),
         (
             other("model", code_sha256="d", libraries={"timm": "2.0"}),
             "unsafe", "model.code_sha256", "changed: timm 1.0 -> 2.0",
         ),
         (
-            other("model", structure_sha256="d", attributes={"block.0.alpha": "2.0", "table": "Tensor 22"}),
-            "unsafe", "model.structure_sha256", "attribute 'block.0.alpha' from 1.0 to 2.0, attribute 'table' (",
+            other("model", structure_sha256="d", attributes={**MODEL.attributes, **BOTH}),
+            "unsafe", "model.structure_sha256", "attribute 'block.0.alpha' from 1.0 to 2.0, attribute 'table'.",
+        ),
+        (
+            other("model", structure_sha256="d", attributes={**MODEL.attributes, "config": "Config 2", **SET}),
+            "unsafe", "model.structure_sha256", "changed: attribute 'config.kind' from None to 'regression'.",
         ),
         (
             other("model", parameters_sha256="d", parameter_count=12),

@@ -315,3 +315,24 @@ def test_an_attribute_that_changed_is_named_with_its_values() -> None:
     assert two.attributes["alpha"] == "2.0"
     assert "secret" not in repr(one.attributes)
     assert one.attributes["name"] != two.attributes["name"]
+
+
+class Config:
+    kind: str | None = None
+
+    def __init__(self, kind: str | None, token: str) -> None:
+        self.kind, self.token, self.sizes = kind, token, [1]
+
+
+def test_a_setting_that_changed_is_named_in_a_librarys_module_too() -> None:
+    def found(kind: str | None, token: str = "secret") -> dict[str, str]:
+        model = nn.Sequential(nn.Linear(1, 1))
+        model.config = model[0].config = Config(kind, token)  # type: ignore[assignment]
+        return model_fingerprint(model).attributes
+
+    assert found(None)["config.kind"] == "None"
+    assert found("regression")["config.kind"] == "'regression'"
+    assert "secret" not in repr(found(None))
+    assert "hunter2" not in repr(found("hunter2"))  # a word has no digits
+    assert found(None)["config"].startswith("Config ")
+    assert not [path for path in found(None) if path.startswith("0.")]  # the same one is named once

@@ -79,7 +79,7 @@ def test_changed_code_makes_the_plan_out_of_date_and_is_named(plan: Plan, tmp_pa
     file, old, new, label = CHANGES[case]
     with imported(tmp_path / "after", changed(file, old, new)) as kind:
         model = kind().eval()
-        with pytest.warns(StalePlanWarning, match=rf"functions they call changed: {label} \("):
+        with pytest.warns(StalePlanWarning, match=rf"functions they call changed: {label}\. "):
             fast = apply_plan(model, plan)
         assert torch.equal(fast(X), model(X))
         assert fast.stats().fast == 0

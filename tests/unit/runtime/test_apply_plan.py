@@ -98,7 +98,7 @@ def test_a_plan_without_entries_keeps_eager(model, plan):
     fast = apply_plan(model, replace(plan, entries=()))
     assert isinstance(fast, Fast)
     assert torch.equal(fast(X), model(X))
-    assert fast.stats() == (1, 1, {}, 0, ())
+    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, ())
 
 
 def test_a_directory_without_a_plan_says_so(model, tmp_path):

@@ -169,11 +169,12 @@ def test_each_golden_call_goes_to_its_own_entry(
     first, second = engines
     fast = compilot.compile(model, overlapping, strict=True)
     assert (first.calls, second.calls) == (1, 1)
-    assert fast.stats().fast == 2
+    assert fast.stats() == (0, 0, {}, 2, ())  # the user has made no call yet
     x = torch.randn(4, 3)
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x))
     assert (first.calls, second.calls) == (2, 1)  # in use, the first that takes a call answers it
+    assert (fast.stats().calls, fast.stats().fast) == (1, 1)
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
@@ -219,7 +220,8 @@ def test_frozen_weights_that_changed_are_named(
     tmp_path: Path, model: nn.Module, trained: nn.Module, engines: tuple[Adding, Adding]
 ) -> None:
     bundle = one_entry(tmp_path / "frozen", model, frozen=True)
-    assert compilot.compile(model, bundle, strict=True).stats().fast == 1
+    assert compilot.compile(model, bundle, strict=True).stats().calls == 0
+    assert engines[0].calls == 1
     with pytest.raises(StaleBundle, match="the weight values frozen into the plan changed"):
         compilot.compile(trained, bundle, strict=True)
     assert engines[0].calls == 1
@@ -236,13 +238,23 @@ def test_an_entry_whose_guard_does_not_take_its_golden_call_proves_nothing(
         compilot.compile(model, bundle_of(tmp_path / "odd", model, entries, packed), strict=True)
 
 
-@pytest.mark.usefixtures("engines")
-def test_an_entry_that_keeps_eager_goes_along_with_another(tmp_path: Path, model: nn.Module) -> None:
+def test_an_entry_that_keeps_eager_goes_along_with_another(
+    tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding]
+) -> None:
     threads = ProcessSettings(threads=torch.get_num_threads())
     entries = (entry_of(model, 4, Settings(), threads), entry_of(model, 2, Settings(engine="first")))
     packed = tuple(BundleEntry(folder="", golden=golden_of(tmp_path / "mix", i, model, s)) for i, s in ((0, 4), (1, 2)))
     fast = compilot.compile(model, bundle_of(tmp_path / "mix", model, entries, packed), strict=True)
-    assert fast.stats().fast == 1
+    assert (fast.stats().calls, engines[0].calls) == (0, 1)
+
+
+def test_a_golden_call_of_a_bundle_that_keeps_eager_is_no_call_of_the_user(tmp_path: Path, model: nn.Module) -> None:
+    packed = (BundleEntry(folder="", golden=golden_of(tmp_path / "kept", 0, model, 4)),)
+    bundle = bundle_of(tmp_path / "kept", model, (entry_of(model, 4, Settings()),), packed)
+    fast = compilot.compile(model, bundle, strict=True)
+    assert fast.stats().calls == 0
+    fast(X)
+    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, ())
 
 
 @pytest.mark.usefixtures("engines")
@@ -266,7 +278,8 @@ def test_in_place_nobody_is_served_before_the_golden_call_was_right(
     fast = compilot.compile(model, overlapping, strict=True, inplace=True)
     assert seen == [nn.Linear]
     assert fast is model
-    assert (type(model).__name__, model.stats().fast) == ("Linear", 2)  # type: ignore[operator]
+    assert (type(model).__name__, model.stats().calls) == ("Linear", 0)  # type: ignore[operator]
+    assert [engine.calls for engine in engines] == [1, 1]
     with torch.no_grad():
         torch.testing.assert_close(model(X), nn.Linear.forward(model, X))
     assert type(compilot.runtime.restore(model)) is nn.Linear
@@ -293,7 +306,8 @@ def test_copies_and_pickles_start_the_bundle_again(
         for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
             assert "verify" in other.startup
             torch.testing.assert_close(other(X), model(X))
-            assert other.stats().fast == 3  # two golden calls among them, held to the changed model
+            assert (other.stats().calls, other.stats().fast) == (1, 1)
+    assert [engine.calls for engine in engines] == [5, 3]  # three starts with two golden calls, two calls of the user
     engines[1].error = 1.0
     with pytest.raises(BundleError, match="wrong answer to its golden call"):
         copy.deepcopy(fast)

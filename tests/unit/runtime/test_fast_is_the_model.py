@@ -13,6 +13,7 @@ from compilot._tree import Call
 from compilot.errors import InputError
 from compilot.records import Candidate, Region, Settings, Shapes
 from compilot.runtime import restore
+from compilot.runtime.eager import KEPT_EAGER
 from compilot.runtime.fast import Fast, attach, attach_eager
 from compilot.runtime.guards import make_guard
 
@@ -175,7 +176,7 @@ def test_keep_eager_is_the_model_counted(model):
     fast = attach(model, Candidate(settings=Settings(), label="eager", rationale=""), guard, None)
     assert torch.equal(fast(X), model(X))
     assert fast(torch.randn(7, 3)).requires_grad
-    assert fast.stats() == (2, 2, {}, 0, ())
+    assert fast.stats() == (2, 0, {KEPT_EAGER: 2}, 0, ())
 
 
 def test_eager_instead_of_a_plan_counts_as_fallback(model):

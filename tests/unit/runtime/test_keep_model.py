@@ -17,7 +17,8 @@ from compilot.errors import InputError, NoFallback, StalePlan
 from compilot.modules.clone import skeleton
 from compilot.records import Candidate, Settings
 from compilot.runtime import compile as apply_plan
-from compilot.runtime.fast import attach
+from compilot.runtime.fast import attach, attach_parts
+from compilot.runtime.sources import ApplyOptions, EntryParts
 
 X = torch.randn(2, 3)
 
@@ -81,6 +82,9 @@ def test_what_the_plan_does_not_take_says_why_and_what_to_do(files):
     fast = apply_plan(model, plan_for(model, "files", X), keep_model=False)
     with pytest.raises(NoFallback, match=r"shape of args\[0\]: 5x3.*dropped.*declared dynamic.*keep_model=True"):
         fast(torch.ones(5, 3))
+    with pytest.raises(NoFallback) as told:
+        fast(torch.ones(5, 3))
+    assert "and the eager model was dropped by keep_model=False; pad to" in str(told.value)  # the one reason
     with pytest.raises(NoFallback, match="train mode"):
         fast.train()(X)
     fast.eval()
@@ -89,6 +93,22 @@ def test_what_the_plan_does_not_take_says_why_and_what_to_do(files):
     files.broken = RuntimeError("out of wings")
     with pytest.raises(NoFallback, match=r"out of wings.*keep_model=True"):
         fast(X)
+
+
+@pytest.mark.usefixtures("no_grad", "files")
+def test_without_a_model_from_the_start_that_is_the_one_reason():
+    model = net()
+    plan = plan_for(model, "files", X)
+    entry = plan.entries[0]
+    parts = (EntryParts(entry.candidate, entry.guard, None),)
+    fast = attach_parts(model, parts, ApplyOptions(keep_model=False), stand_in=True)
+    with pytest.raises(NoFallback) as told:
+        fast(torch.ones(5, 3))
+    assert "and there is no eager model: compilot.load takes none; pad to" in str(told.value)
+    assert str(told.value).endswith("or use compilot.compile(model, bundle), which has the model to fall back on.")
+    assert "keep_model" not in str(told.value)
+    with pytest.raises(NoFallback, match=r"^there is no eager model: compilot\.load takes none, so there is nothing"):
+        fast.refresh()
 
 
 @pytest.mark.usefixtures("no_grad", "files")

@@ -17,6 +17,7 @@ from compilot.records import Candidate, Settings, Shapes, State
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
 from compilot.trials.protocol import BatchTimed, CallsTimed, Failed, TimeBatch, TimeCalls, Verified, Verify, Warm
+from compilot.trials.serving import Serving
 from compilot.trials.steps import trial
 from compilot.trials.steps.state import WorkerState
 from compilot.workload import Workload
@@ -91,6 +92,16 @@ def test_a_candidate_that_serves_every_declared_size_passes(moody, tmp_path):
     reply = verify(worker(), tmp_path)
     assert isinstance(reply, Verified)
     assert reply.check.passed, reply.check.why
+
+
+def test_eager_as_the_candidate_is_served_by_eager_by_right():
+    load = Workload(nn.Linear(4, 2).eval(), torch.randn(3, 4))
+    guard = make_guard(load.model, load.call, dynamic=(), shapes=Shapes.STATIC, grad=False)
+    fast = attach(load.model, Candidate(settings=Settings(), label="eager", rationale=""), guard, None)
+    serving = Serving(fast, load.model, guard)
+    fast(*load.call.args)
+    assert fast.stats().fast == 0
+    assert (serving.missed(load.call), serving.new()) == (None, [])
 
 
 def test_sizes_that_a_static_candidate_never_promised_are_eagers_by_right(moody, tmp_path):
