@@ -110,8 +110,9 @@ def test_row_36_the_next_call_is_right_and_it_is_said_once(pair, change, through
         change(model if through == "model" else fast)
         for _ in range(3):
             assert torch.equal(fast(X), model(X))
-    assert [w.category for w in caught] == [CompilotWarning]
-    assert "refresh()" in str(caught[0].message)
+    said = [w for w in caught if "gradients enabled" not in str(w.message)]  # a training step through the fast model
+    assert [w.category for w in said] == [CompilotWarning]
+    assert "refresh()" in str(said[0].message)
     assert fast.stats().fallbacks[WEIGHTS_CHANGED] == 3
     fast.refresh()
     with torch.no_grad():
