@@ -23,8 +23,10 @@ from compilot._tree import Call, call_leaves, map_call
 from compilot.engines import dimensions
 from compilot.engines.baked import weights_digest
 from compilot.engines.describing import Described, describe
+from compilot.engines.meaning import Refusal, refuse
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
+from compilot.engines.rewriting import Rule, rewrite
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.engines.whereabouts import cause
 from compilot.modules.clone import channels_last_clone
@@ -42,6 +44,13 @@ class Exported(NamedTuple):
 
     program: ExportedProgram
     structure: Structure
+
+
+def as_eager_means(exported: Exported, refused: Mapping[str, Refusal], rewritten: Mapping[str, Rule]) -> Exported:
+    """The same export for an engine of other meanings: what it cannot have is refused, the rest is rewritten."""
+    refuse(exported.program, refused)
+    with torch.no_grad(), quiet():
+        return exported._replace(program=rewrite(exported.program, rewritten))
 
 
 def export(request: BuildRequest, *, keep_strides: bool = False) -> Exported:

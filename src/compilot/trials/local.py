@@ -33,7 +33,7 @@ from compilot.trials.attempt import Attempt, Judge, first_call, timed
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.load import LoadWatch
-from compilot.trials.opening import ask_to_open, opening
+from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import Inspect, Inspected, Opened, PrepareToolchain, ToolchainReady
 from compilot.trials.refusing import refusal
 from compilot.trials.replies import answered
@@ -122,8 +122,7 @@ class LocalRunner:
     def _start_eager(self) -> Opened:
         with _eager_must_live():
             child = self.workers.spawn(EAGER, "eager")
-            request = opening(self.workers.the_shipment, EAGER, self.workers.workspace(EAGER))
-            return answered(ask_to_open(child, request, self.limits))
+            return answered(ask_to_open(child, self.workers.opening(EAGER), self.limits))
 
     def inspect(self) -> Inspection:
         """Run eager and its float64 self, which every candidate is held against; wait for what began beside it."""
@@ -272,8 +271,7 @@ class LocalRunner:
         self.workers.clear(trial.candidate, "-alone")  # of a run that was killed here
         child = self.workers.spawn(trial.candidate, f"{trial.candidate.id}-alone", keep=False, apart="-alone")
         try:
-            folder = self.workers.workspace(trial.candidate, "-alone")
-            request = opening(self.workers.the_shipment, trial.candidate, folder)
+            request = self.workers.opening(trial.candidate, "-alone")
             must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
             first = first_call(self.workers.build(child, limits))
         except (Dead, Failure):

@@ -23,7 +23,7 @@ from compilot.records import Candidate, IndexFacts, Shipment, State
 from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.opening import opening
-from compilot.trials.protocol import Build, Built, Failed, Opened, Reply, Warm, Warmed
+from compilot.trials.protocol import Build, Built, Failed, Open, Opened, Reply, Warm, Warmed
 from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
@@ -76,7 +76,7 @@ class Workers:
         """Start a candidate's own worker; it has the model afterwards."""
         begin = time.monotonic()
         child = self.live(candidate.id) or self.spawn(candidate, candidate.id)
-        request = opening(self.the_shipment, candidate, self.workspace(candidate))
+        request = self.opening(candidate)
         must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
         self.open_s = min(self.open_s, time.monotonic() - begin)  # the first ones read from a cold disk
         return child
@@ -111,12 +111,11 @@ class Workers:
         """A candidate's own worker, if it lives."""
         return self._live.get(candidate_id)
 
-    @property
-    def the_shipment(self) -> Shipment:
-        """What the workers open."""
+    def opening(self, candidate: Candidate, apart: str = "") -> Open:
+        """What a worker is told first."""
         if self.shipment is None:
             raise WorkerError("no workload was opened.")
-        return self.shipment
+        return opening(self.shipment, candidate, self.workspace(candidate, apart))
 
     @property
     def eager(self) -> Child:
@@ -138,7 +137,7 @@ class Workers:
         """Start one more worker and do not wait: several can import side by side."""
         child = self.spawn(candidate, name, keep=False)
         self._spares.append(child)  # at once: whatever happens next, close() must know it
-        child.send(opening(self.the_shipment, candidate, self.workspace(candidate)), doing="opening")
+        child.send(self.opening(candidate), doing="opening")
         return child
 
     def extra_opened(self, child: Child) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from compilot.progress import Observer
 from compilot.records import Decision, State, Trial, Verdict
+from compilot.verdict.words import count
 
 TRY_AGAIN_FROM = 2.0  # times what it had: with a little more it would most likely end the same way
 LEAST_TRIAL_S = 60.0  # that is advised for each: most builds take 10 to 40 s, and checks and timing follow
@@ -35,7 +36,7 @@ def advice(trials: Iterable[Trial], elapsed_s: float) -> str:
     if not short:
         return ""
     more_s = sum(max(LEAST_TRIAL_S, TRY_AGAIN_FROM * trial.wall_s) for trial in short)
-    who = "1 candidate" if len(short) == 1 else f"{len(short)} candidates"
+    who = count(len(short), "candidate")
     return f"{who} ran out of time: raise --budget to {_minutes(elapsed_s + more_s)}; --resume keeps what is finished"
 
 

@@ -19,7 +19,7 @@ import torch
 
 from compilot.engines import structure
 from compilot.engines.arithmetic import has_dot_product
-from compilot.engines.exporting import export
+from compilot.engines.exporting import as_eager_means, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.onnxruntime.constants import keep_small
@@ -31,7 +31,7 @@ from compilot.engines.onnxruntime.load import (
     input_name,
     output_name,
 )
-from compilot.engines.onnxruntime.means import as_eager_means
+from compilot.engines.onnxruntime.means import REFUSED, REWRITTEN
 from compilot.engines.onnxruntime.optimise import optimise
 from compilot.engines.onnxruntime.quantise import KINDS, quantise
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
@@ -123,7 +123,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
     """Export and save."""
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
-    exported = as_eager_means(export(request))
+    exported = as_eager_means(export(request), REFUSED, REWRITTEN)
     inputs = [input_name(i) for i in range(len(exported.structure.inputs))]
     outputs = [output_name(i) for i in range(len(exported.structure.outputs))]
     with torch.no_grad(), quiet():

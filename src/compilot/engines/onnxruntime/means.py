@@ -11,9 +11,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Node
 
-from compilot.engines.exporting import Exported
-from compilot.engines.meaning import dtype_of, is_float, is_whole, refuse
-from compilot.engines.quiet import quiet
+from compilot.engines.meaning import dtype_of, is_float, is_whole
 from compilot.engines.rewriting import (
     attention_of_masked_rows,
     clamped_by_comparing,
@@ -22,7 +20,6 @@ from compilot.engines.rewriting import (
     log_sigmoid_from_softplus,
     logaddexp_from_softplus,
     remainder_from_fmod,
-    rewrite,
     sign_by_comparing,
     smaller_by_comparing,
     sum_in_parts,
@@ -79,10 +76,3 @@ REFUSED = {
     "signbit": _signs,
     "atan2": _signs,
 }
-
-
-def as_eager_means(exported: Exported) -> Exported:
-    """The same export, for an engine of other meanings."""
-    refuse(exported.program, REFUSED)
-    with torch.no_grad(), quiet():
-        return exported._replace(program=rewrite(exported.program, REWRITTEN))

@@ -20,13 +20,13 @@ import torch
 
 from compilot.engines import structure as structures
 from compilot.engines.arithmetic import EXTENSIONS, no_arithmetic
-from compilot.engines.exporting import Exported, export
+from compilot.engines.exporting import Exported, as_eager_means, export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import installed, misfit, not_for_exports
 from compilot.engines.openvino._private import simplify
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
-from compilot.engines.openvino.means import as_eager_means
+from compilot.engines.openvino.means import REFUSED, REWRITTEN
 from compilot.engines.openvino.saving import save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
@@ -90,7 +90,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
         raise Infeasible(problem)
     exported = export(request)
     structure = _limited(exported)  # of the graph as the model wrote it: it knows that a rest is small
-    exported = as_eager_means(exported)
+    exported = as_eager_means(exported, REFUSED, REWRITTEN)
     with torch.no_grad(), quiet():
         try:
             converted = _convert(exported, request.guard)

@@ -7,19 +7,15 @@ the quotient is large. Not covered: integers that get too large (integers.py).
 
 from __future__ import annotations
 
-import torch
 from torch.fx import Node
 
-from compilot.engines.exporting import Exported
-from compilot.engines.meaning import is_float, refuse
-from compilot.engines.quiet import quiet
+from compilot.engines.meaning import is_float
 from compilot.engines.rewriting import (
     after_cast,
     attention_of_masked_rows,
     floor_from_trunc,
     log_sigmoid_from_softplus,
     logaddexp_from_softplus,
-    rewrite,
 )
 from compilot.engines.whereabouts import operator_name
 
@@ -53,10 +49,3 @@ REFUSED = {
     "atan2": _signs,
     "signbit": _signs,
 }
-
-
-def as_eager_means(exported: Exported) -> Exported:
-    """The same export, for an engine of other meanings."""
-    refuse(exported.program, REFUSED)
-    with torch.no_grad(), quiet():
-        return exported._replace(program=rewrite(exported.program, REWRITTEN))
