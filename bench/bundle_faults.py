@@ -51,7 +51,7 @@ import sys
 from pathlib import Path
 from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.packing.writing import publish
 from compilot.files import atomic
 staged, out = Path(sys.argv[1]), Path(sys.argv[2])

@@ -13,5 +13,5 @@ def parse_size(text: str) -> int:
     """Bytes from "8GiB", "512M" or "1000000"."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
     if match is None or float(match[1]) <= 0:
-        raise InputError(f"'{text}' is no size; write 8GiB or 512MiB.")
+        raise InputError(f"'{text}' is not a size; write 8GiB or 512MiB.")
     return int(float(match[1]) * _UNITS[match[2]])

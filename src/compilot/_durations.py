@@ -13,7 +13,7 @@ def parse_duration(text: str) -> float:
     """Seconds from "90", "90s", "5m" or "1h30m"."""
     match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text.strip())
     if not match or not any(match.groups()):
-        raise InputError(f"'{text}' is no duration; write 90s, 5m or 1h30m.")
+        raise InputError(f"'{text}' is not a duration; write 90s, 5m or 1h30m.")
     hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
     total = hours * 3600 + minutes * 60 + seconds
     if total <= 0:

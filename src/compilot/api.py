@@ -88,7 +88,7 @@ def examine(
     quick: bool = False,
     out: str | os.PathLike[str] | None = None,
 ) -> DoctorReport:
-    """What is wrong with compiling this model, where, what it costs, how to mend it.
+    """What is wrong with compiling this model, where, what it costs, how to fix it.
 
     shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
     quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
@@ -110,7 +110,7 @@ def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, A
     if not isinstance(model, str):
         return _workload(model, args, kwargs)
     if args or kwargs:
-        raise InputError("a target brings its own inputs; leave args and kwargs away.")
+        raise InputError("a target brings its own inputs; leave out args and kwargs.")
     return model
 
 
@@ -144,7 +144,7 @@ def _workload(model: nn.Module | Workload, args: Any, kwargs: Mapping[str, Any] 
     if not isinstance(model, Workload):
         return Workload(model, args, kwargs)
     if kwargs or not isinstance(args, tuple | list) or len(args):
-        raise InputError("a Workload brings its own inputs; leave args and kwargs away.")
+        raise InputError("a Workload brings its own inputs; leave out args and kwargs.")
     return model
 
 

@@ -10,7 +10,7 @@ CompilotError                 every error below; str() is one sentence with the 
 │   │   └── ArtifactError     a file beside a plan that is not the one that was measured: names the file
 │   ├── RunDirError           a run directory that cannot be written or resumed
 │   ├── BundleError           a bundle that is damaged or no bundle: names the file
-│   │   └── UntrustedBundle   a bundle that nobody vouches for
+│   │   └── UntrustedBundle   a bundle that is not trusted
 │   ├── KeyProblem            a key file that cannot be read, written or trusted
 │   ├── SignatureRefused      a signature that no trusted key made, or that does not fit the data
 │   └── StoreError            a store that cannot be used, or a damaged object in it
@@ -67,7 +67,7 @@ class BundleError(UserError):
 
 
 class UntrustedBundle(BundleError):
-    """A bundle that nobody this machine trusts vouches for."""
+    """A bundle that no trusted key signed and that others could have changed."""
 
 
 class RunDirError(UserError):

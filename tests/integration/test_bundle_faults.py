@@ -190,8 +190,8 @@ def test_row_33_a_pickle_from_anywhere_is_never_opened(
     kinds = {name: one["refused"] for name, one in told.items() if name != "eager"}
     assert kinds == {name: "PlanError" if name == "plain, strict" else "BundleError" for name in kinds}
     for name in ("weights, strict", "saved weights, strict", "golden, load", "golden, strict"):
-        assert "is no safetensors file" in told[name]["why"]
-    assert served_by_eager(told["eager"], "is no safetensors file"), told["eager"]
+        assert "is not a safetensors file" in told[name]["why"]
+    assert served_by_eager(told["eager"], "is not a safetensors file"), told["eager"]
 
     for path in (plain, saved):
         ran = command_line("tune", f"{path}:model", cwd=folder)

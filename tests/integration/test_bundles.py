@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 import compilot
 from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle, read_manifest
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.cli.main import app
 from compilot.errors import BundleError, NoFallback
 from compilot.files.locks import file_lock

@@ -1,4 +1,4 @@
-"""Plan folders of real engines, started by fresh processes: foreign or damaged files are not loaded (FAULTS 3, 33).
+"""Plan folders of real engines, started by fresh processes: foreign or damaged files are not loaded.
 
 A library whose constructor leaves a file behind, and a pickle that does: neither file may appear.
 """
@@ -96,7 +96,7 @@ def test_a_foreign_library_is_not_loaded(tuned: Packer, tmp_path: Path) -> None:
         assert told["strict"]["refused"] == "UntrustedPlan"
         loose.chmod(mode)
     assert not (tmp_path / "canary").exists()
-    try_starts(tmp_path, {"vouched": {"plan": run, "how": "compile"}})  # what the owner vouches for is loaded
+    try_starts(tmp_path, {"trusted": {"plan": run, "how": "compile"}})  # what the owner vouches for is loaded
     assert (tmp_path / "canary").exists()
 
 
@@ -153,5 +153,5 @@ def test_a_compile_cache_is_used_and_a_changed_one_is_not_opened(compiled: Path,
     assert served_by_eager(told["loose"], "others may write to it"), told["loose"]
     assert not (tmp_path / "canary").exists()
     (work(runs["loose"]) / "inductor").chmod(0o700)
-    try_starts(tmp_path, {"vouched": {"plan": runs["loose"], "how": "compile"}})
+    try_starts(tmp_path, {"trusted": {"plan": runs["loose"], "how": "compile"}})
     assert (tmp_path / "canary").exists()  # torch does unpickle it, once the owner vouches for it

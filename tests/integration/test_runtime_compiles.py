@@ -324,7 +324,7 @@ def test_without_artifacts_the_build_is_announced(caplog):
     with caplog.at_level(logging.WARNING, logger="compilot"):
         fast(X)
         fast(X)
-    assert [r.getMessage() for r in caplog.records] == ["building at the first call: no artifacts beside the plan"]
+    assert [r.getMessage() for r in caplog.records] == ["building at the first call: no files next to the plan"]
 
 
 NEXT = """

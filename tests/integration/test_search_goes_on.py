@@ -125,7 +125,7 @@ def test_row_15_a_worker_that_is_ended_by_sigkill_counts_as_out_of_memory_with_i
     found = trial(outcome, "killed-build")
     assert found.state is State.INFEASIBLE
     assert "killed by SIGKILL while building: most likely the machine ran out of memory" in found.reason
-    assert "its last words: allocating the last page" in found.reason
+    assert "its last output: allocating the last page" in found.reason
 
 
 def test_row_15_a_worker_that_may_not_have_more_memory_says_so_and_lives_to_tell(outcome: pipeline.Tuned) -> None:

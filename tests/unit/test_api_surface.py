@@ -120,7 +120,7 @@ def test_tune_takes_a_workload(asked: dict[str, Any]) -> None:
     ("options", "sentence"),
     [
         ({"budget": 0}, "more than zero"),
-        ({"budget": "soon"}, "no duration"),
+        ({"budget": "soon"}, "not a duration"),
         ({"objective": "fame"}, "unknown objective 'fame'; known are: latency"),
         ({"objective": "lateny"}, r"unknown objective 'lateny' \(did you mean 'latency'\?\); known are: latency"),
         ({"engines": "onnxruntim"}, r"unknown engine 'onnxruntim' \(did you mean 'onnxruntime'\?\); known are: eager"),

@@ -1,9 +1,10 @@
 """Bundles: one file (or folder) with a plan, its engines' files, and a manifest that has the digest of each.
 
 In: a path of unknown origin. Out: a Bundle whose manifest is trusted, parsed and matches what is there; its files are
-checked against their digests while they are unpacked, or in place. The order is the point: who vouches for it comes
+checked against their digests while they are unpacked, or in place. The order is the point: whether it is trusted comes
 first (trust.py), then the manifest's own digest, then parsing; no byte of any other file is used before its digest was
-right. Covered: FAULTS 1-4. Not covered: whether it fits this machine and model (runtime/staleness.py).
+right. Covered: truncated, changed, foreign and malformed bundles. Not covered: whether it fits this machine and model
+(runtime/staleness.py).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from compilot.artifacts.bundle_trust import Trust, trusted_or_refused
 from compilot.artifacts.container import Container, is_safe, open_container, open_plain, read, refuse, span_of
-from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError
 from compilot.files.digests import FilePart, Span, copy_span, digest_of, digest_read, parts_of, side_by_side
 from compilot.records import BUNDLE_SCHEMA, ArtifactFile, Manifest
@@ -37,12 +38,12 @@ LARGEST = 32 * 2**20  # of manifest and plan: an inductor cache of some thousand
 
 
 class Bundle(NamedTuple):
-    """An open bundle that somebody vouches for."""
+    """An open bundle that is trusted."""
 
     container: Container
     manifest: Manifest
     digest: str  # SHA-256 of the manifest: the bundle's identity
-    vouched: str  # who: "signed with trusted key 3f...", "not signed; nobody but this user and root can change it"
+    trusted_by: str  # who: "signed with trusted key 3f...", "not signed; nobody but this user and root can change it"
     changeable: bool = False  # others may write to it: it is read once, into a private place, and not again
 
     @property
@@ -57,14 +58,14 @@ def open_bundle(path: Path, trust: Trust) -> Iterator[Bundle]:
         path = container.path
         raw = read(container, MANIFEST, LARGEST)
         signature = read(container, SIGNATURE, LARGEST) if SIGNATURE in container.sizes else None
-        vouched = vouched_for(path, raw, signature, trust, container.seen)
+        trusted = trusted_or_refused(path, raw, signature, trust, container.seen)
         digest = hashlib.sha256(raw).hexdigest()
         if read(container, DIGEST, 256).strip() != digest.encode():
             refuse(path, f"{MANIFEST} does not match its digest")
         manifest = _parsed(path, raw)
         check_listing(container, manifest)
         container.check_frame()
-        yield Bundle(container, manifest, digest, vouched.why, bool(vouched.changeable))
+        yield Bundle(container, manifest, digest, trusted.why, bool(trusted.changeable))
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -111,7 +112,7 @@ def check_listing(container: Container, manifest: Manifest) -> None:
     if unsafe := next((name for name in wanted if not is_safe(name)), None):
         refuse(container.path, f"{MANIFEST} names {unsafe!r}, which may lead out of the bundle")
     if odd := next((name for name in wanted if not _can_be_laid_out(name, wanted)), None):
-        refuse(container.path, f"{MANIFEST} names {odd!r}, which no folder can hold beside its other files")
+        refuse(container.path, f"{MANIFEST} names {odd!r}, which cannot lie in one folder with its other files")
     for named in _named(manifest):
         if named not in wanted:
             refuse(container.path, f"{MANIFEST} speaks of {named!r}, which is not among its files")

@@ -165,7 +165,7 @@ class Folder:
         self.path = path
         self.seen = {"": path.lstat(), **dict(self._walk())}
         if not stat.S_ISDIR(self.seen[""].st_mode):
-            refuse(path, "it is a link or no folder")
+            refuse(path, "it is a link or not a folder")
         self.sizes = {name: facts.st_size for name, facts in self.seen.items() if stat.S_ISREG(facts.st_mode)}
 
     def _walk(self) -> Iterator[tuple[str, os.stat_result]]:
@@ -176,7 +176,7 @@ class Folder:
                 facts = os.lstat(os.path.join(parent, name))
                 inner = PurePosixPath(parent).relative_to(self.path) / name
                 if not (stat.S_ISREG(facts.st_mode) or stat.S_ISDIR(facts.st_mode)) or not is_safe(str(inner)):
-                    refuse(self.path, f"{str(inner)!r} is a link or no plain file")
+                    refuse(self.path, f"{str(inner)!r} is a link or not a plain file")
                 yield str(inner), facts
 
     def open(self, name: str) -> BinaryIO:
@@ -184,7 +184,7 @@ class Folder:
         file = open_plain(self.path / name)
         if not os.path.samestat(os.fstat(file.fileno()), self.seen[name]):
             file.close()
-            refuse(self.path, f"{name} was exchanged for another file while the bundle was read")
+            refuse(self.path, f"{name} was replaced by another file while the bundle was read")
         return file
 
     @contextmanager
@@ -205,7 +205,7 @@ def open_plain(path: Path) -> BinaryIO:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no plain file", os.fspath(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", os.fspath(path))
     return os.fdopen(fd, "rb")
 
 

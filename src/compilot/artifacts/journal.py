@@ -73,7 +73,9 @@ class Journal:
         """Write one record; it is on disk when this returns."""
         data = encode(line)
         if not _survives(line, data):
-            raise ValueError(f"{type(line).__name__} does not survive JSON; it holds a value that JSON has not.")
+            raise ValueError(
+                f"{type(line).__name__} cannot be written as JSON: it holds a value that JSON does not have."
+            )
         size = os.fstat(self._fd).st_size
         try:
             self._write(data + b"\n")
@@ -115,7 +117,7 @@ def _take_place(partial: Path, path: Path) -> None:
         os.link(partial, path)
     except OSError:
         if path.exists():
-            hint = f"pass --resume {path.parent} to go on with it, or another --out"
+            hint = f"pass --resume {path.parent} to continue it, or another --out"
             raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
         partial.rename(path)  # a file system without hard links
 

@@ -1,8 +1,8 @@
 """OpenSSF model signing beside a bundle, for pipelines that already use it.
 
 In: a bundle (file or folder), a key file (PEM; P-256, P-384 or P-521), a detached signature (`model.cpbundle.sig`) as
-the package `model-signing` writes and reads it. Out: the signature, or who signed; UntrustedBundle where it does not
-vouch for the bundle. All bytes of the bundle are hashed, none is understood.
+the package `model-signing` writes and reads it. Out: the signature, or who signed; UntrustedBundle where it is not
+for this bundle. All bytes of the bundle are hashed, none is understood.
 Covered: another key, changed bytes, added and missing files, a damaged or missing signature, one that leaves out what
 a bundle stands on, key files that others can read or change, the package not installed.
 Not covered: keyless (Sigstore) signatures, certificates, passphrases; signatures over shards of files, which
@@ -76,7 +76,7 @@ def sign(bundle: Path, private_key: Path) -> Path:
             atomic.write_bytes(place, (Path(folder) / "made").read_bytes())
     except Exception as problem:
         why = f"{bundle} has no OpenSSF signature: {place} could not be made ({first_cause(problem)})"
-        raise EnvironmentProblem(f"{why}; mend that and pack it again.") from problem
+        raise EnvironmentProblem(f"{why}; fix that and pack it again.") from problem
     return place
 
 
@@ -121,13 +121,13 @@ def _load_public(path: Path) -> EllipticCurvePublicKey:
     return key
 
 
-def _parsed(path: Path, load: Callable[[], object], mend: str) -> object:
+def _parsed(path: Path, load: Callable[[], object], advice: str) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
         return load()
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise KeyProblem(f"{path} is no key that can be read (PEM, no passphrase); {mend}.") from None
+        raise KeyProblem(f"{path} is not a key that can be read (PEM, no passphrase); {advice}.") from None
 
 
 def _read_signature(bundle: Path, place: Path) -> bytes:
@@ -136,8 +136,8 @@ def _read_signature(bundle: Path, place: Path) -> bytes:
             return file.read(LARGEST)  # one that is longer is cut off, and then refused as damaged
     except OSError as problem:
         why = f"{bundle} has no OpenSSF signature at {place} ({problem.strerror})"
-        mend = "name it with --openssf-signature, or sign where it is packed ('compilot pack --openssf-key KEY')"
-        raise UntrustedBundle(f"{why}; {mend}.") from problem
+        advice = "name it with --openssf-signature, or sign where it is packed ('compilot pack --openssf-key KEY')"
+        raise UntrustedBundle(f"{why}; {advice}.") from problem
 
 
 def _covered(signature: bytes) -> set[str]:
@@ -147,8 +147,8 @@ def _covered(signature: bytes) -> set[str]:
 
 
 def _refuse(bundle: Path, place: Path, why: str, cause: Exception | None = None) -> NoReturn:
-    mend = "get both again from where they were made, or give the key that signed them"
-    raise UntrustedBundle(f"the OpenSSF signature {place} does not vouch for {bundle}: {why}; {mend}.") from cause
+    advice = "get both again from where they were made, or give the key that signed them"
+    raise UntrustedBundle(f"the OpenSSF signature {place} does not match {bundle}: {why}; {advice}.") from cause
 
 
 def _told(problem: Exception) -> str:

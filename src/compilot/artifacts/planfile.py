@@ -24,7 +24,7 @@ from compilot.files import atomic
 from compilot.records import PLAN_SCHEMA, Plan, encode
 
 MAX_BYTES = 16 * 2**20  # a plan is a few kilobytes; artifacts lie beside it
-Vouch = Callable[[os.stat_result], None]
+Permit = Callable[[os.stat_result], None]
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -35,7 +35,7 @@ def save_plan(plan: Plan, path: Path) -> None:
     """Write the plan; a reader sees the old file or the new one, whole."""
     data = encode(plan)
     if not _survives(plan, data):
-        raise ValueError("the plan does not survive JSON; it holds a value that JSON has not.")
+        raise ValueError("the plan cannot be written as JSON: it holds a value that JSON does not have.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(path, msgspec.json.format(data, indent=2) + b"\n")
@@ -43,12 +43,12 @@ def save_plan(plan: Plan, path: Path) -> None:
         raise cannot_write(path, problem.strerror) from problem
 
 
-def load_plan(path: Path, place: Path | None = None, vouch: Vouch | None = None) -> Plan:
+def load_plan(path: Path, place: Path | None = None, permit: Permit | None = None) -> Plan:
     """The plan in a file; raises PlanError before anything of it is used.
 
-    place: where the path leads without links. vouch: is asked about the open file before any of it is read, and raises.
+    place: where the path leads without links. permit: asked about the open file before it is read; raises.
     """
-    data = _read(path, place or path, vouch)
+    data = _read(path, place or path, permit)
     tree = _parse(path, data)
     _check_values(path, tree)
     _check_schema(path, tree)
@@ -69,15 +69,15 @@ def _survives(plan: Plan, data: bytes) -> bool:
 
 
 def _fail(path: Path, why: str) -> NoReturn:
-    raise PlanError(f"{path} is not a usable plan: {why}. Make it anew with 'compilot tune'.")
+    raise PlanError(f"{path} is not a usable plan: {why}. Make a new one with 'compilot tune'.")
 
 
-def _read(path: Path, place: Path, vouch: Vouch | None) -> bytes:
+def _read(path: Path, place: Path, permit: Permit | None) -> bytes:
     try:
-        with place.open("rb") if vouch is None else open_plain(place) as file:
+        with place.open("rb") if permit is None else open_plain(place) as file:
             found = os.fstat(file.fileno())
-            if vouch is not None:
-                vouch(found)
+            if permit is not None:
+                permit(found)
             if found.st_size > MAX_BYTES:
                 mb = f"{found.st_size / 2**20:.0f} MB, more than the {MAX_BYTES // 2**20} MB any plan needs"
                 _fail(path, f"it has {mb}")
@@ -121,7 +121,7 @@ def _check_schema(path: Path, tree: Any) -> None:
     schema = dict(tree).get("schema") if isinstance(tree, _Pairs) else None
     if isinstance(schema, int) and not isinstance(schema, bool) and schema != PLAN_SCHEMA:
         raise PlanError(
-            f"{path} has plan schema {schema}, this compilot reads {PLAN_SCHEMA}; make the plan anew with "
+            f"{path} has plan schema {schema}, this compilot reads {PLAN_SCHEMA}; make a new plan with "
             "'compilot tune', or use the compilot that wrote it."
         )
 

@@ -57,11 +57,11 @@ def open_plan(path: Path) -> Plan:
     """The plan in a file that nobody else can change; UntrustedPlan before anything of another one is parsed."""
     place = Path(os.path.realpath(path))
 
-    def vouch(opened: os.stat_result) -> None:
+    def permit(opened: os.stat_result) -> None:
         if why := who_can_change(place, {"": opened}):
             raise UntrustedPlan(f"{path} is not used: {why}; {_MEND}.")
 
-    return load_plan(path, place, vouch)
+    return load_plan(path, place, permit)
 
 
 def why_not_trusted(path: Path) -> str:
@@ -78,7 +78,7 @@ def refuse_foreign(run: Path, parts: Iterable[Path]) -> None:
 
 
 def missing_file(claim: Claim) -> Path | None:
-    """The first file or compile cache of the claim that is gone; `checked` lets an engine build a cache anew."""
+    """The first file or compile cache of the claim that is gone; `checked` lets an engine build a cache again."""
     return next((claim.folder / file.name for file in claim.files if not (claim.folder / file.name).exists()), None)
 
 
@@ -107,7 +107,7 @@ def _looked_at(place: Path) -> Seen:
     seen = look(place)
     for name, found in seen.items():
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-            kind = "a link" if stat.S_ISLNK(found.st_mode) else "no plain file"
+            kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a plain file"
             raise UntrustedPlan(f"the plan's files are not used: {place / name} is {kind}; put the file itself there.")
     return seen
 
@@ -117,7 +117,9 @@ def _wanted(place: Path, seen: Seen, claim: Claim) -> Iterator[ArtifactFile]:
     for file in claim.files:
         if not file.name.endswith("/"):
             yield file
-        elif claim.needs.cache and file.name.rstrip("/") in seen:  # a cache that is gone is built anew, by torch itself
+        elif (
+            claim.needs.cache and file.name.rstrip("/") in seen
+        ):  # a cache that is gone is built again, by torch itself
             yield from _listed(place, seen, file)
 
 
@@ -174,7 +176,7 @@ def _opened(place: Path, name: str, looked_at: os.stat_result) -> Iterator[Span]
     try:
         with open_plain(place / name) as file:
             if not os.path.samestat(os.fstat(file.fileno()), looked_at):
-                _refuse(place, name, "was exchanged for another file while it was checked")
+                _refuse(place, name, "was replaced by another file while it was checked")
             yield span_of(file)
     except (OSError, EOFError) as problem:
         if isinstance(problem, OSError) and problem.errno in OF_THIS_PROCESS:

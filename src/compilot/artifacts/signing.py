@@ -148,7 +148,7 @@ def _parse(path: Path, data: bytes, load: Callable[[bytes], object]) -> object:
     try:
         return load(data)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        why = "is no key that can be read (PEM, no passphrase)"
+        why = "is not a key that can be read (PEM, no passphrase)"
         raise KeyProblem(f"{path} {why}; make one with 'compilot keys new'.") from None
 
 

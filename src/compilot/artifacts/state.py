@@ -141,12 +141,12 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _open(path: Path, flags: int) -> int:
-    """The open file; OSError for what is no plain file, EnvironmentProblem for what others can change."""
+    """The open file; OSError for what is not a plain file, EnvironmentProblem for what others can change."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, atomic.PRIVATE)
     try:
         opened = os.fstat(fd)
         if not stat.S_ISREG(opened.st_mode):
-            raise OSError(f"{path} is no plain file")
+            raise OSError(f"{path} is not a plain file")
         if why := others_can_change(Path(os.path.realpath(path.parent)) / path.name, opened):
             raise EnvironmentProblem(f"{path} is not used: {why}.")
     except BaseException:

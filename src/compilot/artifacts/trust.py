@@ -55,8 +55,8 @@ def decide_trust(
         why = "it is not signed, and a signature is required; sign it where it is made ('compilot pack --sign KEY')"
         return TrustDecision(False, why, changeable=changeable)
     if changeable:
-        mend = "copy it to a place of your own, or have it signed with a key you trust"
-        return TrustDecision(False, f"it is not signed, and {changeable}; {mend}", changeable=changeable)
+        advice = "copy it to a place of your own, or have it signed with a key you trust"
+        return TrustDecision(False, f"it is not signed, and {changeable}; {advice}", changeable=changeable)
     return TrustDecision(True, "not signed; nobody but this user and root can change it")
 
 

@@ -3,7 +3,7 @@
 In: an open bundle. Out: a folder with its files. A folder bundle that nobody else can change is checked and used in
 place. Everything else is unpacked once per machine and user, into a private cache addressed by the manifest's digest:
 copied, the copy hashed, a marker last, renamed into place. Later starts hash the unpacked files again, so damage on
-disk is found there too, and mended from the bundle. Nothing is synced to disk: what a crash leaves is found by its
+disk is found there too, and restored from the bundle. Nothing is synced to disk: what a crash leaves is found by its
 digest. Where the cache is full or not this user's alone, the temporary one is tried.
 Covered: many processes at once (one unpacks, the others wait, with a limit), kill -9 at any moment. Not covered:
 pruning (cache.py); files that an engine adds to an unpacked compile cache: nobody else can write there, but no digest
@@ -128,5 +128,5 @@ def _told(problem: OSError | UnsafeDirectory) -> str:
 
 def _refuse(bundle: Bundle, problem: OSError | UnsafeDirectory) -> NoReturn:
     own = "give this process more memory and open files (ulimit -n)"
-    mend = own if _is_of_this_process(problem) else "set COMPILOT_CACHE to a folder with room"
-    raise EnvironmentProblem(f"{bundle.path} cannot be started: {_told(problem)}; {mend}.") from problem
+    advice = own if _is_of_this_process(problem) else "set COMPILOT_CACHE to a folder with room"
+    raise EnvironmentProblem(f"{bundle.path} cannot be started: {_told(problem)}; {advice}.") from problem

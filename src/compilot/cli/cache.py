@@ -40,7 +40,7 @@ def verify(json: AsJson = False, debug: Debug = False) -> None:
         entries = cache.verify(cache.bundles_folder())
         _show(json, entries, f"{cache.bundles_folder()} holds no unpacked bundles.")
         if any(entry.state is not cache.CacheState.READY for entry in entries):
-            common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked anew when used.")
+            common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked again when used.")
             raise typer.Exit(DAMAGED)
 
 

@@ -1,4 +1,4 @@
-"""`compilot doctor TARGET`: what is wrong, where, what it costs, how to mend it. In: a target. Out: findings.
+"""`compilot doctor TARGET`: what is wrong, where, what it costs, how to fix it. In: a target. Out: findings.
 
 Exit codes: 0 examined, 1 a finding that --fail-on names, 2 could not run, or --fail-on and not everything was seen.
 """
@@ -113,7 +113,7 @@ def _gate(report: DoctorReport, hits: list[Finding], *, wanted: bool) -> None:
         raise typer.Exit(RED)
     if wanted and report.unseen:
         why = report.unseen[0].rstrip(".") + (f" (and {len(report.unseen) - 1} more)" if report.unseen[1:] else "")
-        common.tell(f"error: not everything was looked at, so --fail-on cannot pass: {why}; mend that and look again.")
+        common.tell(f"error: not everything was looked at, so --fail-on cannot pass: {why}; fix that and look again.")
         raise typer.Exit(common.FAILED)
 
 

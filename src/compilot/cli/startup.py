@@ -32,7 +32,7 @@ def timed(argv: list[str]) -> dict[str, Any]:
     import torch
 
     torch_s = time.perf_counter() - began
-    from compilot.artifacts.vouching import Trust
+    from compilot.artifacts.bundle_trust import Trust
     from compilot.runtime.bundles import example_call
     from compilot.runtime.sources import ApplyOptions
     from compilot.runtime.start import start

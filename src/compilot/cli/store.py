@@ -54,7 +54,7 @@ def pull(
     """Get the bundle that fits this machine best, or hear why none does."""
     with common.guarded(debug=debug, as_json=json):
         from compilot.artifacts import store
-        from compilot.artifacts.vouching import Trust
+        from compilot.artifacts.bundle_trust import Trust
         from compilot.identity.machine import machine_fingerprint
 
         trust = Trust(keys=tuple(key or ()), require_signature=require_signature)
@@ -163,7 +163,7 @@ def _transfer(done: Pulled) -> str:
     if done.transfer is None:
         return "; was there already"
     resumed = done.transfer.resumed_bytes
-    return f"; went on after {common.size_text(resumed)}" if resumed else ""
+    return f"; continued after {common.size_text(resumed)}" if resumed else ""
 
 
 def _pulled(done: Pulled) -> dict[str, Any]:

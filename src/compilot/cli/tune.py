@@ -1,6 +1,6 @@
 """`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv.
 
-A run that is resumed has the target and the options that it was begun with, except those that are given anew.
+A run that is resumed has the target and the options that it was begun with, except those that are given again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def tune(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, with its options.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory, with its options.")] = None,
     max_memory: Annotated[
         str | None, typer.Option(help="Memory that a candidate may use at any moment, building included: 8GiB.")
     ] = None,
@@ -70,7 +70,7 @@ def tune(
     run_dir = resume or out or default_run_dir(common.factory_name(target or ""))
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
         if resume is not None and out is not None:
-            raise InputError("--resume names the run directory already; leave --out away.")
+            raise InputError("--resume names the run directory already; leave out --out.")
         earlier = RunDir(resume.absolute()).last_header() if resume is not None else None
         place = target or _target_of(earlier, run_dir)
         options = _options(earlier, budget, objective, horizon, engines, max_memory)

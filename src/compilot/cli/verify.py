@@ -1,4 +1,4 @@
-"""`compilot verify BUNDLE`: is it whole, who vouches for it, does it fit here, how fast does it start?
+"""`compilot verify BUNDLE`: is it whole, is it trusted, does it fit here, how fast does it start?
 
 In: a bundle. Out: one line per question; exit code 0 when it may be used here, 1 when not. Nothing of the bundle is
 run unless every answer before is yes. With --time a fresh process starts it, and each step's share is shown. With
@@ -75,7 +75,7 @@ def openssf_signer(bundle: Path, key: Path | None, signature: Path | None) -> di
 def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str, Any]:
     """Everything there is to know without running any of it."""
     from compilot.artifacts.bundle import check_files, open_bundle
-    from compilot.artifacts.vouching import Trust
+    from compilot.artifacts.bundle_trust import Trust
     from compilot.runtime.staleness import machine_differences
 
     with open_bundle(bundle, Trust(keys, require_signature)) as opened:
@@ -88,7 +88,7 @@ def examine(bundle: Path, keys: list[Path], require_signature: bool) -> dict[str
             "engine": manifest.engine,
             "created": manifest.created,
             "digest": opened.digest,
-            "vouched": opened.vouched,
+            "trusted_by": opened.trusted_by,
             "files": len(manifest.files),
             "size_bytes": checked,
             "weights": str(manifest.weights),
@@ -141,7 +141,7 @@ def show(found: dict[str, Any], *, timed: bool) -> None:
     print(f"{found['bundle']}: {found['model']} on {found['engine']}, packed {found['created']}")
     files = "1 file" if found["files"] == 1 else f"{found['files']} files"
     print(f"  whole    {files}, {common.size_text(found['size_bytes'])}, every digest right")
-    print(f"  trusted  {found['vouched']}")
+    print(f"  trusted  {found['trusted_by']}")
     _show_openssf(found["openssf"])
     print(f"  fits     {'yes' if found['fits'] else 'no'}")
     for difference in found["differences"]:

@@ -61,7 +61,7 @@ def refuse_other_weights(request: LoadRequest, expected: str) -> None:
 
 
 def compared(loaded: Loaded, request: LoadRequest, expected: str | None) -> Loaded:
-    """The engine as loaded, with its weights vouched for: OtherWeights unless its files hold the model's.
+    """The engine as loaded, with its weights checked: OtherWeights unless its files hold the model's.
 
     expected: the plan's digest; None where it has none. An engine that compared the weights itself is believed.
     """

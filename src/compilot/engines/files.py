@@ -23,5 +23,5 @@ def artifact_path(folder: Path | None, name: str) -> Path:
     """An engine's file, or Infeasible when the plan came without it."""
     path = None if folder is None else folder / name
     if path is None or not path.is_file():
-        raise Infeasible(f"{name} is missing beside the plan; keep the plan's folder, or run 'compilot tune' again")
+        raise Infeasible(f"{name} is missing next to the plan; keep the plan's folder, or run 'compilot tune' again")
     return path

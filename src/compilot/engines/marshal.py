@@ -100,7 +100,7 @@ def dtype_of(tensor: InputTensor | OutputTensor) -> torch.dtype:
     """The torch dtype of a flat tensor."""
     found = getattr(torch, tensor.dtype.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype):
-        raise Infeasible(f"{tensor.dtype!r} is no dtype; run 'compilot tune' again")
+        raise Infeasible(f"{tensor.dtype!r} is not a dtype; run 'compilot tune' again")
     return found
 
 
@@ -174,4 +174,4 @@ def literal(text: str) -> Any:
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
-        raise Infeasible(f"{text!r} in the output structure is no literal; run 'compilot tune' again") from error
+        raise Infeasible(f"{text!r} in the output structure is not a literal; run 'compilot tune' again") from error

@@ -85,6 +85,6 @@ def read(folder: Path) -> Structure:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Structure)
     except OSError as error:
-        raise Infeasible(f"{path.name} is missing beside the plan; run 'compilot tune' again") from error
+        raise Infeasible(f"{path.name} is missing next to the plan; run 'compilot tune' again") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Infeasible(f"{path.name} is damaged ({error}); run 'compilot tune' again") from error

@@ -92,7 +92,7 @@ def others_can_change(
             _refuse(path, Unfit.LINK, "it is a link")
         _check_owner(path, found, any_mode=shut_in and not _has_another_name(found))
         if opened is not None and not os.path.samestat(found, opened):
-            _refuse(path, Unfit.EXCHANGED, "it was exchanged for another one while it was opened")
+            _refuse(path, Unfit.EXCHANGED, "it was replaced by another one while it was opened")
     except UnsafeDirectory as problem:
         return problem.why
     return ""
@@ -213,7 +213,7 @@ def _check_above(path: Path, folder: Path) -> None:
     for above in reversed((folder, *folder.parents)):
         found = above.lstat()
         if stat.S_ISLNK(found.st_mode):
-            _refuse(path, Unfit.LINK, f"{above}, above it, was exchanged for a link")
+            _refuse(path, Unfit.LINK, f"{above}, above it, was replaced by a link")
         if found.st_uid not in (ROOT, os.getuid()):
             _refuse(path, Unfit.SWAPPABLE, f"{above}, above it, belongs to user {found.st_uid}")
         if found.st_mode & stat.S_ISVTX:

@@ -37,7 +37,7 @@ from compilot.identity.reach import Units
 from compilot.identity.tensors import array_token, is_array, tensor_token
 from compilot.identity.tokens import SCALARS, joined, text
 
-# what transformers notes in models and configurations: where they came from, and a hash that each process salts anew
+# what transformers notes in models and configurations: where they came from, and a hash salted by each process
 NOTES = frozenset({"name_or_path", "_name_or_path", "_original_object_hash"})
 _INERT = (logging.Logger, type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event,
           threading.Semaphore, contextvars.ContextVar)  # fmt: skip

@@ -9,7 +9,7 @@ blocks of 10 consecutive pairs, then pairs within blocks, and takes the 2.5 and 
 
 What simulation says of it (heavy-tailed batch noise, autocorrelated drift, a bias per process; 200-250 repetitions):
 - Drawing 3 processes from 3 understates their spread: its variance comes out at two thirds. The deviations of the
-  processes from their mean are therefore widened by sqrt(P / (P - 1)), which mends the variance for any P.
+  processes from their mean are therefore widened by sqrt(P / (P - 1)), which corrects the variance for any P.
 - With 3 processes the 95 % interval covers the truth 98-100 % of the time while pair noise dominates (the levels count
   pair noise more than once, so the interval is about 1.6 times wider than need be) and still 98 % when a process is
   biased as much as its median is noisy; 92 % when it is biased more than twice that, as three processes cannot tell

@@ -102,7 +102,7 @@ class _Maker:
         for case in cases:
             self._make_case(case, repeat)
         if not self.kept:
-            raise InputError(f"the model raises on every input it was given ({self.notes[0]}); mend the example.")
+            raise InputError(f"the model raises on every input it was given ({self.notes[0]}); fix the example.")
         if len(self.kept) == 1:  # one more call shows whether eager's own results share memory
             only = next(case for case in cases if case.name == self.kept[0])
             self.watch.see(self.unit.run(only.call, self._seed(repeat)).output.tensors)

@@ -244,4 +244,4 @@ def _refusal(problem: OSError, staged: Path, out: Path) -> RunDirError:
     place = Path(problem.filename2 or problem.filename or staged)
     if place.is_relative_to(staged) or place in staged.parents:
         return RunDirError(f"cannot write {out}: {problem.strerror or problem}; choose another -o.")
-    return RunDirError(f"cannot use {place}: {problem.strerror or problem}; see to that file, then pack again.")
+    return RunDirError(f"cannot use {place}: {problem.strerror or problem}; fix that file, then pack again.")

@@ -66,7 +66,7 @@ def is_cache_file(path: Path) -> bool:
 
 
 def _refuse_changed(claim: Claim) -> None:
-    if missing := missing_file(claim):  # also a cache that is gone, which a start would build anew
+    if missing := missing_file(claim):  # also a cache that is gone, which a start would build again
         raise RunDirError(f"{missing} is missing; run 'compilot tune' again, then pack.")
     try:
         checked(claim)

@@ -42,7 +42,7 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
 
 
 def _findings(data: RunData) -> list[RenderableType]:
-    """The three findings that matter most, each with its mend."""
+    """The three findings that matter most, each with its fix."""
     found = data.diagnosis.findings[:TOP_FINDINGS] if data.diagnosis is not None else ()
     if not found:
         return []

@@ -35,7 +35,7 @@ def attach_source(model: nn.Module | None, source: Source, options: ApplyOptions
         return attach_parts(whole, source.parts, kept, check_again=source.check_again, stand_in=model is None)
     except OtherWeights as error:
         kind = StalePlan if source.bundle is None else StaleBundle
-        raise kind(f"{source.name} is stale: {error}.", (str(error),)) from error
+        raise kind(f"{source.name} is out of date: {error}.", (str(error),)) from error
     except Infeasible as error:
         if source.bundle is None:
             raise

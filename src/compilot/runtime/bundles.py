@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from compilot.artifacts.bundle import PLAN, Bundle, open_bundle
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.unpack import check_again, unpacked
-from compilot.artifacts.vouching import Trust
 from compilot.engines import registry
 from compilot.errors import BundleError
 from compilot.runtime.sources import ApplyOptions, OpenedBundle, Source, parts_of

@@ -31,7 +31,7 @@ class Chain:
         taking.prepare(call)
 
     def refresh(self) -> None:
-        """Load every entry anew; one that cannot be does not keep the others from it."""
+        """Load every entry again; one that cannot be does not keep the others from it."""
         failed: list[CompilotError] = []
         for link in self._links:
             try:

@@ -160,7 +160,7 @@ def _dict(guard: Guard) -> str:
 
 
 def _conditions(guard: Guard, names: Names, namespace: dict[str, Any]) -> list[str]:
-    """Containers before what is in them; modes before the tensors' ranges; cheap before dear."""
+    """Containers before what is in them; modes before the tensors' ranges; cheap before expensive."""
     found = ["not _rest", "not _extra", ("" if guard.grad_enabled else "not ") + "_grad()"]
     found.append(("" if guard.training else "not ") + "_state['training']")
     found += [hooks.CONDITION, tensor_guards.NO_DUALS]

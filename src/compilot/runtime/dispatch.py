@@ -125,7 +125,11 @@ class Dispatcher:
         closed = self._gate.closed_now()
         if mismatch is not None:
             return self._pass_on(closed or mismatch, call, said=closed is not None)
-        return self._serve(self._matcher.tidied(call)) if closed is None else self._eager(closed, call, said=True)
+        return (
+            self._serve(self._matcher.with_planned_strides(call))
+            if closed is None
+            else self._eager(closed, call, said=True)
+        )
 
     def _mode_mismatch(self, call: Call) -> str | None:
         if self._stand_in:
@@ -234,7 +238,7 @@ class Dispatcher:
         reason = "other arguments" if wanted is None else self._matcher.mode_mismatch(self._plain.training)
         if wanted is None or reason or (reason := self._matcher.call_mismatch(wanted)):
             raise InputError(f"the plan does not take this call ({reason}), so there is nothing to prepare for it.")
-        wanted = self._matcher.tidied(wanted)
+        wanted = self._matcher.with_planned_strides(wanted)
         tensors = self._matcher.tensors_of(wanted)
         key = self._variants.key_of(tensors)
         with self._lock:
@@ -248,7 +252,7 @@ class Dispatcher:
                 raise Infeasible(first_cause(error)) from error
 
     def refresh(self) -> None:
-        """Forget what was prepared and load the engine anew, with the weights as they are now.
+        """Forget what was prepared and load the engine again, with the weights as they are now.
 
         StalePlan: the engine's files hold other weights or code than the model has now; eager goes on answering.
         """

@@ -71,7 +71,7 @@ class Fast(nn.Module):
         self._compilot_core.prepare(call)
 
     def refresh(self) -> None:
-        """Build anew at the next call, with the weights as they are now.
+        """Build again at the next call, with the weights as they are now.
 
         StalePlan: the weights are in the plan's files, and the model has others now: run 'compilot tune' again.
         """

@@ -192,7 +192,7 @@ class Gate:
         self.hot["_check"], self.hot["_checks"] = codegen.never, {}
 
     def close(self, reason: str) -> None:
-        """Let nothing in any more, until the engine is loaded anew."""
+        """Let nothing in any more, until the engine is loaded again."""
         self.closed = reason
         self.shut()
 

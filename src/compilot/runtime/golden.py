@@ -50,14 +50,14 @@ def save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, torch.Tensor]:
-    """Tensors by name; what is no safetensors file is refused, and never tried as a pickle."""
+    """Tensors by name; what is not a safetensors file is refused, and never tried as a pickle."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     try:
         loaded: dict[str, torch.Tensor] = load_file(path)
     except (SafetensorError, OSError, RuntimeError, ValueError, KeyError) as error:
-        raise BundleError(f"{path.name} is no safetensors file ({error}); pack the bundle again.") from error
+        raise BundleError(f"{path.name} is not a safetensors file ({error}); pack the bundle again.") from error
     return loaded
 
 
@@ -173,7 +173,7 @@ def _leaf_difference(one: GoldenOutput, answer: Any, right: torch.Tensor | None)
     if one.text is not None:
         return None if repr(answer) == one.text else f"is {answer!r} instead of {one.text}"
     if not isinstance(answer, torch.Tensor) or right is None:
-        return "is no tensor"
+        return "is not a tensor"
     if answer.shape != right.shape or answer.dtype != right.dtype:
         now, was = (f"{t.dtype} {tuple(t.shape)}" for t in (answer, right))
         return f"is {now} instead of {was}"

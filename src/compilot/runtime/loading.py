@@ -45,7 +45,7 @@ def loaded_behind(plain: nn.Module, load: Load, gate: Gate) -> Anew:
 
 
 def loaded_anew(plain: nn.Module, load: Load | None, gate: Gate, no_eager: str) -> Anew:
-    """The engine anew. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model.
+    """The engine, loaded again. StalePlan: its files hold other weights. PlanError: it cannot be. NoFallback: no model.
 
     no_eager: why there is no model, where there is none.
     """

@@ -103,13 +103,13 @@ class Matcher:
         """The tensor leaves of a matching call, in the guard's order."""
         return [path.follow(call.args, call.kwargs) for path, _ in self.tensors]
 
-    def tidied(self, call: Call) -> Call:
+    def with_planned_strides(self, call: Call) -> Call:
         """A matching call with the plan's strides where a dimension has size 1 and the stride means nothing."""
         changed: dict[str, torch.Tensor] = {}
         for guard, tensor in zip(self.guard.tensors, self.tensors_of(call), strict=True):
-            tidy = _same_strides(guard, tensor)
-            if tidy is not tensor:
-                changed[guard.path] = tidy
+            moved = _same_strides(guard, tensor)
+            if moved is not tensor:
+                changed[guard.path] = moved
         return map_call(call, lambda path, leaf: changed.get(path, leaf)) if changed else call
 
 

@@ -41,7 +41,7 @@ _ADVICE = (
     ("code or attributes changed", "call refresh() on the compiled model after a change"),
     ("hooks", "remove them, or compile the model once they are there"),
     ("index", "see that the input holds indices that exist; the model itself raises for others"),
-    ("engine", "see the reason; until it is mended, use the model itself"),
+    ("engine", "see the reason; until it is fixed, use the model itself"),
     ("shape", "pad to the planned shape, or tune again with that dimension declared dynamic"),
     ("dtype", "convert the input first"),
     ("device", "move the input first"),
@@ -126,7 +126,7 @@ def _sentence(counts: Mapping[str, int], missed: int, calls: int) -> str:
     top = max(counts, key=lambda reason: counts[reason])
     return (
         f"{missed} of {calls} calls missed the fast path and were answered by eager; most often: {top} "
-        f"({counts[top]} times). To mend it: {advice(top)}."
+        f"({counts[top]} times). To fix it: {advice(top)}."
     )
 
 

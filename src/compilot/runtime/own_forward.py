@@ -3,7 +3,7 @@
 In: the plain model, when its code was read. Out: a condition as code of the hot path (50 nanoseconds) and the names it
 needs; the same question for the slow path. Seen: `model.forward = ...`, `type(model).forward = ...` or that of a base,
 `model.__class__ = ...`. Not covered: all other code of the model, which is looked at each 256 calls (code_watch.py); a
-class whose `forward` is made anew each time it is asked for, as TorchScript does: that is looked at there, too.
+class whose `forward` is made again each time it is asked for, as TorchScript does: that is looked at there, too.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.records import BundleEntry, Candidate, Guard, Manifest, Plan, PlanEntry
 
 

@@ -27,7 +27,7 @@ def refuse_stale_plan(plan: Plan, model: nn.Module, allow_stale: bool) -> None:
     now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
     found = differences(plan.fingerprint, now, used)
     if (unsafe := _unsafe(found)) and not allow_stale:
-        text = f"the plan is stale: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
+        text = f"the plan is out of date: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
         raise StalePlan(text, tuple(one.sentence for one in unsafe))
     _warn_unproven("the plan was measured", found)
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from compilot._collector import no_collector
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.records import Weights
 from compilot.runtime.bundles import bundle_source
 from compilot.runtime.sources import ApplyOptions, Source
@@ -99,7 +99,7 @@ def _opened(
 
 
 def start_again(model: nn.Module, path: Path, digest: str, options: ApplyOptions) -> Fast:
-    """What copies and pickles of a Fast are made with: the same bundle, started anew for the copied model."""
+    """What copies and pickles of a Fast are made with: the same bundle, started again for the copied model."""
     return start(model, path, options, copy_of=digest)
 
 

@@ -2,7 +2,7 @@
 
 In: the module whose weights were baked in. Out: `glance()` and `next_weights()` for every call, `changed_elsewhere()`
 for now and then, `changed()` for everything at once, and a callback. Seen at the next call: load_state_dict, an
-optimizer step, .to/.half/.cuda of the whole model, a parameter, buffer or submodule assigned anew (LoRA),
+optimizer step, .to/.half/.cuda of the whole model, a parameter, buffer or submodule assigned again (LoRA),
 torch.func.functional_call with all parameters. Each call looks at the next two weights (of a small model each eighth
 call), so that an update of a single one (in place, through .data, a layer merged or converted) is seen when its turn
 comes: within half as many calls as there are parameters and buffers (of a small model eight times that), and within 256

@@ -24,7 +24,7 @@ from compilot.showing.plain import Best, clock, nearby, outcome_line, result_lin
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
-STILL = " (this display stands still meanwhile, so as not to disturb)"
+STILL = " (the display pauses, so that it does not disturb the timing)"
 STYLES = {"ok": "green", "pruned": "dim", "wrong": "bold red"}
 
 

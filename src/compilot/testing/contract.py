@@ -299,7 +299,7 @@ class EngineContract(StrangeNumbers, OfferContract):
 
     def test_missing_files_are_refused(self, sink: Made, tmp_path: Path) -> None:
         for folder in (None, tmp_path):
-            with pytest.raises(Infeasible, match="missing beside the plan"):
+            with pytest.raises(Infeasible, match="missing next to the plan"):
                 self.load_again(sink, artifacts=folder)
 
     def test_damaged_files_are_refused(self, sink: Made, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class Child:
         code = self._process.poll()
         self.kill()
         words = last_lines(self.log)
-        quoted = f"; its last words: {words}" if words else ""
+        quoted = f"; its last output: {words}" if words else ""
         if code is not None and code < 0:
             return Dead(self.owner, *_signal_obituary(-code, self.doing, quoted))
         return Dead(self.owner, State.CRASHED, f"worker ended with exit code {code} while {self.doing}{quoted}")

@@ -16,7 +16,7 @@ from compilot.engines.traits import COMPILE_CACHE
 MEMORY_SHARE = 0.8  # of what is available: the rest is the user's desktop and the page cache
 SHORTEST_STEP_S = 5.0  # a step that is under way is worth this much
 LEAST_OPEN_S = 30.0  # importing torch and transformers from a cold disk takes 10 to 20 s, whatever the budget
-OPEN_SHARE = 0.5  # of the budget: eager, one candidate and the confirmation open the target anew, so more is too slow
+OPEN_SHARE = 0.5  # of the budget: eager, one candidate and the confirmation open the target again, so more is too slow
 FEWEST_ARMS = 2  # a paired measurement needs two live processes
 
 

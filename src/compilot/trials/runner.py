@@ -30,7 +30,7 @@ from compilot.records import (
 
 TAIL_S = 12.0  # 660 calls of an 18 ms model
 TAIL_CALLS = 660  # an honest p99 needs about this many
-BESIDE = "built beside other builds"  # a doubt: the cold time is not that of a build that has the machine
+BESIDE = "built at the same time as other builds"  # a doubt: the cold time is not that of a build that has the machine
 
 
 class Job(NamedTuple):

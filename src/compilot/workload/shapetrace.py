@@ -59,7 +59,7 @@ def _parsed(text: str, line: int) -> dict[str, int]:
         try:
             return _sizes(json.loads(text), line)
         except ValueError as problem:
-            raise InputError(f"line {line} of the shape trace is no JSON object: {problem}; {_SPELLING}.") from None
+            raise InputError(f"line {line} of the shape trace is not a JSON object: {problem}; {_SPELLING}.") from None
     parts = [re.fullmatch(r"(?P<name>[^=]+)=(?P<size>\d+)", part) for part in text.split()]
     wrong = next((word for word, part in zip(text.split(), parts, strict=True) if part is None), None)
     if wrong is not None:

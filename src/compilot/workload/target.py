@@ -98,7 +98,7 @@ def _put_first_on_path(folder: str) -> None:
 def _raise_import_error(problem: BaseException, what: str, file: str | None) -> NoReturn:
     if isinstance(problem, SyntaxError):
         where = f"{Path(problem.filename).name if problem.filename else what}:{problem.lineno}"
-        raise TargetError(f"{what} is not valid Python: {problem.msg} ({where}); mend that line.") from problem
+        raise TargetError(f"{what} is not valid Python: {problem.msg} ({where}); fix that line.") from problem
     if isinstance(problem, SystemExit):
         raise TargetError(
             f"{what} ended the program on import ({_where(problem, file)}); move what it does under "
@@ -106,7 +106,7 @@ def _raise_import_error(problem: BaseException, what: str, file: str | None) -> 
         ) from problem
     if isinstance(problem, Exception):
         raise TargetError(
-            f"importing {what} failed with {_short(problem)} ({_where(problem, file)}); mend that line, or run with "
+            f"importing {what} failed with {_short(problem)} ({_where(problem, file)}); fix that line, or run with "
             "--debug for the traceback."
         ) from problem
     raise problem
@@ -164,7 +164,7 @@ def _call(factory: Callable[[], Any], place: Place, target: str) -> Any:
     except (Exception, SystemExit) as problem:
         file = str(place.file) if place.file else None
         raise TargetError(
-            f"factory '{place.factory}' failed with {_short(problem)} ({_where(problem, file)}); mend that line, or "
+            f"factory '{place.factory}' failed with {_short(problem)} ({_where(problem, file)}); fix that line, or "
             "run with --debug for the traceback."
         ) from problem
 

@@ -23,10 +23,10 @@ import pytest
 
 from compilot.artifacts import unpack
 from compilot.artifacts.bundle import DIGEST, MANIFEST, Bundle, check_files, is_bundle, open_bundle, read_manifest
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.container import Folder
 from compilot.artifacts.frame import member_span
 from compilot.artifacts.planfile import save_plan
-from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, EnvironmentProblem
 from compilot.files import digests
 from compilot.packing.writing import publish, seal
@@ -285,7 +285,7 @@ def test_names_that_no_folder_can_hold_refuse_the_bundle(staged: Path, tmp_path:
         archive.writestr(name, b"")
         archive.writestr(MANIFEST, raw)
         archive.writestr(DIGEST, hashlib.sha256(raw).hexdigest())
-    with pytest.raises(BundleError, match="no folder can hold"):
+    with pytest.raises(BundleError, match="cannot lie in one folder"):
         use(path)
 
 
@@ -401,7 +401,7 @@ import os, signal
 from pathlib import Path
 from compilot.artifacts import bundle, unpack
 from compilot.files import digests
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 digests.PIECE_BYTES = {PIECE}
 real, seen = bundle._unpack, []
 def dying(container, folder, file, part):
@@ -472,7 +472,7 @@ import sys
 from pathlib import Path
 from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.packing.writing import publish
 from compilot.files import atomic
 staged, out = Path(sys.argv[1]), Path(sys.argv[2])

@@ -11,11 +11,11 @@ import pytest
 
 from compilot.artifacts import bundle as bundles
 from compilot.artifacts import trust
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.signing import generate_key
 from compilot.artifacts.trust import trusted_keys
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
 from compilot.errors import BundleError, KeyProblem, UntrustedBundle
 from compilot.packing.writing import publish, seal
 from compilot.records import Manifest, Plan
@@ -44,13 +44,13 @@ def make(tmp_path: Path, plan: Plan, bare_manifest: Manifest, monkeypatch: pytes
 
 def before_asking(monkeypatch: pytest.MonkeyPatch, exchange: Callable[[], object]) -> None:
     """Do this when the bundle is open and its manifest read, before anybody asks who can change it."""
-    real = bundles.vouched_for
+    real = bundles.trusted_or_refused
 
     def asked(*arguments: object) -> object:
         exchange()
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bundles, "vouched_for", asked)
+    monkeypatch.setattr(bundles, "trusted_or_refused", asked)
 
 
 def opened_code(path: Path) -> bytes:
@@ -63,7 +63,7 @@ def replace(path: Path, other: Path, how: Callable[[Path, Path], object]) -> Non
     how(other, path)
 
 
-@pytest.mark.parametrize(("how", "why"), [(os.symlink, "it is a link"), (shutil.copy, "it was exchanged")])
+@pytest.mark.parametrize(("how", "why"), [(os.symlink, "it is a link"), (shutil.copy, "it was replaced")])
 def test_an_open_file_is_not_vouched_for_by_another_at_its_path(
     make: Maker, monkeypatch: pytest.MonkeyPatch, how: Callable[[Path, Path], object], why: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_above_that_became_a_link_vouches_for_nothing(
     make("tight/net.cpbundle", b"good")
     evil.parent.chmod(0o777)
     before_asking(monkeypatch, lambda: replace(evil.parent, tmp_path / "tight", os.symlink))
-    with pytest.raises(UntrustedBundle, match="was exchanged for a link"):
+    with pytest.raises(UntrustedBundle, match="was replaced by a link"):
         opened_code(evil)
 
 
@@ -106,7 +106,7 @@ def test_a_folder_is_not_vouched_for_by_what_was_put_in_meanwhile(
         loose.chmod(0o755)
 
     before_asking(monkeypatch, exchange)
-    with pytest.raises(UntrustedBundle, match="it was exchanged"):
+    with pytest.raises(UntrustedBundle, match="it was replaced"):
         opened_code(folder)
 
 
@@ -115,13 +115,13 @@ def test_a_file_of_a_folder_is_read_only_while_it_is_the_one_that_was_seen(make:
     with bundles.open_bundle(folder, Trust()) as opened:
         shutil.copy(folder / CODE, tmp_path / "same")
         os.replace(tmp_path / "same", folder / CODE)
-        with pytest.raises(BundleError, match=r"model\.so was exchanged"):
+        with pytest.raises(BundleError, match=r"model\.so was replaced"):
             unpacked(opened)
 
 
 def test_a_pipe_in_place_of_a_bundle_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "net.cpbundle")
-    with pytest.raises(BundleError, match="no plain file"):
+    with pytest.raises(BundleError, match="not a plain file"):
         opened_code(tmp_path / "net.cpbundle")
 
 
@@ -137,5 +137,5 @@ def test_a_key_is_not_vouched_for_by_another_at_its_path(tmp_path: Path, monkeyp
         real(place, *rest)
 
     monkeypatch.setattr(trust, "must_be_safe", asked)
-    with pytest.raises(KeyProblem, match="it was exchanged"):
+    with pytest.raises(KeyProblem, match="it was replaced"):
         trusted_keys([tmp_path / "evil.pub"])

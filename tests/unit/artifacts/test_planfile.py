@@ -93,7 +93,7 @@ def change(path: Path, old: str, new: str) -> None:
         (
             f'"schema": {PLAN_SCHEMA}',
             '"schema": 2, "old": 1',
-            r"plan schema 2, .*; make the plan anew with 'compilot tune'",
+            r"plan schema 2, .*; make a new plan with 'compilot tune'",
         ),
         (f'"schema": {PLAN_SCHEMA}', '"schema": "1"', r"at `\$\.schema`"),
         (f'"schema": {PLAN_SCHEMA},', "", "missing required field `schema`"),
@@ -203,5 +203,5 @@ def test_a_folder_that_cannot_hold_a_plan(tmp_path: Path) -> None:
 def test_a_value_that_json_has_not_is_our_bug_in_a_plan(tmp_path: Path) -> None:
     plan = make_plan()
     wrong = msgspec.structs.replace(plan.entries[0], evidence=Evidence(p50_s=float("inf")))
-    with pytest.raises(ValueError, match="does not survive JSON"):
+    with pytest.raises(ValueError, match="cannot be written as JSON"):
         save_plan(msgspec.structs.replace(plan, entries=(wrong,)), tmp_path / "plan.json")

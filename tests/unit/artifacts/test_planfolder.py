@@ -142,13 +142,13 @@ def test_a_plan_that_is_exchanged_after_it_was_opened_is_refused(
         return real(path, seen)
 
     monkeypatch.setattr(planfolder, "who_can_change", asked)
-    with pytest.raises(UntrustedPlan, match=r"it is a link|it was exchanged"):
+    with pytest.raises(UntrustedPlan, match=r"it is a link|it was replaced"):
         open_plan(plan_file)
 
 
 def test_a_pipe_in_place_of_a_plan_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "plan.json")
-    with pytest.raises(PlanError, match="no plain file"):
+    with pytest.raises(PlanError, match="not a plain file"):
         open_plan(tmp_path / "plan.json")
 
 
@@ -189,7 +189,7 @@ def test_a_link_among_the_files_is_not_followed(files: Claim, tmp_path: Path, na
 def test_a_pipe_among_the_files_is_not_opened(files: Claim) -> None:
     (files.folder / "model.bin").unlink()
     os.mkfifo(files.folder / "model.bin")
-    with pytest.raises(UntrustedPlan, match=r"model\.bin is no plain file"):
+    with pytest.raises(UntrustedPlan, match=r"model\.bin is not a plain file"):
         checked(files)
 
 
@@ -292,7 +292,7 @@ def test_a_file_that_is_exchanged_while_it_is_checked_is_refused(files: Claim, m
         return told
 
     monkeypatch.setattr(planfolder, "who_can_change", asked)
-    with pytest.raises(ArtifactError, match=r"model\.bin was exchanged"):
+    with pytest.raises(ArtifactError, match=r"model\.bin was replaced"):
         checked(files)
 
 

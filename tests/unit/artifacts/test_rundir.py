@@ -73,7 +73,7 @@ def test_begun_and_finished(tmp_path: Path, small_run: Any) -> None:
     run.refuse_second_run()
     run.create_journal(small_run.header).close()
     assert (run.holds_run, run.is_finished) == (True, False)
-    with pytest.raises(RunDirError, match=rf"{run} already holds a run; pass --resume {run} to go on with it"):
+    with pytest.raises(RunDirError, match=rf"{run} already holds a run; pass --resume {run} to continue it"):
         run.refuse_second_run()
     with pytest.raises(RunDirError, match=r"already holds a run; choose another out\."):
         run.refuse_second_run("choose another out")

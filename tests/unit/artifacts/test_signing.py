@@ -1,4 +1,4 @@
-"""Signatures: only the right key, only the right bytes (FAULTS 3)."""
+"""Signatures: only the right key, only the right bytes."""
 
 from __future__ import annotations
 
@@ -97,14 +97,14 @@ def test_files_that_are_no_such_key_are_refused(private: Path, tmp_path: Path) -
     )
     for file, why in {
         private: "is a private key",
-        tmp_path / "text.pub": "no key that can be read",
+        tmp_path / "text.pub": "not a key that can be read",
         tmp_path / "other.pub": "not an Ed25519 key",
         tmp_path / "missing.pub": "No such file",
     }.items():
         with pytest.raises(KeyProblem, match=why):
             load_public_key(file)
     private.with_name("release.pub").chmod(0o600)
-    with pytest.raises(KeyProblem, match="no key that can be read"):
+    with pytest.raises(KeyProblem, match="not a key that can be read"):
         sign(DATA, private.with_name("release.pub"))
 
 

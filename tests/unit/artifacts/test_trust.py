@@ -1,4 +1,4 @@
-"""One default: unsigned only where nobody else can write, signed only with a trusted key (FAULTS 3)."""
+"""One default: unsigned only where nobody else can write, signed only with a trusted key."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_a_build_replaces_what_an_interrupted_one_left(tmp_path: Path, monkeypat
 
 def test_no_library_and_two_libraries_are_told(tmp_path: Path) -> None:
     request = LoadRequest(None, None, None, tmp_path)  # type: ignore[arg-type]  # refused before the others are used
-    with pytest.raises(Infeasible, match=r"model-\*\.so is missing beside the plan"):
+    with pytest.raises(Infeasible, match=r"model-\*\.so is missing next to the plan"):
         load(request)
     for digest in ("a", "b"):
         (tmp_path / LIBRARY.replace("*", digest)).touch()

@@ -133,11 +133,11 @@ def test_a_path_that_is_none_never_becomes_code(path: str) -> None:
 @pytest.mark.parametrize(
     ("tree", "why"),
     [
-        (Node(kind=Kind.CONSTANT, type="literal", value="__import__('os')"), "is no literal"),
-        (Node(kind=Kind.DICT, keys=("print(1)",), parts=(FIRST,)), "is no literal"),
+        (Node(kind=Kind.CONSTANT, type="literal", value="__import__('os')"), "is not a literal"),
+        (Node(kind=Kind.DICT, keys=("print(1)",), parts=(FIRST,)), "is not a literal"),
         (Node(kind=Kind.TENSOR, index=7), "names a tensor that is not there"),
         (Node(kind=Kind.INPUT, index=-1), "names a tensor that is not there"),
-        (Node(kind=Kind.CONSTANT, type="dtype", value="torch.nn"), "'torch.nn' is no dtype"),
+        (Node(kind=Kind.CONSTANT, type="dtype", value="torch.nn"), "'torch.nn' is not a dtype"),
         (Node(kind=Kind.DATACLASS, type="os:_Environ", keys=("left",), parts=(FIRST,)), "_Environ is not among"),
     ],
 )

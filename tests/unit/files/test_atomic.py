@@ -1,4 +1,4 @@
-"""Whole or not at all, and no litter (FAULTS 11, 13)."""
+"""Whole or not at all, and no litter."""
 
 from __future__ import annotations
 

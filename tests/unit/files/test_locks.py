@@ -1,4 +1,4 @@
-"""A lock is waited for, but never for ever (FAULTS 10, 12). The holders are real processes."""
+"""A lock is waited for, but never for ever. The holders are real processes."""
 
 from __future__ import annotations
 

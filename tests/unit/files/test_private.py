@@ -1,4 +1,4 @@
-"""The cache folder is this user's alone, or it is not used (FAULTS 5, 13)."""
+"""The cache folder is this user's alone, or it is not used."""
 
 from __future__ import annotations
 

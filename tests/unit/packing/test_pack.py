@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.planfile import load_plan, save_plan
 from compilot.artifacts.shipments import keep_shipment
-from compilot.artifacts.vouching import Trust
 from compilot.engines.files import file_record
 from compilot.errors import InputError
 from compilot.packing import PackOptions, pack

@@ -113,7 +113,7 @@ def test_row_9_another_model_is_explained_and_answered_by_eager(plan):
     assert torch.equal(fast(X), other(X))
     assert fast.stats().fast == 0
     [reason] = fast.stats().fallbacks
-    assert reason.startswith("stale plan")
+    assert reason.startswith("plan out of date")
 
 
 def test_row_7_another_torch_is_explained_and_answered_by_eager(model, plan):

@@ -46,7 +46,7 @@ class Files:
 
     def load(self, request: LoadRequest) -> Loaded:
         if self.missing:
-            raise baked.Infeasible("model.bin is missing beside the plan")
+            raise baked.Infeasible("model.bin is missing next to the plan")
         if self.compares:
             baked.refuse_other_weights(request, self.digest)
         digest = self.digest if self.compares else None
@@ -145,7 +145,7 @@ def test_files_that_are_gone_are_a_typed_error_and_eager_answers(bake, model):
     fast = bake(model)
     fast(X)
     registry.load_half("baked").missing = True
-    with pytest.raises(PlanError, match="missing beside the plan"):
+    with pytest.raises(PlanError, match="missing next to the plan"):
         fast.refresh()
     assert torch.equal(fast(X), model(X))
     assert fast.stats().fast == 1
@@ -165,7 +165,7 @@ def test_the_plans_digest_stands_in_for_an_engine_that_compares_nothing(bake, mo
         fast = apply_plan(other, plan)
     assert torch.equal(fast(X), other(X))
     [reason] = fast.stats().fallbacks
-    assert reason.startswith("stale plan")
+    assert reason.startswith("plan out of date")
 
 
 def test_weights_are_hashed_once_whoever_compares_them(bake, model, monkeypatch):

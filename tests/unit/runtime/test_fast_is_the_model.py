@@ -180,9 +180,9 @@ def test_keep_eager_is_the_model_counted(model):
 
 
 def test_eager_instead_of_a_plan_counts_as_fallback(model):
-    fast = attach_eager(model, "stale plan")
+    fast = attach_eager(model, "plan out of date")
     fast(X)
-    assert fast.stats() == (1, 0, {"stale plan": 1}, 0, ())
+    assert fast.stats() == (1, 0, {"plan out of date": 1}, 0, ())
     assert pickle.loads(pickle.dumps(fast))(X).shape == (2, 3)
 
 

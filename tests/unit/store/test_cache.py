@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.cache import READY, USED, CacheState, Stays
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
 from compilot.files import atomic
 from compilot.files.locks import file_lock
@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
+from compilot.artifacts.bundle_trust import Trust
 with open_bundle(Path(sys.argv[1]), Trust()) as bundle:
     print(unpacked(bundle), flush=True)
 sys.stdin.read()

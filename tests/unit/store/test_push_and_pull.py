@@ -16,12 +16,12 @@ from store_fakes import HERE, MakeBundle, WebState
 from typer.testing import CliRunner
 
 from compilot.artifacts import store
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.signing import generate_key
 from compilot.artifacts.store import fetching
 from compilot.artifacts.store.gc import find_garbage
 from compilot.artifacts.store.layout import OBJECTS
 from compilot.artifacts.store.remote import Remote
-from compilot.artifacts.vouching import Trust
 from compilot.cli.main import app
 from compilot.errors import BundleError, InputError, NoneFits, StoreError, UntrustedBundle
 

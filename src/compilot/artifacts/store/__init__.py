@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.store.describe import check_pulled, claimed_signer, describe, refuse_damaged
 from compilot.artifacts.store.fetching import Download, download, has_digest
 from compilot.artifacts.store.fit import Fit, about_weights, none_fits, rank
@@ -28,7 +29,6 @@ from compilot.artifacts.store.layout import (
     parse_entry,
 )
 from compilot.artifacts.store.remote import Remote
-from compilot.artifacts.vouching import Trust
 from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
 from compilot.records import MachineFingerprint, ModelFingerprint, encode
 
@@ -57,7 +57,7 @@ class Pulled(NamedTuple):
     fit: Fit
     signed_by: str | None  # id of the trusted key
     transfer: Download | None  # None: the file was there already
-    skipped: tuple[str, ...] = ()  # better fits that nobody trusted vouches for, a sentence each
+    skipped: tuple[str, ...] = ()  # better fits that are not trusted, a sentence each
 
 
 def push(bundle: Path, url: str) -> Pushed:
@@ -95,7 +95,7 @@ def pull(
 
 
 def _take(remote: Remote, fit: Fit, out: Path, trust: Trust) -> Pulled:
-    """Get this one; UntrustedBundle if nobody trusted vouches for it, and then nothing of it stays."""
+    """Get this one; UntrustedBundle if it is not trusted, and then nothing of it stays."""
     path = out / file_name(fit.entry.label) if out.is_dir() else out
     name = f"bundle {fit.entry.sha256[:SHOWN_DIGITS]} in {remote.url}"
     signers: list[str | None] = []

@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from compilot.artifacts.bundle import LARGEST, MANIFEST, SIGNATURE, check_files, check_listing, read_manifest
+from compilot.artifacts.bundle_trust import Trust, trusted_or_refused
 from compilot.artifacts.container import open_container, read
 from compilot.artifacts.signing import Signature
 from compilot.artifacts.store.layout import Description, StoreEntry
-from compilot.artifacts.vouching import Trust, vouched_for
 from compilot.errors import BundleError, InputError, StoreError
 from compilot.records import Weights
 
@@ -79,7 +79,7 @@ def _checked(path: Path, entry: StoreEntry, trust: Trust) -> str | None:
         signature = read(container, SIGNATURE, LARGEST) if SIGNATURE in container.sizes else None
         if signature is None and not trust.require_signature:
             return None
-        return vouched_for(path, read(container, MANIFEST, LARGEST), signature, trust).key_id
+        return trusted_or_refused(path, read(container, MANIFEST, LARGEST), signature, trust).key_id
 
 
 @contextmanager

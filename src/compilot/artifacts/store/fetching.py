@@ -90,7 +90,7 @@ def _place(path: Path, entry: StoreEntry) -> Iterator[Path]:
 
 
 def _fetch_checked(remote: Remote, entry: StoreEntry, partial: Path) -> Download:
-    """Fetch and check; a leftover that turns out to be wrong is thrown away and everything fetched anew, once."""
+    """Fetch and check; a leftover that turns out to be wrong is thrown away and everything fetched again, once."""
     resumed = _fetch(remote, entry, partial)
     if has_digest(partial, entry.sha256):
         return Download(entry.size_bytes - resumed, resumed)
@@ -140,7 +140,7 @@ def _range(remote: Remote, entry: StoreEntry, start: int, end: int) -> bytes:
             pause *= 2
     raise StoreError(
         f"the download broke off at {start} of {entry.size_bytes} bytes ({str(problem).rstrip('.')}); run the same "
-        "command again to go on from there."
+        "command again to continue from there."
     )
 
 

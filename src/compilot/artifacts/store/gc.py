@@ -1,4 +1,4 @@
-"""Tidying a store. In: a store. Out: what is of no use there, with the reason, and its removal.
+"""Cleaning a store. In: a store. Out: what is of no use there, with the reason, and its removal.
 
 Of no use: objects without an entry (after a day: a push may be under way), entries without an object, objects with a
 wrong size (with `verify`: a wrong digest), index files that are no JSON or lie under a wrong name, uploads that were

@@ -193,5 +193,5 @@ def _open(url: str) -> tuple[Any, str]:
         hint = f"pip install 'compilot[{EXTRAS[kind]}]'" if kind in EXTRAS else "install what fsspec needs for it"
         raise StoreError(f"{shown(url)} needs a package that is not installed ({problem}); {hint}.") from problem
     except ValueError as problem:
-        raise StoreError(f"{shown(url)} is no place that can hold a store: {problem}.") from problem
+        raise StoreError(f"{shown(url)} cannot hold a store: {problem}.") from problem
     return fs, root

@@ -75,7 +75,7 @@ class _Preparation:
         """The answer to the call; the variant is compiled on the way."""
         artifacts, settings = self._request.artifacts, self._request.settings
         if artifacts is None and not self._said:
-            logger.warning("building at the first call: no artifacts beside the plan")
+            logger.warning("building at the first call: no files next to the plan")
             self._said = True
         call = _marked(self._ready(args, kwargs), self._request.guard)
         before = compiling.graphs_built()

@@ -1,7 +1,7 @@
 """Infer requests with memory of their own: what one call under way needs.
 
 In: a compiled model and the flat tensors of its calls. Out: a Request whose small inputs are copied in and whose
-outputs are copied out. Giving a request other memory makes it prepare itself anew, which costs 20 microseconds per
+outputs are copied out. Giving a request other memory makes it prepare itself again, which costs 20 microseconds per
 tensor; copying a small tensor costs 1. So the memory is given once, and again only when sizes change. Large inputs of
 fixed size are shared instead of copied. Not covered: outputs whose sizes are only known after the call.
 """

@@ -1,6 +1,6 @@
-"""Who vouches for a bundle, asked before any of it is understood.
+"""May this bundle be loaded? Asked before any of it is understood.
 
-In: a bundle's path, the bytes of its manifest and signature, and whom the user trusts. Out: who vouches for it, or
+In: a bundle's path, the bytes of its manifest and signature, and whom the user trusts. Out: the decision, or
 UntrustedBundle. The rules are trust.py's; here they meet the bytes of a signature file.
 """
 
@@ -27,7 +27,7 @@ class Trust(NamedTuple):
     require_signature: bool = False
 
 
-def vouched_for(
+def trusted_or_refused(
     path: Path,
     manifest: bytes,
     signature: bytes | None,
