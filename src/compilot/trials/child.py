@@ -13,7 +13,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from compilot import records
 from compilot.errors import WorkerError
 from compilot.records import State
 from compilot.trials import keeper
+from compilot.trials.processes import Ends, Process, Start, fresh
 from compilot.trials.protocol import BatchTimed, Failed, Quit, Reply, Request, TimeBatch, decode_reply
 
 MEMORY_LOOK_S = 0.25  # how often the process tree's memory is read while a long step runs
@@ -49,7 +49,15 @@ class Dead(Exception):
 class Child:
     """A worker process and the pipe to it."""
 
-    def __init__(self, owner: str, *, log: Path, env: Mapping[str, str], memory_limit_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        *,
+        log: Path,
+        env: Mapping[str, str],
+        memory_limit_bytes: int | None = None,
+        start: Start = fresh,
+    ) -> None:
         self.owner = owner  # id of the candidate
         self.log = log
         self.doing = "starting"
@@ -58,25 +66,17 @@ class Child:
         self._buffer = b""
         self._pending: int | None = None  # the request that was not answered yet
         self._ended = False
-        self._start(env)
+        self._start(env, start)
 
-    def _start(self, env: Mapping[str, str]) -> None:
+    def _start(self, env: Mapping[str, str], start: Start) -> None:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._lease = keeper.lease()
         child_in, self._out = os.pipe()
         self._in, child_out = os.pipe()
-        command = [sys.executable, "-m", "compilot.trials.worker", str(child_in), str(child_out)]
         try:
             with self.log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=(child_in, child_out),
-                    start_new_session=True,
-                    env={**env, **self._lease.env},
-                )
+                ends = Ends(child_in, child_out, log.fileno())
+                self._process: Process = start(ends, {**env, **self._lease.env})
             self._lease.watch(self._process.pid)
         except BaseException as problem:
             self._lease.end_strays()  # Ctrl-C may come when the process has just begun

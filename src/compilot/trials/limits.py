@@ -60,8 +60,12 @@ def affordable_workers(rss_bytes: int, available_bytes: int) -> int:
 
 def worker_env(workspace: Path) -> dict[str, str]:
     """A worker's environment: its own compile cache, nothing that would mix candidates."""
+    return {**shared_env(), "TORCHINDUCTOR_CACHE_DIR": str(workspace / COMPILE_CACHE)}
+
+
+def shared_env() -> dict[str, str]:
+    """What is the same for all workers."""
     env = dict(os.environ)
-    env["TORCHINDUCTOR_CACHE_DIR"] = str(workspace / COMPILE_CACHE)
     env["PYTHONUNBUFFERED"] = "1"
     env.setdefault("TOKENIZERS_PARALLELISM", "false")
     env.pop(

@@ -104,6 +104,7 @@ class LocalRunner:
                 self._beside.close()
             finally:
                 self.workers.close()
+                self.workers.nursery.close()
 
     # ------------------------------------------------------------------------------------------------ eager first
 
@@ -117,6 +118,7 @@ class LocalRunner:
         begin = time.monotonic()
         opened = self._start_eager()
         self.workers.open_s = time.monotonic() - begin
+        self.workers.nursery.learn(opened.imports)
         return Model(opened.ref, opened.notes)
 
     def _start_eager(self) -> Opened:
@@ -131,6 +133,7 @@ class LocalRunner:
         seen = self._told()
         self._beside.close()
         inspected = self._inspect_eager()
+        self.workers.nursery.settle()  # nothing of ours imports any more when eager is timed
         self._reference = inspected.reference
         self.workers.indices = inspected.diagnosis.indices
         self._dynamic = inspected.diagnosis.dynamic

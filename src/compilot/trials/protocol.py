@@ -163,6 +163,7 @@ class Opened(Reply, frozen=True, kw_only=True):
     ref: WorkloadRef
     notes: tuple[str, ...] = ()
     calls_per_unit: int = 1
+    imports: tuple[str, ...] = ()  # installed modules that opening it imported, in their order
 
 
 class Inspected(Reply, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 def main(argv: list[str]) -> int:
     """Serve requests until the parent says quit or goes away."""
-    _die_with_parent()
+    die_with_parent()
     os.umask(os.umask(0o022) | 0o022)  # what is made here is loaded later, and only if nobody else may write to it
     requests = os.fdopen(int(argv[0]), "rb")
     replies = os.fdopen(int(argv[1]), "wb", buffering=0)
@@ -64,7 +64,7 @@ def _send(replies: BinaryIO, reply: Reply) -> None:
         data = data[replies.write(data) :]
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """No orphans: the kernel ends this process when the parent dies (Linux; elsewhere the closed pipe does)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if sys.platform == "linux":

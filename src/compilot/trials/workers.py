@@ -15,6 +15,7 @@ from typing import TypeVar
 import psutil
 
 from compilot.artifacts.rundir import RunDir
+from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.errors import WorkerError
 from compilot.files import atomic
@@ -22,6 +23,7 @@ from compilot.progress import Observer
 from compilot.records import Candidate, IndexFacts, Shipment, State
 from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
+from compilot.trials.nursery import Nursery
 from compilot.trials.opening import opening
 from compilot.trials.protocol import Build, Built, Failed, Open, Opened, Reply, Warm, Warmed
 from compilot.trials.replies import answered
@@ -67,6 +69,7 @@ class Workers:
         self.at_once = BEFORE_A_LOOK
         self.open_s = USUAL_OPEN_S  # start of a process, imports and the model: the quickest one so far
         self.indices = IndexFacts()  # of the model, as eager's worker found them
+        self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
 
@@ -135,7 +138,7 @@ class Workers:
 
     def begin_extra(self, name: str, candidate: Candidate = EAGER) -> Child:
         """Start one more worker and do not wait: several can import side by side."""
-        child = self.spawn(candidate, name, keep=False)
+        child = self.spawn(candidate, name, keep=False, builds=False)
         self._spares.append(child)  # at once: whatever happens next, close() must know it
         child.send(self.opening(candidate), doing="opening")
         return child
@@ -149,11 +152,24 @@ class Workers:
         refuse_fallbacks(child, self.build(child, self.limits))
         self.warm_up(child, self.limits)
 
-    def spawn(self, candidate: Candidate, name: str, *, keep: bool = True, apart: str = "") -> Child:
-        """Start a process; `keep`: it is the candidate's own until `drop`; `apart`: with a workspace of its own."""
+    def spawn(
+        self, candidate: Candidate, name: str, *, keep: bool = True, apart: str = "", builds: bool = True
+    ) -> Child:
+        """Start a process; `keep`: it is the candidate's own until `drop`; `apart`: with a workspace of its own.
+
+        `builds`: not only loads what was built; an exporter needs torch's compiler then.
+        """
         workspace = self.workspace(candidate, apart)
         limit = self.limits.machine_bytes if candidate.is_eager else self.limits.memory_bytes  # eager is the judge
-        child = Child(candidate.id, log=self.run_dir.log(name), env=worker_env(workspace), memory_limit_bytes=limit)
+        engine = candidate.settings.engine
+        compiles = registry.traits(engine).through_dynamo or (builds and engine != EAGER.settings.engine)
+        child = Child(
+            candidate.id,
+            log=self.run_dir.log(name),
+            env=worker_env(workspace),
+            memory_limit_bytes=limit,
+            start=self.nursery.choose(compiles=compiles),
+        )
         if keep:
             self._live[candidate.id] = child
         return child

@@ -56,6 +56,7 @@ from compilot.trials.protocol import (
     Warm,
     Warmed,
 )
+from compilot.trials.steps.importing import installed_since
 from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.workload.shipping import unship
 from compilot.workload.variations import cases
@@ -80,9 +81,11 @@ def open_workload(worker: WorkerState, request: Open) -> Opened:
     apply_settings(request.candidate.process)
     if registry.traits(request.candidate.settings.engine).through_dynamo:
         compiling.import_dynamo()
+    before = set(sys.modules)
     load = worker.workload = unship(request.shipment)
     worker.model_fingerprint = model_fingerprint(load.model)
-    return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=load.unit(load.model).calls)
+    calls, imports = load.unit(load.model).calls, installed_since(before)
+    return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=calls, imports=imports)
 
 
 def inspect(worker: WorkerState, request: Inspect) -> Inspected:
