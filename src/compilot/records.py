@@ -312,6 +312,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     cold_cache: bool  # the cache directory was empty at the start
     cold_cpu_s: float = 0.0  # CPU seconds of the process and its children during the build
     compiler_runs: int = 0  # C++ compiler processes started during the build
+    shared_s: float = 0.0  # of cold_s: an export that another candidate of the run had made, and that was not repeated
     warm_up: WarmUp | None = None
     calls_per_batch: int = 1
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
@@ -405,6 +406,7 @@ class Trial(Record, frozen=True, kw_only=True):
     stderr_log: str = ""  # relative to the run directory
     wall_s: float = 0.0
     limit_s: float = 0.0  # the time that it was given; 0: nobody limited it
+    steps_s: dict[str, float] = {}  # where wall_s went: opening, building, checking, warming up, pairing
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ plan.json        the plan, when there is a verdict      doctor/         what the
 journal.jsonl    every record, as it came               logs/NAME.log   what a process wrote to stderr
 trials.csv       one line per candidate, written last   reference/      eager's answers
 shipment.json    how to rebuild the workload            work/ID/        a candidate's files and caches
+shared/          exports that several candidates start from
 payload.pkl, weights.bin   the model and inputs, where they came as live objects
 """
 
@@ -81,6 +82,10 @@ class RunDir:
     @property
     def reference(self) -> Path:
         return self.path / "reference"
+
+    @property
+    def shared(self) -> Path:
+        return self.path / "shared"
 
     def log(self, name: str) -> Path:
         """What a process of this name wrote to stderr."""

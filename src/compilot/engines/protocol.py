@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from compilot._tree import Call
+    from compilot.engines.shared_forms import SharedForms
     from compilot.engines.space import Space  # the run plane needs none
 
 
@@ -46,6 +47,14 @@ class BuildRequest(NamedTuple):
     guard: Guard
     candidate: Candidate
     workspace: Path  # the candidate's own folder; files made here are the artifact
+    shared: SharedForms | None = None  # forms of the model that several candidates of a run start from; None: alone
+
+    def form(self, name: str, make: Callable[[Path], None]) -> None:
+        """Have a form of the model in the workspace that depends on the guard only, made once where it is shared."""
+        if self.shared is None:
+            make(self.workspace)
+        else:
+            self.shared.once(name, self.guard, self.workspace, make)
 
 
 class LoadRequest(NamedTuple):

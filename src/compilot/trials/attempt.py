@@ -56,10 +56,10 @@ class Attempt:
         self.trial = Trial(candidate=candidate, state=State.OK, reason="", stderr_log=log, limit_s=limit_s)
         self._opened = candidate.is_eager and workers.live(candidate.id) is not None
         if not self._opened:
-            workers.observer.doing("starting its process")
-            workers.drop(candidate.id)  # of an earlier trial: this one's start is cold
-            workers.clear(candidate)
-            workers.spawn(candidate, candidate.id)
+            with self._step("opening", "starting its process"):
+                workers.drop(candidate.id)  # of an earlier trial: this one's start is cold
+                workers.clear(candidate)
+                workers.spawn(candidate, candidate.id)
 
     def build(self, *, beside: bool = False) -> None:
         """Open the model, build and answer the first call; beside: other builds are under way."""
@@ -87,9 +87,10 @@ class Attempt:
         candidate = self._job.candidate
         child = self._workers.live(candidate.id)
         if child is None or not self._opened:
-            child = self._workers.open(candidate, self._limits())
-        self._workers.observer.doing("building and answering the first call")
-        built = self._workers.build(child, self._limits(), known=self._job.known_code)
+            with self._step("opening"):
+                child = self._workers.open(candidate, self._limits())
+        with self._step("building", "building and answering the first call"):
+            built = self._workers.build(child, self._limits(), known=self._job.known_code)
         first = first_call(built)
         self._know(measurement=msgspec.structs.replace(first, doubts=(BESIDE,)) if beside else first)
         if built.same_as is not None:
@@ -110,24 +111,24 @@ class Attempt:
         if self._job.candidate.is_eager:  # it is what the others are judged by
             return
         assert self._judge.reference is not None  # `inspect` comes first
-        self._workers.observer.doing("checking its answers")
         request = Verify(
             references=str(self._workers.run_dir.reference),
             reference=self._judge.reference,
             tolerance=tolerance_of(self._job.candidate.settings.precision, self._judge.tolerance),
         )
         child = self._worker
-        reply = child.ask(request, Verified, limit_s=self._limits().check_s, doing="checking")
+        with self._step("checking", "checking its answers"):
+            reply = child.ask(request, Verified, limit_s=self._limits().check_s, doing="checking")
         check = must(child, reply).check
         self._know(check=check)
         if not check.passed:
             raise Failure(child.owner, State.WRONG, check.why)
 
     def _steady(self) -> None:
-        self._workers.observer.doing("warming up and timing single calls")
-        warmed = self._workers.warm_up(self._worker, self._limits())
-        assert self.trial.measurement is not None  # of the first call
-        measured = timed(self._worker, self.trial.measurement, warmed, SCREENING_TAIL_S)
+        with self._step("warming up", "warming up and timing single calls"):
+            warmed = self._workers.warm_up(self._worker, self._limits())
+            assert self.trial.measurement is not None  # of the first call
+            measured = timed(self._worker, self.trial.measurement, warmed, SCREENING_TAIL_S)
         self._know(measurement=measured)
         if not self._job.candidate.is_eager and (why := too_large(measured, self._workers.limits.memory_bytes)):
             raise Failure(self._job.candidate.id, State.INFEASIBLE, why)
@@ -135,16 +136,16 @@ class Attempt:
     def _screen(self) -> None:
         if self._job.candidate.is_eager:
             return
-        self._workers.observer.doing("pairing with eager")
-        samples = race(
-            [self._workers.eager, self._worker],
-            looks=(SCREENING_PAIRS,),
-            stop=lambda _: True,
-            seed=0,
-            time_is_up=lambda: self._left_s() < 0,
-            discard=1,
-            fewest=FEWEST_SCREENING_PAIRS,
-        )
+        with self._step("pairing", "pairing with eager"):
+            samples = race(
+                [self._workers.eager, self._worker],
+                looks=(SCREENING_PAIRS,),
+                stop=lambda _: True,
+                seed=0,
+                time_is_up=lambda: self._left_s() < 0,
+                discard=1,
+                fewest=FEWEST_SCREENING_PAIRS,
+            )
         self._know(screening=tuple((row[0], row[1]) for row in samples.rounds))
 
     # --------------------------------------------------------------------------------------------------- the story
@@ -161,6 +162,18 @@ class Attempt:
                 raise EnvironmentProblem(f"eager's own process failed: {dead.reason}.") from dead
             self.starved = dead.state in (State.TIMED_OUT, State.INFEASIBLE)  # the latter: of memory
             self._know(state=dead.state, reason=dead.reason)
+
+    @contextmanager
+    def _step(self, name: str, doing: str = "") -> Iterator[None]:
+        """A step whose seconds are kept; `doing`: what is shown meanwhile."""
+        if doing:
+            self._workers.observer.doing(doing)
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            known = self.trial.steps_s
+            self._know(steps_s={**known, name: known.get(name, 0.0) + time.monotonic() - begin})
 
     def _know(self, **found: Any) -> None:
         self.trial = msgspec.structs.replace(self.trial, **found)
@@ -180,7 +193,11 @@ class Attempt:
 def first_call(built: Built) -> Measurement:
     """What the build cost."""
     return Measurement(
-        cold_s=built.cold_s, cold_cache=built.cold_cache, cold_cpu_s=built.cpu_s, compiler_runs=built.compiler_runs
+        cold_s=built.cold_s,
+        cold_cache=built.cold_cache,
+        cold_cpu_s=built.cpu_s,
+        compiler_runs=built.compiler_runs,
+        shared_s=built.shared_s,
     )
 
 

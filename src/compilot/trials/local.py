@@ -276,7 +276,7 @@ class LocalRunner:
         try:
             request = self.workers.opening(trial.candidate, "-alone")
             must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
-            first = first_call(self.workers.build(child, limits))
+            first = first_call(self.workers.build(child, limits, alone=True))
         except (Dead, Failure):
             return trial  # it keeps its doubt
         finally:
@@ -289,6 +289,7 @@ class LocalRunner:
             cold_cache=first.cold_cache,
             cold_cpu_s=first.cold_cpu_s,
             compiler_runs=first.compiler_runs,
+            shared_s=0.0,
             doubts=tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE),
         )
         return msgspec.structs.replace(trial, measurement=alone)

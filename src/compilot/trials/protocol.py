@@ -66,6 +66,7 @@ class Build(Request, frozen=True, kw_only=True):
     known_code: dict[str, str] = {}  # code digest -> id of the candidate that has it already
     reuse: bool = False  # the files of an earlier build are in the workspace: load them, as the run plane would
     indices: IndexFacts = IndexFacts()  # as eager's process found them
+    shared: str = ""  # folder of forms that candidates of this run have in common; "": the build is on its own
 
 
 class Verify(Request, frozen=True, kw_only=True):
@@ -182,6 +183,7 @@ class Built(Reply, frozen=True, kw_only=True):
     cold_cache: bool
     cpu_s: float
     compiler_runs: int
+    shared_s: float = 0.0  # of cold_s: what another candidate of this run had made already
     guard: Guard
     artifacts: tuple[ArtifactFile, ...] = ()
     code_sha256: str | None = None

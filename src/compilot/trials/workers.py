@@ -92,10 +92,20 @@ class Workers:
         return child
 
     def build(
-        self, child: Child, limits: Limits, *, known: Mapping[str, str] | None = None, reuse: bool = False
+        self,
+        child: Child,
+        limits: Limits,
+        *,
+        known: Mapping[str, str] | None = None,
+        reuse: bool = False,
+        alone: bool = False,
     ) -> Built:
-        """Build the candidate and answer the first call; raises Failure where that is the end of it."""
-        request = Build(known_code=dict(known or {}), reuse=reuse, indices=self.indices)
+        """Build the candidate and answer the first call; raises Failure where that is the end of it.
+
+        alone: nothing that another candidate made is used.
+        """
+        shared = "" if alone else str(self.run_dir.shared)
+        request = Build(known_code=dict(known or {}), reuse=reuse, indices=self.indices, shared=shared)
         return must(child, child.ask(request, Built, limit_s=limits.build_s, doing="building"))
 
     def warm_up(self, child: Child, limits: Limits) -> Warmed:

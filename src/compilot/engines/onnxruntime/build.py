@@ -120,9 +120,19 @@ def validate(settings: Settings) -> str | None:
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:
-    """Export and save."""
+    """Export, once for all candidates of a run; then what the candidate's own options make of it."""
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
+    request.form("onnx", lambda folder: _export(request, folder))
+    _quantise(request)
+    _drop_empty_data(request.workspace)
+    optimise(request.workspace, request.candidate.settings)
+    names = (MODEL_NAME, DATA_NAME, OPTIMISED_NAME, OPTIMISED_DATA, structure.FILE_NAME)
+    return artifact_files(request.workspace, [name for name in names if (request.workspace / name).exists()])
+
+
+def _export(request: BuildRequest, folder: Path) -> None:
+    """The ONNX form of the model, as exported."""
     exported = as_eager_means(export(request), REFUSED, REWRITTEN)
     inputs = [input_name(i) for i in range(len(exported.structure.inputs))]
     outputs = [output_name(i) for i in range(len(exported.structure.outputs))]
@@ -139,13 +149,8 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
         except Exception as error:
             raise Infeasible(f"no ONNX form of the model: {cause(error, exported.program)}") from error
         _forget_sources(program.model)
-        program.save(request.workspace / MODEL_NAME, external_data=True)
-    _quantise(request)
-    _drop_empty_data(request.workspace)
-    optimise(request.workspace, request.candidate.settings)
-    structure.write(exported.structure, request.workspace)
-    names = (MODEL_NAME, DATA_NAME, OPTIMISED_NAME, OPTIMISED_DATA, structure.FILE_NAME)
-    return artifact_files(request.workspace, [name for name in names if (request.workspace / name).exists()])
+        program.save(folder / MODEL_NAME, external_data=True)
+    structure.write(exported.structure, folder)
 
 
 def _quantise(request: BuildRequest) -> None:

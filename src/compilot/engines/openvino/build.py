@@ -13,6 +13,7 @@ rewritten or refused (means.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,7 +28,7 @@ from compilot.engines.openvino._private import simplify
 from compilot.engines.openvino.integers import limits
 from compilot.engines.openvino.load import BLOB_NAME, MODEL_NAME, WEIGHTS_NAME, input_name
 from compilot.engines.openvino.means import REFUSED, REWRITTEN
-from compilot.engines.openvino.saving import save
+from compilot.engines.openvino.saving import add_compiled, save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
 from compilot.engines.space import LOWER, Acts, Knob, Seed, Space, Variation, options_of, precision_knob
@@ -85,9 +86,17 @@ def validate(settings: Settings) -> str | None:
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:
-    """Export, convert and save."""
+    """Export and convert, once for all candidates of a run; then what the plugin makes of it with these options."""
     if problem := validate(request.candidate.settings):
         raise Infeasible(problem)
+    request.form("openvino", lambda folder: _export(request, folder))
+    add_compiled(request.workspace, request.candidate.settings)
+    blob = [BLOB_NAME] if (request.workspace / BLOB_NAME).exists() else []
+    return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, *blob, structures.FILE_NAME))
+
+
+def _export(request: BuildRequest, folder: Path) -> None:
+    """The OpenVINO form of the model, simplified."""
     exported = export(request)
     structure = _limited(exported)  # of the graph as the model wrote it: it knows that a rest is small
     exported = as_eager_means(exported, REFUSED, REWRITTEN)
@@ -97,10 +106,8 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
             simplify(converted)
         except Exception as error:
             raise Infeasible(f"no OpenVINO form of the model: {cause(error, exported.program)}") from error
-        save(converted, request.workspace, request.candidate.settings)
-    structures.write(structure, request.workspace)
-    blob = [BLOB_NAME] if (request.workspace / BLOB_NAME).exists() else []
-    return artifact_files(request.workspace, (MODEL_NAME, WEIGHTS_NAME, *blob, structures.FILE_NAME))
+        save(converted, folder)
+    structures.write(structure, folder)
 
 
 def _limited(exported: Exported) -> Structure:

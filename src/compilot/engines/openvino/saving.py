@@ -23,12 +23,15 @@ NAMES_ITS_CPU = b";isa="  # in the head of a blob; one that does not say where i
 _HEAD_BYTES = 256
 
 
-def save(model: Any, folder: Path, settings: Settings) -> None:
-    """Write the graph, its weights at full precision, and the compiled form where it is small."""
-    path = folder / MODEL_NAME
+def save(model: Any, folder: Path) -> None:
+    """Write the graph, and its weights at full precision."""
+    import_openvino().save_model(model, folder / MODEL_NAME, compress_to_fp16=False)  # its default: half precision
+
+
+def add_compiled(folder: Path, settings: Settings) -> None:
+    """Beside the graph what the plugin makes of it, where that is small."""
     (folder / BLOB_NAME).unlink(missing_ok=True)  # of an earlier build, perhaps with other weights
-    import_openvino().save_model(model, path, compress_to_fp16=False)  # its default would halve the precision
-    blob = _compiled(path, settings)
+    blob = _compiled(folder / MODEL_NAME, settings)
     most = max(SMALL_BYTES, (folder / WEIGHTS_NAME).stat().st_size * MOST_OF_THE_WEIGHTS)
     if NAMES_ITS_CPU in blob[:_HEAD_BYTES] and len(blob) <= most:
         (folder / BLOB_NAME).write_bytes(blob)

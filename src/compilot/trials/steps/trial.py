@@ -25,6 +25,7 @@ from compilot.diagnose.model import vanishing_checks
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.engines.shared_forms import Cost, SharedForms
 from compilot.engines.traits import COMPILE_CACHE
 from compilot.errors import WorkerError
 from compilot.identity.keys import KEY_FILE, key_components, save_components
@@ -123,22 +124,24 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     same_as: str | None = None
     files: tuple[ArtifactFile, ...] = ()
     weights: Named = weight_tensors(worker.workload.model)  # before anything is built from them
+    forms = SharedForms(Path(request.shared)) if request.shared and not request.reuse else None
     try:
         with trace.generated_code(_watch(worker.candidate, codes, request.known_code)):
-            files = _make(worker, guard, request.reuse)
+            files = _make(worker, guard, request.reuse, forms)
     except SameProgram as same:
         same_as = same.candidate_id
     except Infeasible as cause:
         return Failed(state=State.INFEASIBLE, reason=str(cause))
-    cold_s = time.perf_counter() - begin
+    cold_s, reused = time.perf_counter() - begin, forms.reused if forms is not None else Cost()
     fresh = same_as is None and not request.reuse
     if fresh:
         _note_key(worker, guard)
     _wait_for_compile_workers()
     return Built(
-        cold_s=cold_s,
+        cold_s=cold_s + reused.wall_s,
+        shared_s=reused.wall_s,
         cold_cache=cold_cache,
-        cpu_s=build_cost.cpu_seconds() - cpu,
+        cpu_s=build_cost.cpu_seconds() - cpu + reused.cpu_s,
         compiler_runs=worker.compiler.count - runs,
         guard=guard,
         artifacts=(*files, *_cache(worker)) if fresh else (),
@@ -158,7 +161,7 @@ def _guard(worker: WorkerState, facts: IndexFacts) -> Guard:
     )
 
 
-def _make(worker: WorkerState, guard: Guard, reuse: bool) -> tuple[ArtifactFile, ...]:
+def _make(worker: WorkerState, guard: Guard, reuse: bool, forms: SharedForms | None = None) -> tuple[ArtifactFile, ...]:
     """Build the engine's files unless they are there, attach the callable and answer the first call."""
     load, candidate = worker.workload, worker.candidate
     if candidate.is_eager:
@@ -167,7 +170,7 @@ def _make(worker: WorkerState, guard: Guard, reuse: bool) -> tuple[ArtifactFile,
     files: tuple[ArtifactFile, ...] = ()
     if not reuse:
         engine = registry.build_half(candidate.settings.engine)
-        files = tuple(engine.build(BuildRequest(load.model, load.call, guard, candidate, worker.workspace)))
+        files = tuple(engine.build(BuildRequest(load.model, load.call, guard, candidate, worker.workspace, forms)))
     fast = attach(load.model, candidate, guard, worker.workspace)
     with torch.set_grad_enabled(load.grad):
         fast.prepare(load.call)
