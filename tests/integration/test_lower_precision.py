@@ -45,7 +45,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRunner]:
     runner.inspect()
     assert try_eager(runner, 60.0).state is State.OK
     yield runner
-    runner.workers.close()
+    runner.close()
 
 
 def test_an_error_within_the_tolerance_is_ok_and_written_down(runner: LocalRunner) -> None:

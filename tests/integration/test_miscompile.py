@@ -64,7 +64,7 @@ def test_a_miscompiled_candidate_is_refused_in_its_trial(tmp_path: Path) -> None
         assert try_eager(runner, 60.0).state is State.OK
         trial = try_one(runner, candidates_of("inductor", Diagnosis())[0], 300.0)
     finally:
-        runner.workers.close()
+        runner.close()
     assert trial.state is State.WRONG, trial.reason
     assert "RMSE" in trial.reason
     assert trial.check is not None

@@ -167,7 +167,7 @@ def test_row_14_a_compiler_that_fails_is_told_in_its_own_words(tmp_path: Path, m
     try:
         problem = runner.try_compiler().problem
     finally:
-        runner.workers.close()
+        runner.close()
     assert problem is not None
     assert problem.startswith("header.hpp:7: internal compiler error: Segmentation fault; the command ended with exit")
     assert "failing-g++ " in problem

@@ -34,7 +34,7 @@ def opened(tmp_path: Path) -> Iterator[Opening]:
 
     yield open_target
     for runner in runners:
-        runner.workers.close()
+        runner.close()
 
 
 def only(candidates: list[Candidate], label: str) -> Candidate:

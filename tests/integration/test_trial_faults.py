@@ -11,6 +11,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
 from compilot.records import Candidate, Settings, State
+from compilot.trials import worker
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.tuning.comparing import try_eager, try_one
@@ -32,7 +33,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalRunner]:
     runner.inspect()
     assert try_eager(runner, 60.0).state is State.OK
     yield runner
-    runner.workers.close()
+    runner.close()
 
 
 def test_a_model_that_kills_its_process_without_any_compiler_ends_the_run_in_one_sentence(tmp_path: Path):
@@ -40,7 +41,7 @@ def test_a_model_that_kills_its_process_without_any_compiler_ends_the_run_in_one
     runner.open(ship_target(f"{FAULTY}:dying"))
     with pytest.raises(EnvironmentProblem, match=r"eager's own process failed: .*SIGABRT.* while running eager"):
         runner.inspect()
-    runner.workers.close()
+    runner.close()
 
 
 def test_an_abort_ends_only_the_worker_and_its_last_words_are_quoted(runner: LocalRunner):
@@ -119,5 +120,5 @@ def test_the_search_goes_on_after_all_that_and_nothing_is_left_running(runner: L
     assert all(mine > eager for eager, mine in trial.screening)
     runner.keep([])
     mine = psutil.Process(os.getpid()).children(recursive=True)
-    workers = [p for p in mine if "compilot.trials.worker" in " ".join(p.cmdline())]
+    workers = [p for p in mine if p.status() != psutil.STATUS_ZOMBIE and p.name() == worker.NAME]
     assert len(workers) == 1  # eager's own

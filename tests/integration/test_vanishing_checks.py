@@ -44,7 +44,7 @@ def test_an_exporters_candidate_says_what_it_leaves_out(engine: str, tmp_path: P
         candidate = Candidate(settings=Settings(engine=engine), label=engine, rationale="test")
         trial = comparing.try_one(runner, candidate, 120.0)
     finally:
-        runner.workers.close()
+        runner.close()
     assert "checks-vanish" in [finding.kind for finding in inspected.diagnosis.findings]
     assert trial.state is State.OK, trial.reason
     assert trial.check is not None

@@ -25,6 +25,7 @@ from compilot.records import Record
 from compilot.trials import blas, worker
 
 LENGTH_BYTES = 4
+NAME = "compilot forks"  # in `top`
 BASE = ("compilot.trials.steps",)  # and so torch
 
 
@@ -129,7 +130,7 @@ class Server:
             for fd in fds:
                 os.set_inheritable(fd, False)
             if isinstance(request, Branch):
-                worker.die_with_parent()
+                worker.die_with_parent(NAME)
                 Server(socket.socket(fileno=fds[0])).serve(request.modules)
             else:
                 _work(request, *fds)
@@ -194,7 +195,7 @@ def imported(modules: Sequence[str]) -> str:
 
 def main(argv: list[str]) -> int:
     """Serve until the other end of the socket is closed."""
-    worker.die_with_parent()
+    worker.die_with_parent(NAME)
     Server(socket.socket(fileno=int(argv[0]))).serve(BASE)
     return 0
 

@@ -100,10 +100,16 @@ class LocalRunner:
             if kind is not None:
                 self.workers.abort()
         finally:  # a second Ctrl-C must not leave the rest alive
+            self.close()
+
+    def close(self) -> None:
+        """End every process of this run."""
+        try:
+            self._beside.close()
+        finally:
             try:
-                self._beside.close()
-            finally:
                 self.workers.close()
+            finally:
                 self.workers.nursery.close()
 
     # ------------------------------------------------------------------------------------------------ eager first

@@ -22,12 +22,13 @@ from compilot.errors import CompilotError, first_cause
 from compilot.records import State
 from compilot.trials.protocol import Failed, Quit, Reply, decode_request
 
-PR_SET_PDEATHSIG = 1  # linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15  # linux/prctl.h
+NAME = "compilot worker"  # in `top`; the kernel keeps 15 characters
 
 
 def main(argv: list[str]) -> int:
     """Serve requests until the parent says quit or goes away."""
-    die_with_parent()
+    die_with_parent(NAME)
     os.umask(os.umask(0o022) | 0o022)  # what is made here is loaded later, and only if nobody else may write to it
     requests = os.fdopen(int(argv[0]), "rb")
     replies = os.fdopen(int(argv[1]), "wb", buffering=0)
@@ -64,11 +65,16 @@ def _send(replies: BinaryIO, reply: Reply) -> None:
         data = data[replies.write(data) :]
 
 
-def die_with_parent() -> None:
-    """No orphans: the kernel ends this process when the parent dies (Linux; elsewhere the closed pipe does)."""
+def die_with_parent(name: str) -> None:
+    """No orphans: the kernel ends this process when the parent dies (Linux; elsewhere the closed pipe does).
+
+    name: what `top` shows.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 if __name__ == "__main__":

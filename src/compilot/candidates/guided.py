@@ -1,0 +1,207 @@
+"""The guided search: what promises the most for its seconds comes next, and every trial changes what promises.
+
+In: a diagnosis, the engines' spaces, trials. Out: candidates. One pool holds all that could be tried: the first points
+of engines that nobody has tried, further points, and the best two with one knob turned: what helped is so combined.
+Each has an expected gain and a cost (worth.py); the best ratio is asked for, and the pool is made again after each
+trial. Failures teach: an engine that cannot export the model is hardly asked for its other exports, an option that
+made the answers wrong is not tried again, one that changed nothing comes last. Stopping at any moment leaves the best
+so far.
+Covered: a run that is resumed (the pool follows from its trials), a horizon of calls, lower precisions, callers.
+Not covered: deciding (verdict/), learning from other runs (prior.py), which only changes expected gains.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.candidates import worth
+from compilot.candidates.process import DENORMALS, MEMORY, threads_knob
+from compilot.candidates.search import TimeLeft
+from compilot.candidates.spaces import candidates_of, space_of, usable_engines
+from compilot.candidates.worth import Worth
+from compilot.engines import registry
+from compilot.engines.eager.build import EAGER
+from compilot.engines.space import Knob, Value, fitting, turns
+from compilot.records import Candidate, Diagnosis, Precision, State, Trial
+
+BASES = 2  # of the best are varied
+BASE_KNOBS = 0.02  # of log speed-up over eager that makes a candidate worth varying
+
+
+class Option(NamedTuple):
+    """Something that could be tried."""
+
+    candidate: Candidate
+    worth: Worth
+
+
+class GuidedSearch:
+    """Asks for what promises most per second."""
+
+    def __init__(
+        self,
+        engines: Sequence[str] = (),
+        precisions: Sequence[Precision] = (),
+        *,
+        horizon_calls: int | None = None,
+    ) -> None:
+        self._engines = engines  # none: every engine that is usable here
+        self._precisions = precisions  # lower ones that the user allows
+        self._horizon_calls = horizon_calls
+        self._diagnosis = Diagnosis()
+        self._offers: dict[str, list[Candidate]] = {}
+        self._told: dict[str, Trial] = {}
+        self._asked: set[str] = set()
+
+    def begin(self, diagnosis: Diagnosis) -> None:
+        """What the engines would try; nothing for a model whose answers nobody can judge."""
+        self._diagnosis = diagnosis
+        if not diagnosis.unjudgeable:
+            names = usable_engines(self._engines)
+            self._offers = {name: candidates_of(name, diagnosis, self._precisions) for name in names}
+
+    def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
+        """The most promising ones; none: everything that promises anything was tried."""
+        chosen = [option.candidate for option in self.pool()[:slots]]
+        self._asked |= {candidate.id for candidate in chosen}
+        return chosen
+
+    def tell(self, trial: Trial) -> None:
+        """Remember how it went."""
+        self._told[trial.candidate.id] = trial
+        self._asked.add(trial.candidate.id)
+
+    def unasked(self) -> list[Candidate]:
+        """What it would still ask for, as far as it knows now."""
+        return [option.candidate for option in self.pool()]
+
+    def pool(self) -> list[Option]:
+        """Everything that could be tried now, the most promising first."""
+        found: dict[str, Option] = {}
+        for option in self._options():
+            known = found.get(option.candidate.id)
+            if option.candidate.id not in self._asked and (known is None or option.worth.score > known.worth.score):
+                found[option.candidate.id] = option
+        able = [option for option in found.values() if option.worth.gain > 0.0 and self._pays_back(option)]
+        return sorted(able, key=lambda option: -option.worth.score)  # equal ones stay in the engines' own order
+
+    # ------------------------------------------------------------------------------------------- what could be tried
+
+    def _options(self) -> Iterator[Option]:
+        if self._diagnosis.unjudgeable:
+            return
+        best = self._best()
+        for name, offers in self._offers.items():
+            yield from self._points(name, offers, best)
+        for base in self._bases():
+            yield from self._variations(base, best)
+
+    def _points(self, name: str, offers: Sequence[Candidate], best: float) -> Iterator[Option]:
+        """An engine's own points: the first promises what engines of its kind do, the others less."""
+        traits, own = registry.traits(name), self._trials_of(name)
+        able = worth.still_able(traits, own, bool(self._diagnosis.export_stops))
+        seconds = worth.trial_s(traits, own)
+        for number, candidate in enumerate(offers):
+            gain = worth.first_gain(traits) if not own and number == 0 else self._further_gain(number, own, best)
+            if candidate.settings.precision is not Precision.AS_IS:
+                gain = worth.ALLOWED_PRECISION
+            yield Option(candidate, Worth(gain * able * self._unspoiled(candidate), seconds))
+
+    def _further_gain(self, number: int, own: Sequence[Trial], best: float) -> float:
+        points = [trial for trial in own if trial.candidate.id in self._offered_ids]
+        gain = worth.SECOND_POINT if len(points) <= 1 or number == 1 else worth.LATER_POINT
+        return gain * worth.behind(own, best)
+
+    def _variations(self, base: Trial, best: float) -> Iterator[Option]:
+        """The base with one knob turned; one that helped elsewhere promises most of that again, one that did not little."""
+        engine = base.candidate.settings.engine
+        traits, own = registry.traits(engine), self._trials_of(engine)
+        seconds, close = worth.trial_s(traits, own), worth.behind([base], best)
+        seen = self._gains_seen(engine)
+        for turn in turns(base.candidate, self._knobs(base.candidate)):
+            if self._allowed(turn.candidate):
+                gain = worth.again(seen.get((turn.knob, turn.value))) * close * self._unspoiled(turn.candidate)
+                yield Option(turn.candidate, Worth(gain, seconds))
+
+    def _knobs(self, candidate: Candidate) -> list[Knob]:
+        """Of the process and of its engine."""
+        own = () if candidate.is_eager else space_of(candidate.settings.engine, self._diagnosis).knobs
+        process = () if candidate.is_eager else (threads_knob(self._diagnosis),)
+        return list(fitting([*process, MEMORY, *own, DENORMALS], self._diagnosis))
+
+    def _allowed(self, candidate: Candidate) -> bool:
+        return candidate.settings.precision in (Precision.AS_IS, *self._precisions)
+
+    # --------------------------------------------------------------------------------------------- what was learned
+
+    @property
+    def _offered_ids(self) -> set[str]:
+        return {candidate.id for offers in self._offers.values() for candidate in offers}
+
+    def _trials_of(self, engine: str) -> list[Trial]:
+        """Of an engine, the baseline not among them."""
+        told = [trial for trial in self._told.values() if not trial.candidate.is_eager]
+        return [trial for trial in told if trial.candidate.settings.engine == engine]
+
+    def _able(self) -> list[Trial]:
+        """Those with a speed, fastest first; eager itself is none of them."""
+        found = [t for t in self._told.values() if worth.speed(t) is not None and not t.candidate.is_eager]
+        return sorted(found, key=lambda trial: -(worth.speed(trial) or 0.0))
+
+    def _best(self) -> float:
+        """Log speed-up of the best so far, eager's own where nothing is faster."""
+        return max([0.0, *(worth.speed(trial) or 0.0 for trial in self._able()[:1])])
+
+    def _bases(self) -> list[Trial]:
+        """Whom to vary: the best, the best of another engine, and eager, which costs no build, where none is better."""
+        able = [trial for trial in self._able() if (worth.speed(trial) or 0.0) >= BASE_KNOBS]
+        first = able[:1]
+        others = [t for t in able if first and t.candidate.settings.engine != first[0].candidate.settings.engine]
+        eager = [t for t in self._told.values() if t.candidate.is_eager and t.state is State.OK]
+        return [*first, *others[: BASES - 1], *eager]
+
+    def _gains_seen(self, engine: str) -> dict[tuple[str, Value], float]:
+        """What each turn of a knob brought in this engine's trials: the median over those that differ by it alone."""
+        found: dict[tuple[str, Value], list[float]] = {}
+        own = {t.candidate.id: t for t in (*self._trials_of(engine), *self._eager_of(engine))}
+        for base in own.values():
+            for turn in turns(base.candidate, self._knobs(base.candidate)):
+                if (other := own.get(turn.candidate.id)) is not None:
+                    found.setdefault((turn.knob, turn.value), []).append(worth.gain_over(other, base))
+        return {turn: statistics.median(gains) for turn, gains in found.items()}
+
+    def _eager_of(self, engine: str) -> list[Trial]:
+        """The baseline, as what eager's variations are compared with."""
+        return [t for t in self._told.values() if t.candidate.is_eager and engine == EAGER.settings.engine]
+
+    def _unspoiled(self, candidate: Candidate) -> float:
+        """0.0 for a candidate that repeats what made another one wrong, 1.0 for all others."""
+        wrong = [t for t in self._trials_of(candidate.settings.engine) if t.state is State.WRONG]
+        right = [t for t in self._trials_of(candidate.settings.engine) if t.state is State.OK]
+        if any(_settings_of(trial) <= _settings_of_candidate(candidate) for trial in wrong if right):
+            return 0.0
+        return 1.0
+
+    def _pays_back(self, option: Option) -> bool:
+        engine = option.candidate.settings.engine
+        if option.candidate.process != EAGER.process and engine == EAGER.settings.engine:
+            return True  # nothing is built
+        cold = worth.cold_s(registry.traits(engine), self._trials_of(engine))
+        call_s = self._diagnosis.eager_call_s
+        return worth.pays_back(cold, call_s, self._best(), option.worth.gain, self._horizon_calls)
+
+
+def _settings_of(trial: Trial) -> set[tuple[str, str]]:
+    return _settings_of_candidate(trial.candidate)
+
+
+def _settings_of_candidate(candidate: Candidate) -> set[tuple[str, str]]:
+    """What is set in it, each as a name and a value."""
+    settings, process = candidate.settings, msgspec.to_builtins(candidate.process)
+    plain = {"mode": settings.mode, "memory_format": settings.memory_format, "precision": settings.precision}
+    found = {**plain, **{f"options.{k}": v for k, v in settings.options.items()}, **process}
+    return {(name, repr(value)) for name, value in found.items()}
