@@ -267,6 +267,7 @@ class ProcessSettings(Record, frozen=True, kw_only=True):
 
     threads: int | None = None
     flush_denormals: bool | None = None
+    keep_memory: bool | None = None  # freed memory stays in the process instead of going back to the system
 
 
 class Candidate(Record, frozen=True, kw_only=True):

@@ -21,6 +21,21 @@ DENORMALS = Knob(
     ),
 )
 
+MEMORY = Knob(
+    "keep_memory",
+    Acts.PROCESS,
+    (None, True),
+    "freed memory stays in the process: large activations are not mapped and unmapped at each call",
+    needs=(Need.KEEPS_MEMORY,),
+    variations=(
+        Variation(
+            True,
+            "memory kept",
+            "the best so far, with freed memory kept: large activations are not mapped and unmapped at each call",
+        ),
+    ),
+)
+
 
 def threads_knob(diagnosis: Diagnosis) -> Knob:
     """Other thread counts than the process has: one, and half the cores where that is more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from compilot.candidates.process import DENORMALS, threads_knob
+from compilot.candidates.process import DENORMALS, MEMORY, threads_knob
 from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
@@ -94,13 +94,13 @@ class OrderedSearch:
         self._queue = found + self._queue
 
     def _variations(self, best: Candidate | None) -> list[Candidate]:
-        """Threads matter most, then the engine's own knobs; denormals last, and only where there are any."""
+        """Threads and memory matter most, then the engine's own knobs; denormals last, where there are any."""
         if self._diagnosis.unjudgeable:
             return []
-        if best is None:  # nothing was faster; denormals may be what slows eager down
-            return varied(EAGER, fitting([DENORMALS], self._diagnosis))
+        if best is None:  # nothing was faster; memory or denormals may be what slows eager down
+            return varied(EAGER, fitting([MEMORY, DENORMALS], self._diagnosis))
         own = space_of(best.settings.engine, self._diagnosis).knobs
-        knobs = fitting([threads_knob(self._diagnosis), *own, DENORMALS], self._diagnosis)
+        knobs = fitting([threads_knob(self._diagnosis), MEMORY, *own, DENORMALS], self._diagnosis)
         allowed = (Precision.AS_IS, *self._precisions)
         return [c for c in varied(best, knobs) if c.settings.precision in allowed]
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from compilot._allocator import can_keep_memory
 from compilot.errors import InputError
 from compilot.records import Candidate, Diagnosis, MemoryFormat, OptionValue, Precision, Settings, Shapes
 
@@ -50,6 +51,7 @@ class Need(enum.StrEnum):
     RANDOM_NUMBERS = "random-numbers"
     UNDECLARED_SIZES = "undeclared-sizes"  # no dimension is declared dynamic
     DENORMALS = "denormals"
+    KEEPS_MEMORY = "keeps-memory"  # a C library that can keep freed memory
 
 
 _MET: dict[Need, Callable[[Diagnosis], bool]] = {
@@ -59,6 +61,7 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.RANDOM_NUMBERS: lambda diagnosis: diagnosis.stochastic,
     Need.UNDECLARED_SIZES: lambda diagnosis: not diagnosis.dynamic,
     Need.DENORMALS: lambda diagnosis: diagnosis.denormals,
+    Need.KEEPS_MEMORY: lambda diagnosis: can_keep_memory(),
 }
 
 

@@ -1,4 +1,4 @@
-"""Settings of the whole process: threads and denormals. Part of a plan, never changed silently.
+"""Settings of the whole process: threads, denormals, memory. Part of a plan, never changed silently.
 
 In: ProcessSettings. Out: what differs from the process (to warn about), or what was changed (when told to).
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from compilot._allocator import can_keep_memory, keep_memory, keeps_memory
 from compilot._denormals import flushes_denormals
 from compilot.records import ProcessSettings
 from compilot.runtime.notices import warn
@@ -21,6 +22,8 @@ def differing(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
         found["threads"] = (torch.get_num_threads(), settings.threads)
     if settings.flush_denormals is not None and settings.flush_denormals != flushes_denormals():
         found["flush_denormals"] = (flushes_denormals(), settings.flush_denormals)
+    if settings.keep_memory is not None and can_keep_memory() and settings.keep_memory != keeps_memory():
+        found["keep_memory"] = (keeps_memory(), settings.keep_memory)
     return found
 
 
@@ -39,4 +42,6 @@ def apply_settings(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:
         torch.set_num_threads(changed["threads"][1])
     if "flush_denormals" in changed:
         torch.set_flush_denormal(changed["flush_denormals"][1])
+    if "keep_memory" in changed:
+        keep_memory(changed["keep_memory"][1])
     return changed

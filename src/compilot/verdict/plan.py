@@ -133,6 +133,7 @@ def honest_sentence(
         speed,
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
         "denormal numbers taken as zero" if process.flush_denormals else "",
+        "freed memory kept" if process.keep_memory else "",
         _starts(evidence),
         _pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
         noise if noise not in speed else "",

@@ -1,0 +1,38 @@
+"""The C library's allocator: does this process keep freed memory for the next call? Setting it, and whether it was set.
+
+glibc maps every large block anew and gives it back when it is freed, so that each call of a model pays for fresh pages:
+a U-Net ran 1.18x faster where memory was kept. Other C libraries have no such switch. It cannot be read back: what is
+known is what this process set here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+_NEVER = -1  # as an unsigned size: more than there can be
+_DEFAULT_TRIM_BYTES, _DEFAULT_MMAP_MAX = 128 * 1024, 65536  # of glibc; setting one switches off its own adjusting
+
+_kept = False
+
+
+def can_keep_memory() -> bool:
+    """Whether this C library has the switch."""
+    return platform.libc_ver()[0] == "glibc"
+
+
+def keeps_memory() -> bool:
+    """Whether this process was told to, by `keep_memory`."""
+    return _kept
+
+
+def keep_memory(wanted: bool) -> None:
+    """Keep freed blocks of any size in the process, or give large ones back as glibc usually does."""
+    global _kept
+    if wanted == _kept or not can_keep_memory():
+        return
+    mallopt = ctypes.CDLL(None).mallopt
+    mallopt(_M_MMAP_MAX, 0 if wanted else _DEFAULT_MMAP_MAX)
+    mallopt(_M_TRIM_THRESHOLD, _NEVER if wanted else _DEFAULT_TRIM_BYTES)
+    _kept = wanted
