@@ -117,7 +117,7 @@ class GuidedSearch:
         return gain * worth.behind(own, best)
 
     def _variations(self, base: Trial, best: float) -> Iterator[Option]:
-        """The base with one knob turned; one that helped elsewhere promises most of that again, one that did not little."""
+        """The base with one knob turned. What helped elsewhere promises most of that again; what did not, little."""
         engine = base.candidate.settings.engine
         traits, own = registry.traits(engine), self._trials_of(engine)
         seconds, close = worth.trial_s(traits, own), worth.behind([base], best)

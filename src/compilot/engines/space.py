@@ -157,14 +157,31 @@ def setting(candidate: Candidate, knob: Knob) -> Any:
     return getattr(candidate.settings, knob.acts)
 
 
+class Turn(NamedTuple):
+    """A candidate with one knob turned."""
+
+    knob: str
+    value: Value
+    candidate: Candidate
+
+
 def varied(candidate: Candidate, knobs: Sequence[Knob]) -> list[Candidate]:
     """The candidate with one knob turned at a time, as the knobs say what is worth it."""
+    return [turn.candidate for turn in turns(candidate, knobs)]
+
+
+def turns(candidate: Candidate, knobs: Sequence[Knob]) -> list[Turn]:
+    """The same, each with what was turned."""
     stands = {knob.name: setting(candidate, knob) for knob in knobs}
     return [
-        msgspec.structs.replace(
-            turned(candidate, knob, variation.value),
-            label=f"{candidate.label}, {variation.label}",
-            rationale=variation.rationale,
+        Turn(
+            knob.name,
+            variation.value,
+            msgspec.structs.replace(
+                turned(candidate, knob, variation.value),
+                label=f"{candidate.label}, {variation.label}",
+                rationale=variation.rationale,
+            ),
         )
         for knob in knobs
         if all(stands.get(name) == value for name, value in knob.only_with.items())
