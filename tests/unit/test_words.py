@@ -1,8 +1,8 @@
 """What users read is in usual words, and prose in the pages is wrapped.
 
-Covered: README, docs, CONTRIBUTING, SECURITY, CHANGELOG, examples (comments too), and of src/compilot every string and
-docstring, and the templates. Inline code in pages is left out: a name such as `StalePlan` is a name. Not covered:
-comments and names of src/compilot, bench/.
+Covered: README, docs, CONTRIBUTING, SECURITY, CHANGELOG, examples (comments too), and of src/compilot every message,
+the templates, and the docstrings of the modules that users read (PUBLIC). Inline code in pages is left out: a name such as
+`StalePlan` is a name. Not covered: docstrings of other modules, comments and names of src/compilot, bench/.
 """
 
 from __future__ import annotations
@@ -40,6 +40,11 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md",
 PAGES += sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.*"))
 SOURCES = sorted((ROOT / "src" / "compilot").rglob("*.py"))
+PUBLIC = (
+    *("__init__.py", "api", "cli/", "errors.py", "progress.py", "records.py", "testing/"),
+    *("diagnose/report_records.py", "engines/protocol.py", "engines/space.py", "engines/traits.py"),
+    *("runtime/apply.py", "runtime/fast.py", "runtime/notices.py", "runtime/start.py", "workload/workload.py"),
+)
 TEMPLATES = sorted((ROOT / "src" / "compilot").rglob("*.j2"))
 
 
@@ -53,11 +58,18 @@ def prose(page: str) -> str:
     return re.sub(r"(?<!`)`[^`\n]+`(?!`)", "``", page)
 
 
-def strings(path: Path) -> Iterator[tuple[int, str]]:
-    """Every piece of text in a module: docstrings, messages and the fixed parts of formatted ones, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+def strings(path: Path, *, docstrings: bool = True) -> Iterator[tuple[int, str]]:
+    """Every piece of text in a module: messages and the fixed parts of formatted ones, docstrings; with their lines."""
+    tree = ast.parse(path.read_text())
+    left_out = set() if docstrings else {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
             yield node.lineno, node.value
+
+
+def is_public(path: Path) -> bool:
+    """Whether users read this module's docstrings: in the reference, in help texts, or to plug something in."""
+    return name_of(path).removeprefix("src/compilot/").startswith(PUBLIC)
 
 
 def name_of(path: Path) -> str:
@@ -77,7 +89,7 @@ def test_messages_and_docstrings_are_in_usual_words() -> None:
     found = [
         f"{name_of(path)}:{line}: {word}"
         for path in SOURCES
-        for line, text in strings(path)
+        for line, text in strings(path, docstrings=is_public(path))
         for word in unwanted(prose(text))
     ]
     assert found == []
@@ -85,8 +97,13 @@ def test_messages_and_docstrings_are_in_usual_words() -> None:
 
 def test_the_parts_of_a_formatted_message_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "one.py").write_text('"""Says what to mend."""\nraise ValueError(f"{a} is vouched for; " "mend it")\n')
-    texts = [text for _, text in strings(tmp_path / "one.py")]
-    assert sum(len(unwanted(text)) for text in texts) == 3
+    assert sum(len(unwanted(text)) for _, text in strings(tmp_path / "one.py")) == 3
+    assert sum(len(unwanted(text)) for _, text in strings(tmp_path / "one.py", docstrings=False)) == 2
+
+
+def test_the_public_modules_are_there() -> None:
+    names = [name_of(path).removeprefix("src/compilot/") for path in SOURCES]
+    assert [start for start in PUBLIC if not any(name.startswith(start) for name in names)] == []
 
 
 @pytest.mark.parametrize(
