@@ -1,8 +1,8 @@
 """What users read is in usual words, and prose in the pages is wrapped.
 
 Covered: README, docs, CONTRIBUTING, SECURITY, CHANGELOG, examples (comments too), and of src/compilot every message,
-the templates, and the docstrings of the modules that users read (PUBLIC). Inline code in pages is left out: a name such as
-`StalePlan` is a name. Not covered: docstrings of other modules, comments and names of src/compilot, bench/.
+the templates, and the docstrings of the modules that users read (PUBLIC). Inline code in pages is left out: a name such
+as `StalePlan` is a name. Not covered: docstrings of other modules, comments and names of src/compilot, bench/.
 """
 
 from __future__ import annotations
