@@ -25,7 +25,7 @@ WORDS = {  # what we do not write: what we write instead
     r"stir(s|red|ring)?": "shuffle, change",
     r"tells": "reports, shows, says",
     r"told (with|as|in|by)": "reported with, named",
-    r"hears?": "says why, reports",
+    r"hears? why": "says why",
     r"unasked": "by itself",
     r"(is|are|be|becomes?|makes? \w+( \w+)?|a|the|two) stale( plans?| bundles?)?": "out of date",
     r"heed(s|ed|ing)?": "follow, respect",
