@@ -269,6 +269,25 @@ class ProcessSettings(Record, frozen=True, kw_only=True):
     flush_denormals: bool | None = None
 
 
+def normal_form(value: Any) -> Any:
+    """Plain data without what equals its default: equal records give equal data.
+
+    msgspec itself leaves a default out only where it is the very same object, which a typed name is not.
+    """
+    if isinstance(value, msgspec.Struct):
+        named = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(value))
+        return {field.encode_name: normal_form(own) for field, own in named if own != _default(field)}
+    if isinstance(value, dict):
+        return {name: normal_form(own) for name, own in value.items()}
+    return [normal_form(own) for own in value] if isinstance(value, list | tuple) else value
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
 class Candidate(Record, frozen=True, kw_only=True):
     """One way to run the model, with the reason for trying it. Its identity is the settings alone."""
 
@@ -282,7 +301,7 @@ class Candidate(Record, frozen=True, kw_only=True):
     def id(self) -> str:
         """Stable short id of the normal form: equal settings give equal ids, in any process and on any machine."""
         normal = {"settings": self.settings, "regions": self.regions, "process": self.process}
-        text = msgspec.json.encode(msgspec.to_builtins(normal), order="sorted")
+        text = msgspec.json.encode(normal_form(normal), order="sorted")
         return hashlib.sha256(text).hexdigest()[:10]
 
     @property
