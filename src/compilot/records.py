@@ -332,9 +332,9 @@ class Measurement(Record, frozen=True, kw_only=True):
     cold_cpu_s: float = 0.0  # CPU seconds of the process and its children during the build
     compiler_runs: int = 0  # C++ compiler processes started during the build
     warm_up: WarmUp | None = None
-    calls_per_batch: int = 1
+    calls_per_batch: int = 1  # of all callers together
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
-    call_s: tuple[float, ...] = ()  # single calls, for the tails
+    call_s: tuple[float, ...] = ()  # single calls as their caller sees them, for the tails
     samples_per_call: int | None = None  # size of the batch dimension, for throughput
     peak_rss_bytes: int = 0
     steady_rss_bytes: int = 0
@@ -496,6 +496,7 @@ class Goal(Record, frozen=True, kw_only=True):
 
     objective: Objective = Objective.LATENCY
     horizon_calls: int | None = None  # that a process will make in its life; None: so many that a start does not count
+    concurrency: int = 1  # callers at the same time, of throughput
 
 
 class Decision(enum.StrEnum):
@@ -577,6 +578,7 @@ class Evidence(Record, frozen=True, kw_only=True):
     versus_compile: Comparison | None = None  # against plain torch.compile, where that was possible
     eager_p50_s: float | None = None
     p50_s: float | None = None
+    callers: int = 1  # at the same time: the two above are wall seconds per call over all of them
     cold_s: float | None = None
     warm_s: float | None = None  # first call of a fresh process that finds the artifacts
     peak_rss_bytes: int | None = None
@@ -730,6 +732,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     budget_s: float
     objective: str = "latency"
     horizon_calls: int | None = None
+    concurrency: int = 1  # callers at the same time: every sample is wall seconds per call over all of them
     argv: tuple[str, ...] = ()
     allow_precision: tuple[Precision, ...] = ()
     tolerance: float | None = None  # the user's own; None: each precision's default

@@ -124,7 +124,7 @@ def space(diagnosis: Diagnosis) -> Space:
 
 def _seeds(diagnosis: Diagnosis) -> tuple[Seed, ...]:
     """One program for all sizes comes early where sizes varied: static code would serve the first one alone."""
-    seeds = SEEDS[1:]
+    seeds: tuple[Seed, ...] = SEEDS[1:]
     if diagnosis.cuda:
         after = seeds.index(NO_CUDAGRAPHS) + 1
         seeds = (*seeds[:after], CUDAGRAPHS, *seeds[after:])
