@@ -475,10 +475,18 @@ class Comparison(Record, frozen=True, kw_only=True):
 
 
 class BreakEven(Record, frozen=True, kw_only=True):
-    """When the compile cost is paid back. None: never."""
+    """When the compile cost is paid back. None: never.
+
+    The 95 % interval is that of the saving per call. No low end: it could not be computed; a low end alone: the other
+    end never pays back.
+    """
 
     cold_calls: int | None
     warm_calls: int | None
+    cold_low: int | None = None
+    cold_high: int | None = None
+    warm_low: int | None = None
+    warm_high: int | None = None
 
 
 class Objective(enum.StrEnum):

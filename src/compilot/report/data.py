@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 from compilot.artifacts.rundir import RunDir
 from compilot.measure.stats import Summary, calls_needed, summary
 from compilot.records import (
+    BreakEven,
     Candidate,
     Check,
     Comparison,
@@ -35,6 +36,7 @@ from compilot.records import (
     VerdictLine,
     WarmStartLine,
 )
+from compilot.verdict.breakeven import break_even_in
 from compilot.verdict.compare import compare
 from compilot.verdict.plan import precision_words
 
@@ -68,6 +70,9 @@ class Row(TypedDict):
     speedup_low: float | None
     speedup_high: float | None
     speedup_from: str  # "baseline", "confirm", "bench", "race", "twin", "screening" or ""
+    break_even_calls: int | None  # after which a cold start is paid back; only of a gain that was shown
+    break_even_low: int | None
+    break_even_high: int | None  # None beside a low end: the other end of the interval never pays back
     peak_rss_mib: float | None
     steady_rss_mib: float | None
     compiler_runs: int | None
@@ -146,6 +151,21 @@ def best_race(data: RunData, candidate_id: str, baseline_id: str | None = None) 
     return None
 
 
+def paid_back(data: RunData, trial: Trial) -> BreakEven | None:
+    """When a candidate's start is paid back, by the race that its speed-up comes from; None: no gain was shown."""
+    race, first = best_race(data, trial.candidate.id), trial.measurement
+    if trial.candidate.is_eager or race is None or first is None:
+        return None
+    baseline = data.trials.get(race.arms[0])
+    return break_even_in(
+        race,
+        compare(race, trial.candidate.id, race.arms[0]),
+        cold_s=first.cold_s,
+        warm_s=_warm_s(data.warm.get(trial.candidate.id, ())),
+        eager_first_s=baseline.measurement.cold_s if baseline is not None and baseline.measurement else None,
+    )
+
+
 def _best_first(races: Sequence[Race]) -> list[Race]:
     """Proving races before others, later ones before earlier ones: a resumed run may have several."""
     latest_first = list(reversed(races))
@@ -168,6 +188,7 @@ def _row(data: RunData, trial: Trial) -> Row:
     memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
     speed = _speed_up(data, trial)
     timed = summary(speed.own_s) or figures
+    even = paid_back(data, trial)
     return Row(
         candidate=candidate.label,
         id=candidate.id,
@@ -192,6 +213,9 @@ def _row(data: RunData, trial: Trial) -> Row:
         speedup_low=speed.low,
         speedup_high=speed.high,
         speedup_from=speed.source,
+        break_even_calls=even.cold_calls if even else None,
+        break_even_low=even.cold_low if even else None,
+        break_even_high=even.cold_high if even else None,
         peak_rss_mib=_mib(max((m.peak_rss_bytes for m in memory), default=0)),
         steady_rss_mib=_mib(max((m.steady_rss_bytes for m in memory), default=0)),
         compiler_runs=first.compiler_runs if first else None,

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from compilot.records import (
-    BreakEven,
     Comparison,
     Decision,
     Measurement,
@@ -25,7 +24,6 @@ from compilot.records import (
     Verdict,
 )
 from compilot.verdict import rules
-from compilot.verdict.breakeven import break_even
 from compilot.verdict.contenders import Contender, Field, make_field
 from compilot.verdict.words import count
 
@@ -54,7 +52,7 @@ def decide(
         chosen_id=choice.contender.id,
         because=choice.because + _doubts((choice.contender,)),
         comparisons=comparisons,
-        break_even=_break_even(field, choice.contender) if choice.contender.is_faster else None,
+        break_even=rules.paid_back(field, choice.contender),
     )
 
 
@@ -122,9 +120,3 @@ def _nothing_to_choose(trials: Sequence[Trial]) -> str:
 def _doubts(contenders: Sequence[Contender]) -> str:
     doubts = dict.fromkeys(doubt for contender in contenders for doubt in contender.doubts)
     return f"; doubts: {', '.join(doubts)}" if doubts else ""
-
-
-def _break_even(field: Field, chosen: Contender) -> BreakEven:
-    eager = field.eager
-    first_s = eager.per_call_s if eager.first_s is None else eager.first_s
-    return break_even(eager.per_call_s, chosen.per_call_s, chosen.first_s, chosen.warm_s, first_s)

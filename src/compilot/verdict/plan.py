@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from compilot.records import (
     PLAN_SCHEMA,
-    BreakEven,
     Candidate,
     Comparison,
     Decision,
@@ -33,7 +32,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
-from compilot.verdict.words import count, seconds, shown, varied
+from compilot.verdict.words import count, pays_back, seconds, shown, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
 ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
@@ -134,7 +133,7 @@ def honest_sentence(
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
         "denormal numbers taken as zero" if process.flush_denormals else "",
         _starts(evidence),
-        _pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
+        pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
         noise if noise not in speed else "",
         *(versus.doubts if versus.outcome is not Outcome.UNDECIDED else ()),  # an undecided one has named them
         f"{count(evidence.candidates_tried, 'candidate')} tried",
@@ -176,14 +175,6 @@ def _starts(evidence: Evidence) -> str:
         return ""
     warm = f", {seconds(evidence.warm_s)} with kept artifacts" if evidence.warm_s is not None else ""
     return f"first call {seconds(evidence.cold_s)} cold{warm}"
-
-
-def _pays_back(even: BreakEven | None) -> str:
-    if even is None or even.cold_calls is None:
-        return "never pays back a cold start"
-    return f"pays back after {count(even.cold_calls, 'call')}" + (
-        f" ({even.warm_calls} with kept artifacts)" if even.warm_calls is not None else ""
-    )
 
 
 def _noise(versus: Comparison, aa: float | None) -> str:

@@ -102,7 +102,7 @@ def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_co
     assert twin.entry is not None
     assert twin.entry.candidate.label == "aoti freezing"
     assert twin.because.startswith("packed as its twin, not shown slower: aoti freezing against inductor freezing")
-    assert "pays back after 899 calls (4 with kept artifacts)" in twin.entry.sentence
+    assert "pays back after 899 calls, with kept artifacts after 4; " in twin.entry.sentence
     assert twin.entry.sentence.endswith("1 candidate tried.")
     after = report.read_run(run.folder).rows
     assert after[:-1] == before

@@ -20,6 +20,7 @@ from compilot.report.terminal import summary, table
 ROOT = Path(__file__).parents[3]
 ROUNDING = 0.011  # two times of three digits each, 0.5 % at the worst, and the ratio's own last digit
 FIGURES = re.compile(r"([\d.]+) +([\d.]+) +\S+ +(~?)([\d.]+)x(?: \[([\d.]+)-([\d.]+)\])?")
+BREAK_EVEN: tuple[Any, ...] = ("break_even_calls", "break_even_low", "break_even_high")
 SCREENED = Candidate(settings=Settings(engine="openvino"), label="openvino", rationale="test")
 
 
@@ -116,6 +117,40 @@ def test_a_break_even_comes_from_the_race_that_the_speed_up_comes_from(small_run
         ),
     )
     assert arm_sentence(data._replace(races=(*data.races, slow)), trial) == arm_sentence(data, trial)
+
+
+def test_a_rows_break_even_follows_from_its_own_figures(run_dir: Path) -> None:
+    rows = {row["candidate"]: row for row in read_run(run_dir).rows}
+    for label in ("inductor", "inductor freezing"):
+        row = rows[label]
+        assert row["cold_s"] is not None
+        assert row["p50_ms"] is not None
+        assert row["eager_p50_ms"] is not None
+        saved_s = (row["eager_p50_ms"] - row["p50_ms"]) / 1e3
+        calls, low, high = row["break_even_calls"], row["break_even_low"], row["break_even_high"]
+        assert calls is not None
+        assert low is not None
+        assert high is not None
+        assert low <= calls <= high
+        assert 1 + (row["cold_s"] - 0.03) / saved_s == pytest.approx(calls, rel=0.02)
+        assert f"pays back after {calls} calls (95 % {low}-{high})" in arm_sentence(
+            read_run(run_dir), read_run(run_dir).trials[row["id"]]
+        )
+    for label in ("eager", "inductor reduce-overhead", "inductor cpp_wrapper"):
+        assert [rows[label][name] for name in BREAK_EVEN] == [None, None, None]
+
+
+def test_what_is_no_faster_has_no_break_even(small_run: Any, tmp_path: Path) -> None:
+    same = msgspec.structs.replace(
+        small_run.confirm,
+        processes=tuple(
+            msgspec.structs.replace(p, rounds=tuple((row[0],) * len(row) for row in p.rounds))
+            for p in small_run.confirm.processes
+        ),
+    )
+    small_run.confirm = same
+    rows = read_run(small_run.write(tmp_path / "same")).rows
+    assert all(row[name] is None for row in rows for name in BREAK_EVEN)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 8), (100, 10), (140, 11)])

@@ -8,7 +8,7 @@ from verdict_fakes import candidate, eager_trial, race, trial
 
 from compilot.records import BreakEven, Comparison, Decision, Evidence, MachineFingerprint, Objective, Outcome, State
 from compilot.verdict import compare, decide, honest_sentence
-from compilot.verdict.words import count, shown
+from compilot.verdict.words import count, pays_back, shown
 
 QUICK = candidate("default")
 MACHINE = MachineFingerprint(
@@ -98,6 +98,30 @@ def test_a_break_even_is_said_only_where_a_gain_is_shown() -> None:
     assert "pays back after 464 calls" in honest_sentence(
         msgspec.structs.replace(evidence, versus_eager=faster), MACHINE
     )
+
+
+@pytest.mark.parametrize(
+    ("even", "told"),
+    [
+        (
+            BreakEven(cold_calls=870, warm_calls=12, cold_low=790, cold_high=980, warm_low=11, warm_high=14),
+            "pays back after 870 calls (95 % 790-980), with kept artifacts after 12 (95 % 11-14)",
+        ),
+        (
+            BreakEven(cold_calls=870, warm_calls=None, cold_low=790),
+            "pays back after 870 calls (95 % at least 790 calls)",
+        ),
+        (
+            BreakEven(cold_calls=1, warm_calls=1, cold_low=1, cold_high=1),
+            "pays back after 1 call, with kept artifacts after 1",
+        ),
+        (BreakEven(cold_calls=870, warm_calls=None), "pays back after 870 calls"),
+        (BreakEven(cold_calls=None, warm_calls=3), "never pays back a cold start"),
+        (None, "never pays back a cold start"),
+    ],
+)
+def test_a_break_even_in_words(even: BreakEven | None, told: str) -> None:
+    assert pays_back(even) == told
 
 
 def test_an_undecided_comparison_names_each_doubt_once() -> None:
