@@ -30,7 +30,7 @@ from compilot.measure.noise import (
     mde,
     should_stop,
 )
-from compilot.measure.steady import BATCH_TARGET_S, MAX_SLOPE, calls_per_batch, is_steady
+from compilot.measure.steady import BATCH_TARGET_S, MAX_CALLS_PER_BATCH, MAX_SLOPE, calls_per_batch, is_steady
 from compilot.measure.summary import (
     Summary,
     all_finite,
@@ -47,6 +47,7 @@ __all__ = [
     "BLOCK",
     "FALLBACK_MARGIN",
     "LOOKS",
+    "MAX_CALLS_PER_BATCH",
     "MAX_SLOPE",
     "MIN_MARGIN",
     "MIN_PAIRS",

@@ -60,8 +60,10 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
     if problem := registry.build_half(candidate.settings.engine).validate(candidate.settings):
         return Twin(None, f"it has no ahead-of-time form: {problem}")
     limits = Limits(memory_bytes=default_memory_limit())
+    callers = run.run_dir.header().concurrency  # as the plan's own figures
+    runner = LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True, callers=callers)
     try:
-        with LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True) as runner:
+        with runner:
             return _measure(run, entry, candidate, runner, observer)
     except ArmLost as lost:
         return Twin(None, f"the measurement was lost: {lost.reason}")

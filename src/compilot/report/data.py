@@ -51,6 +51,7 @@ class Row(TypedDict):
     id: str
     model: str
     batch: int | None
+    callers: int  # at the same time: p50_ms, eager_p50_ms and samples_per_s are over all of them
     engine: str
     mode: str | None
     precision: str  # "as-is", or a lower one that the user allows
@@ -62,7 +63,7 @@ class Row(TypedDict):
     p50_ms: float | None  # in the race or screening that the speed-up comes from; without one, of single calls
     eager_p50_ms: float | None  # eager's, from the same rounds
     samples_per_s: float | None  # from the same rounds as p50_ms
-    calls: int  # single calls behind the next three, timed apart from the race
+    calls: int  # single calls behind the next three, as their caller sees them; timed apart from the race
     p95_ms: float | None
     p99_ms: float | None
     std_ms: float | None
@@ -187,13 +188,14 @@ def _row(data: RunData, trial: Trial) -> Row:
     # fresh processes with kept artifacts are what the user will run; a trial's own process has also built and checked
     memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
     speed = _speed_up(data, trial)
-    timed = summary(speed.own_s) or figures
+    timed = summary(speed.own_s or _shared(data, calls))
     even = paid_back(data, trial)
     return Row(
         candidate=candidate.label,
         id=candidate.id,
         model=data.header.workload.label,
         batch=first.samples_per_call if first else None,
+        callers=data.header.concurrency,
         engine=candidate.settings.engine,
         mode=candidate.settings.mode,
         precision=candidate.settings.precision.value,
@@ -232,6 +234,11 @@ def _calls(trial: Trial, warm: Sequence[Measurement]) -> tuple[float, ...]:
     return confirmed or (trial.measurement.call_s if trial.measurement else ())
 
 
+def _shared(data: RunData, calls: Sequence[float]) -> tuple[float, ...]:
+    """Single calls as wall seconds per call over all callers: while one waits, the others are served, too."""
+    return tuple(s / data.header.concurrency for s in calls)
+
+
 def _warm_s(warm: Sequence[Measurement]) -> float | None:
     return statistics.median(m.cold_s for m in warm) if warm else None
 
@@ -266,7 +273,7 @@ def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
 def _baseline(data: RunData, trial: Trial) -> SpeedUp:
     """Eager beside itself: in the race that counts most, else by its single calls."""
     races = _best_first(data.races)
-    own_s = column(races[0], 0) if races else _calls(trial, data.warm.get(trial.candidate.id, ()))
+    own_s = column(races[0], 0) if races else _shared(data, _calls(trial, data.warm.get(trial.candidate.id, ())))
     return SpeedUp(1.0, source="baseline", own_s=own_s, eager_s=own_s)
 
 

@@ -19,6 +19,7 @@ def arm_sentence(data: RunData, trial: Trial) -> str:
     row = next(row for row in data.rows if row["id"] == trial.candidate.id)
     evidence = Evidence(
         versus_eager=found[0],
+        callers=data.header.concurrency,
         cold_s=row["cold_s"],
         warm_s=row["warm_s"],
         break_even=paid_back(data, trial),

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from compilot.measure.stats import calls_needed
-from compilot.records import Plan
+from compilot.records import Objective, Plan
 from compilot.report.data import Row, RunData
 from compilot.report.files import sentence
 from compilot.verdict.words import count, shown
@@ -24,6 +24,7 @@ NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journa
 NARROW = 112  # columns; below, a note column would be a ladder of single words
 VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
 FIGURES = ("cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB")
+THROUGHPUT = tuple("samples/s" if name == "p95 ms" else name for name in FIGURES)  # what was asked for, not the tail
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
@@ -31,7 +32,8 @@ TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
 
 def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     """All that a finished run has to say: what matters most, table, footnotes, the honest sentence."""
-    parts: list[RenderableType] = [*_findings(data), table(data, width=width), *_footnotes(data.rows, width), Text()]
+    notes = _footnotes(data.rows, width, rate=_is_rate(data))
+    parts: list[RenderableType] = [*_findings(data), table(data, width=width), *notes, Text()]
     parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
     versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
     if versus is not None:
@@ -55,17 +57,18 @@ def _findings(data: RunData) -> list[RenderableType]:
 
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
-    title = f"{data.header.workload.label}: {_how_many(data.rows)}"
+    title = f"{data.header.workload.label}: {_how_many(data.rows)}{_callers(data)}"
+    rate = _is_rate(data)
     view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
     view.add_column("", width=1)
     view.add_column("candidate", min_width=16, overflow="fold")
     view.add_column("state", no_wrap=True)
-    for name in _arranged(FIGURES, width):
+    for name in _arranged(THROUGHPUT if rate else FIGURES, width):
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
     for row in data.rows:
-        figures = [Text(figure) for figure in _arranged(_figures(row), width)]
+        figures = [Text(figure) for figure in _arranged(_figures(row, rate=rate), width)]
         cells = [*_names(row), *figures, Text(_short(_remarks(row)))]
         view.add_row(*cells[: len(view.columns)], style="bold" if row["chosen"] else "")
     return view
@@ -75,6 +78,17 @@ def _how_many(rows: list[Row]) -> str:
     """ "eager and 3 candidates": eager is what the others are measured by, and none of them."""
     others = sum(row["speedup_from"] != "baseline" for row in rows)
     return ("eager and " if others < len(rows) else "") + count(others, "candidate")
+
+
+def _is_rate(data: RunData) -> bool:
+    """Whether samples per second were asked for."""
+    return data.header.objective == Objective.THROUGHPUT
+
+
+def _callers(data: RunData) -> str:
+    """ ", 4 callers at the same time"; nothing for one."""
+    callers = data.header.concurrency
+    return f", {count(callers, 'caller')} at the same time" if callers > 1 else ""
 
 
 def _arranged(figures: Sequence[str], width: int) -> list[str]:
@@ -110,14 +124,15 @@ def _names(row: Row) -> list[Text]:
     return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
 
 
-def _figures(row: Row) -> list[str]:
-    """The cells below FIGURES."""
+def _figures(row: Row, *, rate: bool = False) -> list[str]:
+    """The cells below FIGURES; rate: below THROUGHPUT."""
+    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
     return [
         _number(row["cold_s"]),
         _number(row["warm_s"]),
         _number(row["p50_ms"]),
         _number(row["eager_p50_ms"]),
-        "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"]),
+        _number(row["samples_per_s"]) if rate else tail,
         speed_up(row),
         _memory(row),
     ]
@@ -146,16 +161,19 @@ def _short(note: str) -> str:
     return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
 
 
-def _footnotes(rows: list[Row], width: int) -> list[Text]:
+def _footnotes(rows: list[Row], width: int, *, rate: bool) -> list[Text]:
     notes = [
         "warm s: first call of a fresh process with kept artifacts; RSS MiB: resident memory, peak/steady",
-        "p50 ms and eager (its p50 in ms): of the rounds that the speed-up comes from; p95: single calls, timed apart",
+        "p50 ms and eager (its p50 in ms): of the rounds that the speed-up comes from; "
+        + ("samples/s: of the same rounds, by their mean" if rate else "p95: single calls, timed apart"),
     ]
+    if any(row["callers"] > 1 for row in rows):
+        notes.append("with several callers these are wall time over all of them, not what one caller waits")
     if width < NARROW:
         notes += [f"{row['candidate']}: {_short(_remarks(row))}" for row in rows if _remarks(row)]
     if any(row["speedup_from"] == "screening" for row in rows):
         notes.append("~ from a short screening against eager: no interval, not a proof")
-    if any(row["calls"] and row["p95_ms"] is None for row in rows):
+    if not rate and any(row["calls"] and row["p95_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
     return [Text(note, style="dim") for note in notes]
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from compilot.records import (
     PLAN_SCHEMA,
     Candidate,
@@ -57,6 +59,7 @@ def make_plan(
     if verdict.decision is Decision.USE and race is not None:
         trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
+        evidence = msgspec.structs.replace(evidence, callers=header.concurrency)
         sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
         entries = (_entry(verdict.entry, trial, evidence, sentence, artifacts_dir),)
         process = trial.candidate.process
@@ -127,7 +130,8 @@ def honest_sentence(
     versus = evidence.versus_eager
     if versus is None:
         return f"not compared with eager; {count(evidence.candidates_tried, 'candidate')} tried."
-    speed, noise = _speed(versus, machine, process.threads or machine.threads), _noise(versus, aa)
+    place = _place(machine, process.threads or machine.threads, evidence.callers)
+    speed, noise = shown(versus, setting=f"{_size(versus)}, {place}"), _noise(versus, aa)
     parts = [
         speed,
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
@@ -141,9 +145,10 @@ def honest_sentence(
     return "; ".join(part for part in parts if part) + "."
 
 
-def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
-    place = f"{count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
-    return shown(versus, setting=f"{_size(versus)}, {place}")
+def _place(machine: MachineFingerprint, threads: int, callers: int) -> str:
+    """ "4 callers, 2 threads, Intel Xeon AVX-512, torch 2.13.0"; a single caller is not worth a word."""
+    words = [count(callers, "caller")] if callers > 1 else []
+    return ", ".join([*words, count(threads, "thread"), cpu_name(machine), f"torch {machine.torch}"])
 
 
 def _size(versus: Comparison) -> str:

@@ -6,7 +6,17 @@ import msgspec
 import pytest
 from verdict_fakes import candidate, eager_trial, race, trial
 
-from compilot.records import BreakEven, Comparison, Decision, Evidence, MachineFingerprint, Objective, Outcome, State
+from compilot.records import (
+    BreakEven,
+    Comparison,
+    Decision,
+    Evidence,
+    Goal,
+    MachineFingerprint,
+    Objective,
+    Outcome,
+    State,
+)
 from compilot.verdict import compare, decide, honest_sentence
 from compilot.verdict.words import count, pays_back, shown
 
@@ -133,7 +143,7 @@ def test_an_undecided_comparison_names_each_doubt_once() -> None:
 
 def test_a_plan_chosen_for_its_memory_has_no_break_even_without_a_gain() -> None:
     trials = [eager_trial(peak_rss_bytes=2**30), trial(QUICK, peak_rss_bytes=2**20)]
-    verdict = decide(trials, race({QUICK.id: 1.0}), objective=Objective.MEMORY)
+    verdict = decide(trials, race({QUICK.id: 1.0}), Goal(objective=Objective.MEMORY))
     assert (verdict.decision, verdict.break_even) == (Decision.USE, None)
 
 
