@@ -38,11 +38,12 @@ def threads_knob(diagnosis: Diagnosis, callers: int = 1) -> Knob:
 
 
 def fewer_threads_knob(diagnosis: Diagnosis, callers: int) -> Knob:
-    """Only the counts below what the process has: under several callers even eager may be best with fewer."""
+    """Only an even share of the cores and one: under several callers even eager may be best with so few."""
+    most = min(max(1, diagnosis.cores // callers), diagnosis.threads - 1)
     knob = threads_knob(diagnosis, callers)
     fewer = tuple(
         v._replace(rationale=f"{v.value} of {diagnosis.cores} cores per call: leaves cores to the other callers")
         for v in knob.variations or ()
-        if isinstance(v.value, int) and v.value < diagnosis.threads
+        if isinstance(v.value, int) and v.value <= most
     )
     return knob._replace(variations=fewer)

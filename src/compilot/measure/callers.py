@@ -63,15 +63,16 @@ class Callers:
             self._together(lambda: self._time_each(shared, limit))
         return tuple(sample for _, _, samples in self._done for sample in samples)
 
-    def calibrated(self, calls: int) -> int:
-        """Calls that together last as long as a batch must, beginning with a guess; at least one for each caller."""
-        calls = max(calls, self.number)
+    def calibrated(self, rounds: int) -> int:
+        """Calls that together last as long as a batch must, beginning with a guess of how many each would make."""
+        most = MAX_CALLS_PER_BATCH // self.number
         for _ in range(CALIBRATIONS):
+            calls = rounds * self.number
             wall_s = self.time_batch(calls) * calls
-            if wall_s >= BATCH_TARGET_S or calls >= MAX_CALLS_PER_BATCH:
+            if wall_s >= BATCH_TARGET_S or rounds >= most:
                 break
-            calls = min(MAX_CALLS_PER_BATCH, max(2 * calls, math.ceil(calls * RATHER_LONGER * BATCH_TARGET_S / wall_s)))
-        return calls
+            rounds = min(most, max(2 * rounds, math.ceil(rounds * RATHER_LONGER * BATCH_TARGET_S / wall_s)))
+        return rounds * self.number
 
     def close(self) -> None:
         """Let the threads end."""

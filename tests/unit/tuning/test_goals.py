@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ from stories import told
 
 import compilot
 from compilot.errors import InputError, RunDirError
-from compilot.records import Goal, Objective
+from compilot.progress import Observer
+from compilot.records import Goal, Objective, Shipment
+from compilot.report import read_run
+from compilot.report.sentences import arm_sentence
 from compilot.testing.runner import Fate
+from compilot.tuning import pipeline
 from compilot.tuning.goals import MOST_CALLERS, make_goal
+from compilot.tuning.options import TuneOptions, options_of
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
@@ -68,3 +74,39 @@ def test_figures_of_other_callers_are_not_mixed_into_a_resumed_run(tmp_path: Pat
     with pytest.raises(RunDirError, match="those of 4 callers at the same time, not of 1"):
         told(tmp_path, {"a": Fate(speed=2.0)}, resume=True)
     assert told(tmp_path, {"a": Fate(speed=2.0)}, goal=four, resume=True).plan.entries
+
+
+def test_the_callers_are_in_the_header_the_plan_and_the_sentence(tmp_path: Path) -> None:
+    goal = Goal(objective=Objective.THROUGHPUT, concurrency=4)
+    story = told(tmp_path, {"a": Fate(speed=2.0)}, goal=goal)
+    assert options_of(story.run_dir.header()).goal == goal
+    (entry,) = story.plan.entries
+    assert entry.evidence.callers == 4
+    assert re.search(r"\(95 % [\d.-]+; 3 processes x 80 pairs, 4 callers, 2 threads, none, torch 0\)", entry.sentence)
+    assert "; 4 callers at the same time" in story.verdict.because
+    rows = read_run(story.run_dir.path).rows
+    assert [row["callers"] for row in rows] == [4, 4]
+    assert arm_sentence(read_run(story.run_dir.path), story.search.told[-1]).count("4 callers") == 1
+
+
+def test_a_single_caller_is_not_worth_a_word(tmp_path: Path) -> None:
+    story = told(tmp_path, {"a": Fate(speed=2.0)}, goal=Goal(objective=Objective.THROUGHPUT))
+    assert "caller" not in story.plan.entries[0].sentence + story.verdict.because
+
+
+def test_a_run_has_as_many_callers_as_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def search(*_: Any, callers: int) -> None:
+        asked["search"] = callers
+
+    def runner(*_: Any, callers: int, **__: Any) -> Any:
+        asked["runner"] = callers
+        raise InputError("enough")
+
+    monkeypatch.setattr(pipeline, "OrderedSearch", search)
+    monkeypatch.setattr(pipeline, "LocalRunner", runner)
+    options = TuneOptions(goal=Goal(objective=Objective.THROUGHPUT, concurrency=4))
+    with pytest.raises(InputError, match="enough"):
+        pipeline.run(Shipment(sys_path=(), cwd=""), tmp_path / "run", options, Observer())
+    assert asked == {"search": 4, "runner": 4}

@@ -262,8 +262,7 @@ def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
     callers = worker.callers
     call = worker.unit.call if callers is None else callers.once
     steadied = sampling.warm_up(call, lambda: _compiles(worker), request.for_s)
-    batch = steadied.calls_per_batch
-    worker.batch = batch if callers is None else callers.calibrated(batch * callers.number)
+    worker.batch = steadied.calls_per_batch if callers is None else callers.calibrated(steadied.calls_per_batch)
     return _eagers_time(worker) or Warmed(
         warm_up=steadied.warm_up,
         calls_per_batch=worker.batch,
