@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compilot._version import __version__
 
 if TYPE_CHECKING:
-    from compilot.api import examine, load_plan, save_plan, tune
+    from compilot.api.tuning import examine, load_plan, save_plan, tune
     from compilot.errors import (
         BundleError,
         CompilotError,
@@ -47,11 +47,11 @@ _HOMES = {
     "Workload": "compilot.workload",
     "apply_process": "compilot.runtime",
     "compile": "compilot.runtime",
-    "examine": "compilot.api",
+    "examine": "compilot.api.tuning",
     "load": "compilot.runtime",
-    "load_plan": "compilot.api",
-    "save_plan": "compilot.api",
-    "tune": "compilot.api",
+    "load_plan": "compilot.api.tuning",
+    "save_plan": "compilot.api.tuning",
+    "tune": "compilot.api.tuning",
 }
 
 __all__ = [

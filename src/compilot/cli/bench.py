@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from compilot.api import default_run_dir
+from compilot.api.tuning import default_run_dir
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
 from compilot.showing import watching

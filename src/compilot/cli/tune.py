@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from compilot._durations import parse_duration, seconds_note
-from compilot.api import default_run_dir, precision_options
+from compilot.api.tuning import default_run_dir, precision_options
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import asked_engines
 from compilot.cli import common
