@@ -1,4 +1,5 @@
-"""The error tree. Errors are for the user's mistakes and the environment; a failed candidate is a Trial, not an error.
+"""The trees of errors and warnings. Errors are for the user's mistakes and the environment; a failed candidate is a
+Trial, not an error. Every class here can be imported from `compilot`.
 
 CompilotError                 every error below; str() is one sentence with the next step
 ├── UserError                 exit code 2
@@ -23,6 +24,12 @@ CompilotError                 every error below; str() is one sentence with the 
 │   └── IndexOutOfRange       the same for an index that does not exist; an IndexError, too
 ├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
 └── Interrupted               Ctrl-C or SIGTERM: exit code 130
+
+CompilotWarning               every warning below, and others that have no class of their own; a UserWarning
+├── PlanNotUsedWarning        the plan or bundle is not used, eager answers every call: the text says why
+│   └── StalePlanWarning      the same, since it was made for another model, machine or version
+├── FallbackWarning           a plan is in use, but eager answered calls: wrong inputs, gradients, changed weights
+└── UnprovenSpeedWarning      answers are right, but the speed was measured on another machine or with other settings
 """
 
 from __future__ import annotations
@@ -128,6 +135,26 @@ class Interrupted(CompilotError):
     def __init__(self, message: str, run_dir: str | None = None) -> None:
         super().__init__(message)
         self.run_dir = run_dir
+
+
+class CompilotWarning(UserWarning):
+    """Something works, but not as the user would expect."""
+
+
+class PlanNotUsedWarning(CompilotWarning):
+    """The plan or bundle is not used; eager answers every call."""
+
+
+class StalePlanWarning(PlanNotUsedWarning):
+    """The plan was made for another model, machine or version; eager answers instead."""
+
+
+class FallbackWarning(CompilotWarning):
+    """Eager answered calls that the plan should have made fast."""
+
+
+class UnprovenSpeedWarning(CompilotWarning):
+    """The plan is used, but its speed was measured under other conditions."""
 
 
 def cannot_write(path: object, why: str | None) -> RunDirError:

@@ -1,171 +1,164 @@
-"""The Python door to tuning and to the doctor. In: a model with its inputs, a Workload, or a target string. Out: a Plan
-or a DoctorReport.
+"""`compilot.tune`: the main job. In: a model with its inputs, a Workload, or a target string. Out: a Plan.
 
-Covered: everything `compilot tune` and `compilot doctor` do, for live objects too (they are shipped to worker
-processes). `tune` shows its progress as the command does. Not covered: printing results.
+Covered: everything that `compilot tune` does, for live objects too (they are shipped to worker processes); progress is
+shown as the command shows it. A run that is resumed has the model and the options that it was begun with, except those
+that are given anew. Not covered: printing the result (`compilot.results` has its figures).
 """
 
 from __future__ import annotations
 
 import os
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compilot._bytes import parse_size
 from compilot._choices import names_in, unknown
 from compilot._durations import parse_duration
-from compilot.artifacts import homes, planfile, planfolder
+from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
+from compilot.artifacts import homes
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.spaces import asked_engines
 from compilot.errors import InputError
 from compilot.progress import Observer
-from compilot.records import Objective, Plan, Precision, Shipment
-from compilot.showing import watching
+from compilot.records import Goal, Objective, Plan, Precision, RunHeader, Shipment
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from compilot.diagnose.report_records import DoctorReport
+    from compilot.tuning.options import TuneOptions
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
-    from compilot.workload.shapetrace import ShapeSpec
-
-RUNS = Path("compilot-runs")
 
 
 def tune(
-    model: nn.Module | Workload | str,
+    model: nn.Module | Workload | str | None = None,
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
-    budget: str | float = "5m",
+    budget: str | float | None = None,
     dynamic: DynamicSpec | None = None,
-    objective: Objective | str = Objective.LATENCY,
+    objective: Objective | str | None = None,
     horizon: int | None = None,
-    concurrency: int | None = None,
-    engines: str | Sequence[str] = (),
-    allow_precision: str | Sequence[Precision | str] = (),
+    engines: str | Sequence[str] | None = None,
+    allow_precision: str | Sequence[Precision | str] | None = None,
     tolerance: float | None = None,
-    max_memory: int | None = None,
+    max_memory: str | int | None = None,
+    seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    pack: str | os.PathLike[str] | None = None,
+    argv: Sequence[str] = (),
     observer: Observer | None = None,
     progress: bool = True,
 ) -> Plan:
     """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
 
-    Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an observer is told instead.
+    budget is the time for everything: seconds, or text such as "90s"; the default is 5 minutes. objective is "latency"
+    unless another is given. Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an
+    observer is told instead.
+
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
-    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes. concurrency: callers at the same time, for
-    objective="throughput".
+    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes, or text such as "8GiB". seed makes the
+    inputs that are varied; the default is the model's own.
+
+    resume goes on with the run in that directory: leave the model away, and give only what is to change. pack writes
+    the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
-    from compilot.candidates.spaces import asked_engines
     from compilot.tuning import pipeline
-    from compilot.tuning.goals import make_goal
-    from compilot.tuning.options import TuneOptions
 
-    options = TuneOptions(
-        budget_s=_seconds(budget),
-        goal=make_goal(objective, horizon, concurrency),
-        max_memory_bytes=max_memory,
-        **precision_options(allow_precision, tolerance),
-        engines=asked_engines(engines),
+    if resume is not None and out is not None:
+        raise InputError("resume names the run directory already; leave out away.")
+    earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
+    options = _options(earlier, budget, objective, horizon, max_memory)
+    options = _with_precisions(options, allow_precision, tolerance)._replace(argv=tuple(argv))
+    options = options._replace(engines=asked_engines(options.engines if engines is None else names_in(engines)))
+    if earlier is None:
+        run_dir, shipment = _begun(model, args, kwargs, dynamic, seed, out)
+    else:
+        run_dir = Path(resume or "").absolute()
+        shipment = _resumed(earlier, run_dir, opened(model, args, kwargs) if model is not None else None, dynamic, seed)
+    with watched(observer, options.budget_s, progress) as watcher:
+        plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
+    homes.remember(plan, run_dir)
+    if pack is not None:
+        from compilot.api import bundling
+
+        bundling.pack(run_dir, pack, observer=observer, progress=progress)
+    return plan
+
+
+def _begun(
+    model: nn.Module | Workload | str | None,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    dynamic: DynamicSpec | None,
+    seed: int | None,
+    out: str | os.PathLike[str] | None,
+) -> tuple[Path, Shipment]:
+    """A new run's directory, and what its workers need; with live objects it is noted how they are rebuilt."""
+    if model is None:
+        what = "path/to/file.py:factory or package.module:factory (in Python a model with its inputs, too)"
+        raise InputError(f"name what to tune: {what}, or --resume DIR.")
+    workload = opened(model, args, kwargs)
+    run_dir = run_dir_for(out, name_of(workload))
+    shipment = shipped(workload, run_dir, as_dims(dynamic), seed)
+    if shipment.payload is not None:
+        RunDir(run_dir).keep_shipment(shipment)  # so that it can be resumed
+    return run_dir, shipment
+
+
+def _resumed(
+    earlier: RunHeader, run_dir: Path, workload: Workload | str | None, dynamic: DynamicSpec | None, seed: int | None
+) -> Shipment:
+    """What the workers of a resumed run need: its own target or live objects."""
+    if workload is not None and not isinstance(workload, str):
+        raise InputError(f"{run_dir} has the model that it was begun with; leave the model away to go on with it.")
+    target = workload or earlier.workload.target
+    if target is not None:
+        dims = as_dims(dynamic) or earlier.workload.dynamic
+        return shipped(target, run_dir, dims, earlier.workload.seed if seed is None else seed)
+    if not RunDir(run_dir).shipment.exists():
+        raise InputError(f"{run_dir} was tuned from Python objects and cannot be resumed here; tune again in Python.")
+    if dynamic or seed is not None:
+        raise InputError("a run of Python objects goes on with its own inputs; leave seed and dynamic away.")
+    return RunDir(run_dir).open_shipment()
+
+
+def _options(
+    earlier: RunHeader | None,
+    budget: str | float | None,
+    objective: Objective | str | None,
+    horizon: int | None,
+    max_memory: str | int | None,
+) -> TuneOptions:
+    """What is asked for; where nothing is said, what the earlier part of the run was asked for."""
+    from compilot.tuning.options import TuneOptions, options_of
+
+    base = TuneOptions() if earlier is None else options_of(earlier)
+    return base._replace(
+        budget_s=base.budget_s if budget is None else _seconds(budget),
+        goal=Goal(
+            objective=base.goal.objective if objective is None else _objective(objective),
+            horizon_calls=base.goal.horizon_calls if horizon is None else horizon,
+        ),
+        max_memory_bytes=base.max_memory_bytes if max_memory is None else _size(max_memory),
     )
-    workload = _opened(model, args, kwargs)
-    run_dir = (Path(out) if out is not None else default_run_dir(_name(workload))).absolute()
-    shipment = _ship(workload, dynamic, run_dir)
-    with _watched(observer, options.budget_s, progress) as watcher:
-        plan = pipeline.run(shipment, run_dir, options, watcher).plan
-    return homes.remember(plan, run_dir)
 
 
-def examine(
-    model: nn.Module | Workload | str,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic: DynamicSpec | None = None,
-    shapes: ShapeSpec | None = None,
-    quick: bool = False,
-    out: str | os.PathLike[str] | None = None,
-) -> DoctorReport:
-    """What is wrong with compiling this model, where, what it costs, how to fix it.
-
-    shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
-    quick leaves out what takes longest: the compile that is timed. out keeps the report in that folder.
-    """
-    from compilot.doctor import checkup, report_files
-    from compilot.workload.shapetrace import read_trace
-
-    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder:
-        shipment = _ship(_opened(model, args, kwargs), dynamic, Path(folder))
-        report = checkup.run(shipment, Path(folder), shapes=() if shapes is None else read_trace(shapes))
-        if not quick:
-            report = checkup.add_times(report, shipment, Path(folder))
-    if out is not None:
-        report_files.save(report, Path(out))
-    return report
+def _with_precisions(
+    base: TuneOptions, allow_precision: str | Sequence[Precision | str] | None, tolerance: float | None
+) -> TuneOptions:
+    """The same with lower precisions; a tolerance of before stays only while there are any."""
+    allowed = base.allow_precision if allow_precision is None else names_in(allow_precision)
+    if tolerance is None and allowed:
+        tolerance = base.tolerance
+    return base._replace(**_precision_options(allowed, tolerance))
 
 
-def _opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, Any] | None) -> Workload | str:
-    if not isinstance(model, str):
-        return _workload(model, args, kwargs)
-    if args or kwargs:
-        raise InputError("a target brings its own inputs; leave out args and kwargs.")
-    return model
-
-
-def _watched(observer: Observer | None, budget_s: float, progress: bool) -> AbstractContextManager[Observer]:
-    return watching(budget_s, quiet=not progress, result=True) if observer is None else nullcontext(observer)
-
-
-def load_plan(path: str | os.PathLike[str]) -> Plan:
-    """The plan in a file; PlanError names the field that is wrong.
-
-    A plan that others can change may be looked at so; `compile` and `apply_process` refuse it.
-    """
-    doubt = planfolder.why_not_trusted(Path(path))  # before it is read: later it may be another file
-    return homes.remember(planfile.load_plan(Path(path)), Path(path).parent, doubt, name=Path(path).name)
-
-
-def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write a plan; a reader sees the old file or the new one, whole."""
-    planfile.save_plan(plan, Path(path))
-
-
-def default_run_dir(name: str) -> Path:
-    """compilot-runs/NAME-TIMESTAMP, UTC."""
-    safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "run"
-    return RUNS / f"{safe}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-
-
-def _workload(model: nn.Module | Workload, args: Any, kwargs: Mapping[str, Any] | None) -> Workload:
-    from compilot.workload import Workload
-
-    if not isinstance(model, Workload):
-        return Workload(model, args, kwargs)
-    if kwargs or not isinstance(args, tuple | list) or len(args):
-        raise InputError("a Workload brings its own inputs; leave out args and kwargs.")
-    return model
-
-
-def _name(workload: Workload | str) -> str:
-    return workload.rpartition(":")[2] if isinstance(workload, str) else workload.label
-
-
-def _seconds(budget: str | float) -> float:
-    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
-    if not seconds > 0:
-        raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
-    return seconds
-
-
-def precision_options(allowed: str | Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
+def _precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
     """The options that open lower precisions, checked."""
     known = [p for p in Precision if p is not Precision.AS_IS]
-    allowed = names_in(allowed)
     if odd := [name for name in allowed if name not in known]:
         raise unknown("precision", odd[0], known)
     if tolerance is not None and not allowed:
@@ -177,14 +170,19 @@ def precision_options(allowed: str | Sequence[Precision | str], tolerance: float
     return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
 
 
-def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:
-    from compilot.workload.dispatch import ship_target
-    from compilot.workload.dynamic import as_dims
+def _seconds(budget: str | float) -> float:
+    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    if not seconds > 0:
+        raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
+    return seconds
 
-    dims = as_dims(dynamic)
-    if isinstance(workload, str):
-        return ship_target(workload, extra_dynamic=dims)
-    from compilot.workload.shipping import ship
 
-    RunDir(run_dir).refuse_second_run("choose another out")  # before its payload would be overwritten
-    return ship(workload.with_dynamic(dims), run_dir)
+def _size(max_memory: str | int) -> int:
+    return parse_size(max_memory) if isinstance(max_memory, str) else max_memory
+
+
+def _objective(objective: Objective | str) -> Objective:
+    try:
+        return Objective(objective)
+    except ValueError:
+        raise unknown("objective", str(objective), [o.value for o in Objective]) from None

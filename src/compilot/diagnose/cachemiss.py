@@ -38,6 +38,15 @@ class Cause(Record, frozen=True, kw_only=True):
     weight: Weight = Weight.KEY
 
 
+class ColdCauses(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """Why a start was cold, as far as that was recorded."""
+
+    compared_with: str | None = None  # the second start; None: there was nothing to compare
+    causes: tuple[Cause, ...] = ()  # the most decisive first; none: nothing that was recorded differs
+    not_compared: tuple[str, ...] = ()  # what one of the two has no record of
+    answer: str | None = None  # why no start of it is ever cold; None: one can be
+
+
 UNKNOWN = (
     "nothing that was recorded differs; what remains is something in the model that cannot be read (an iterator, an "
     "object of compiled code) or a cache that another program emptied in between"

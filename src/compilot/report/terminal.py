@@ -17,7 +17,7 @@ from rich.text import Text
 from compilot.measure.stats import calls_needed
 from compilot.records import Objective, Plan
 from compilot.report.data import Row, RunData
-from compilot.report.files import sentence
+from compilot.report.results import sentence
 from compilot.verdict.words import count, shown
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from compilot.records import Candidate, Settings, Trial
-from compilot.report import Row, as_json, read_run, write_csv
+from compilot.report import Row, read_run, results_of, write_csv
 from compilot.report.sentences import arm_sentence
 from compilot.report.terminal import summary, table
 
@@ -225,7 +225,7 @@ def test_json_csv_and_rows_have_the_same_names_and_the_documentation_has_them_al
     assert {"warm_s", "std_ms", "p99_ms", "samples_per_s"} <= set(names)
     with write_csv(run_dir).open(newline="") as file:
         assert next(csv.reader(file)) == names
-    assert all(list(row) == names for row in as_json(run_dir)["rows"])
+    assert all(list(row) == names for row in results_of(run_dir).rows)
     section = (ROOT / "docs/tune.md").read_text().partition("### The columns of trials.csv")[2].partition("\n## ")[0]
     documented = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
     assert documented == names

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from compilot.report import as_json, read_run, write_csv
+from compilot.cli.common import document as plain
+from compilot.report import read_run, results_of, write_csv
 from compilot.report.terminal import summary, usage
 
 
@@ -41,7 +42,7 @@ def test_csv_is_replaced_whole_and_leaves_no_other_file(run_dir: Path) -> None:
 
 
 def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
-    document = json.loads(json.dumps(as_json(run_dir), allow_nan=False))
+    document = json.loads(json.dumps(plain(results_of(run_dir)), allow_nan=False))
     assert document["verdict"]["decision"] == "use"
     assert document["sentence"].startswith("2.00x faster than eager")
     assert document["rows"][0]["candidate"] == "eager"
@@ -50,7 +51,7 @@ def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
 
 
 def test_json_of_an_unfinished_run_has_no_plan(small_run: Any, tmp_path: Path) -> None:
-    document = as_json(small_run.write(tmp_path / "cut", finished=False))
+    document = plain(results_of(small_run.write(tmp_path / "cut", finished=False)))
     assert document["plan"] is None
     assert document["verdict"] is None
     assert "before a verdict" in document["sentence"]

@@ -10,10 +10,9 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible, NotTaken
-from compilot.errors import InputError, NoFallback
+from compilot.errors import CompilotWarning, InputError, NoFallback
 from compilot.records import DynamicDim
 from compilot.runtime import gate, notices, variants
-from compilot.runtime.notices import CompilotWarning
 
 
 class Double(nn.Module):

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from compilot._torch import dicts
+from compilot.errors import CompilotWarning
 from compilot.runtime import weight_watch
 from compilot.runtime.gate import WEIGHTS_CHANGED
-from compilot.runtime.notices import CompilotWarning
 from compilot.runtime.weight_watch import INSPECT_EVERY, SMALL_EVERY
 
 X = torch.linspace(-2.0, 3.0, 6).reshape(2, 3)
