@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
-LONGEST = 10  # hops from a command to the clock
+LONGEST = 10  # hops from a function to the clock
 LINES_OF_A_PAGE = 90
 
 
@@ -68,7 +68,7 @@ def test_each_hop_is_a_call_in_the_code(before: str, arrow: str, after: str) -> 
         assert callee in HANDLERS.values()
 
 
-def test_from_the_command_to_the_clock_it_is_ten_hops_at_the_most() -> None:
+def test_from_the_function_to_the_clock_it_is_ten_hops_at_the_most() -> None:
     [chain] = paths()["tune"]
     assert len(chain) - 1 <= LONGEST
     assert chain[-1][1] == "measure.sampling.time_batch"

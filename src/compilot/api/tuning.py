@@ -65,8 +65,6 @@ def tune(
     resume goes on with the run in that directory: leave the model away, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
-    from compilot.tuning import pipeline
-
     if resume is not None and out is not None:
         raise InputError("resume names the run directory already; leave out away.")
     earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
@@ -78,6 +76,8 @@ def tune(
     else:
         run_dir = Path(resume or "").absolute()
         shipment = _resumed(earlier, run_dir, opened(model, args, kwargs) if model is not None else None, dynamic, seed)
+    from compilot.tuning import pipeline  # after what can be said without it
+
     with watched(observer, options.budget_s, progress) as watcher:
         plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
     homes.remember(plan, run_dir)
