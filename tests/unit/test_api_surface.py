@@ -105,6 +105,23 @@ def test_the_trees_of_errors_and_warnings_are_drawn_as_they_are() -> None:
     assert {name for _, name in drawn} == PROBLEMS
 
 
+def test_the_page_about_the_api_has_every_public_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    rows = {name: above for name, above in re.findall(r"^\| `(\w+)` \|(?: `(\w+)`)? \|", page, re.MULTILINE)}
+    for name, above in rows.items():
+        assert not above or issubclass(getattr(compilot, name), getattr(compilot, above)), name
+    mentioned = set(re.findall(r"[`.](\w+)", page))
+    assert PROBLEMS | FUNCTIONS | GROUPS.keys() <= mentioned
+    assert {one.partition(" ")[0] for one in RECORDS} - mentioned == {
+        "Candidate",
+        "Fast",
+        "Finding",
+        "ProcessSettings",
+        "Settings",
+        "Stats",
+    }
+
+
 def test_no_public_function_shares_its_name_with_a_module_of_ours() -> None:
     ours = {module.name for place in (compilot, api) for module in pkgutil.iter_modules(place.__path__)}
     assert {"report", "doctor", "store", "whycold"} <= ours  # it would be found
