@@ -49,7 +49,7 @@ def bench(
 ) -> Bench:
     """Measure eager, plain torch.compile and the given plans side by side; what `compilot bench` does.
 
-    plans are plan files, run directories or plans; their candidates are built anew. pairs is the number of interleaved
+    plans are plan files, run directories or plans; their candidates are built again. pairs is the number of interleaved
     pairs in each of the processes. dynamic adds to the plans' own dimensions and overrides them. argv is a command line
     to note in the journal.
     """

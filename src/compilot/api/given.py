@@ -34,7 +34,7 @@ def opened(model: nn.Module | Workload | str, args: Any, kwargs: Mapping[str, An
     if not isinstance(model, str):
         return _workload(model, args, kwargs)
     if args or kwargs:
-        raise InputError("a target brings its own inputs; leave args and kwargs away.")
+        raise InputError("a target brings its own inputs; leave out args and kwargs.")
     return model
 
 
@@ -44,7 +44,7 @@ def _workload(model: nn.Module | Workload, args: Any, kwargs: Mapping[str, Any] 
     if not isinstance(model, Workload):
         return Workload(model, args, kwargs)
     if kwargs or not isinstance(args, tuple | list) or len(args):
-        raise InputError("a Workload brings its own inputs; leave args and kwargs away.")
+        raise InputError("a Workload brings its own inputs; leave out args and kwargs.")
     return model
 
 

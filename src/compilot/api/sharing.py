@@ -43,8 +43,8 @@ def pull(
     and `signed_by` of what is returned before you rely on it.
     """
     from compilot.artifacts import store
+    from compilot.artifacts.bundle_trust import Trust
     from compilot.artifacts.store.answers import pulled_bundle
-    from compilot.artifacts.vouching import Trust
     from compilot.identity.machine import machine_fingerprint
 
     trust = Trust(keys=tuple(trusted_keys), require_signature=require_signature)

@@ -2,7 +2,7 @@
 
 Covered: everything that `compilot tune` does, for live objects too (they are shipped to worker processes); progress is
 shown as the command shows it. A run that is resumed has the model and the options that it was begun with, except those
-that are given anew. Not covered: printing the result (`compilot.results` has its figures).
+that are given again. Not covered: printing the result (`compilot.results` has its figures).
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def tune(
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes, or text such as "8GiB". seed makes the
     inputs that are varied; the default is the model's own.
 
-    resume goes on with the run in that directory: leave the model away, and give only what is to change. pack writes
+    resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
     if resume is not None and out is not None:
-        raise InputError("resume names the run directory already; leave out away.")
+        raise InputError("resume names the run directory already; do not give out as well.")
     earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
     options = _options(earlier, budget, objective, horizon, max_memory)
     options = _with_precisions(options, allow_precision, tolerance)._replace(argv=tuple(argv))
@@ -113,7 +113,7 @@ def _resumed(
 ) -> Shipment:
     """What the workers of a resumed run need: its own target or live objects."""
     if workload is not None and not isinstance(workload, str):
-        raise InputError(f"{run_dir} has the model that it was begun with; leave the model away to go on with it.")
+        raise InputError(f"{run_dir} has the model that it was begun with; leave out the model to continue it.")
     target = workload or earlier.workload.target
     if target is not None:
         dims = as_dims(dynamic) or earlier.workload.dynamic
@@ -121,7 +121,7 @@ def _resumed(
     if not RunDir(run_dir).shipment.exists():
         raise InputError(f"{run_dir} was tuned from Python objects and cannot be resumed here; tune again in Python.")
     if dynamic or seed is not None:
-        raise InputError("a run of Python objects goes on with its own inputs; leave seed and dynamic away.")
+        raise InputError("a run of Python objects continues with its own inputs; leave out seed and dynamic.")
     return RunDir(run_dir).open_shipment()
 
 

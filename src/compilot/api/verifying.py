@@ -55,7 +55,7 @@ class Verified(Record, frozen=True, kw_only=True, omit_defaults=False):
     engine: str | None = None
     created: str | None = None  # ISO 8601, UTC
     digest: str | None = None  # SHA-256 of the manifest
-    trusted_because: str | None = None  # "signed with trusted key ...", "not signed; nobody but this user ..."
+    trusted_by: str | None = None  # "signed with trusted key ...", "not signed; nobody but this user ..."
     files: int | None = None
     size_bytes: int | None = None
     weights: str | None = None  # where they are: "baked", "model" or "carried"
@@ -116,7 +116,7 @@ def _signer(bundle: Path, key: Path, signature: Path | None) -> OpenSSFSigner:
 def _looked_at(bundle: Path, keys: Sequence[Path], require_signature: bool) -> Verified:
     """Everything there is to know without running any of it."""
     from compilot.artifacts import bundle as bundles
-    from compilot.artifacts.vouching import Trust
+    from compilot.artifacts.bundle_trust import Trust
     from compilot.runtime import staleness
 
     with bundles.open_bundle(bundle, Trust(keys, require_signature)) as opened:
@@ -130,7 +130,7 @@ def _looked_at(bundle: Path, keys: Sequence[Path], require_signature: bool) -> V
             engine=manifest.engine,
             created=manifest.created,
             digest=opened.digest,
-            trusted_because=opened.vouched,
+            trusted_by=opened.trusted_by,
             files=len(manifest.files),
             size_bytes=checked,
             weights=str(manifest.weights),

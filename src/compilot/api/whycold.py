@@ -123,7 +123,7 @@ def _never_cold(path: Path, engine: str, took: str) -> NeverCold:
 
 
 def _in_bundle(path: Path) -> _Built:
-    from compilot.artifacts.vouching import Trust
+    from compilot.artifacts.bundle_trust import Trust
     from compilot.runtime.bundles import opened_bundle
 
     opened = opened_bundle(path, Trust())

@@ -36,7 +36,7 @@ def verify(json: AsJson = False, debug: Debug = False) -> None:
         entries = cache.verify()
         _show(json, entries, _nothing())
         if any(entry.state != "ready" for entry in entries):
-            common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked anew when used.")
+            common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked again when used.")
             raise typer.Exit(DAMAGED)
 
 

@@ -100,7 +100,7 @@ def _gate(report: DoctorReport, hits: list[Finding], *, wanted: bool) -> None:
         raise typer.Exit(RED)
     if wanted and report.unseen:
         why = report.unseen[0].rstrip(".") + (f" (and {len(report.unseen) - 1} more)" if report.unseen[1:] else "")
-        common.tell(f"error: not everything was looked at, so --fail-on cannot pass: {why}; mend that and look again.")
+        common.tell(f"error: not everything was looked at, so --fail-on cannot pass: {why}; fix that and look again.")
         raise typer.Exit(common.FAILED)
 
 

@@ -131,7 +131,7 @@ def _tell_doubts(done: PulledBundle) -> None:
 def _transfer(done: PulledBundle) -> str:
     if not done.fetched_bytes and not done.resumed_bytes:
         return "; was there already"
-    return f"; went on after {common.size_text(done.resumed_bytes)}" if done.resumed_bytes else ""
+    return f"; continued after {common.size_text(done.resumed_bytes)}" if done.resumed_bytes else ""
 
 
 def _document(entry: StoreEntry) -> dict[str, Any]:

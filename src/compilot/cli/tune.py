@@ -1,7 +1,7 @@
 """`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv.
 
 Prints what `compilot.tune` decided and what `compilot.results` has of it. A run that is resumed has the target and the
-options that it was begun with, except those that are given anew.
+options that it was begun with, except those that are given again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def tune(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with the run in this directory, with its options.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory, with its options.")] = None,
     max_memory: Annotated[
         str | None, typer.Option(help="Memory that a candidate may use at any moment, building included: 8GiB.")
     ] = None,
@@ -66,7 +66,7 @@ def tune(
     run_dir = resume or out or default_run_dir(common.factory_name(target or ""))
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
         if resume is not None and out is not None:
-            raise InputError("--resume names the run directory already; leave --out away.")
+            raise InputError("--resume names the run directory already; leave out --out.")
         if budget is not None and (doubt := seconds_note(budget)) and not quiet:
             common.tell(f"note: {doubt}")
         plan = tuning.tune(

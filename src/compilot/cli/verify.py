@@ -52,7 +52,7 @@ def show(found: Verified, *, timed: bool) -> None:
     print(f"{found.bundle}: {found.model} on {found.engine}, packed {found.created}")
     files = "1 file" if found.files == 1 else f"{found.files} files"
     print(f"  whole    {files}, {common.size_text(found.size_bytes or 0)}, every digest right")
-    print(f"  trusted  {found.trusted_because}")
+    print(f"  trusted  {found.trusted_by}")
     _show_openssf(found.openssf)
     print(f"  fits     {'yes' if found.fits else 'no'}")
     for difference in found.differences:

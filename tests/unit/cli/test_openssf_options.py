@@ -79,7 +79,7 @@ def test_what_pack_signs_verify_confirms(compilot: Command, bundle: Path, key: P
     found = verified(compilot, bundle, "--openssf-key", public, code=0)
     assert found["openssf"]["ok"]
     assert found["openssf"]["signature"] == f"{bundle}.sig"
-    assert found["trusted_because"].startswith("not signed")  # the usual rule was asked as well
+    assert found["trusted_by"].startswith("not signed")  # the usual rule was asked as well
     shown = compilot("verify", str(bundle), "--openssf-key", public).stdout
     assert f"  openssf  signed with key {found['openssf']['key_sha256'][:16]} ({bundle}.sig)\n" in shown
     moved = Path(f"{bundle}.sig").rename(bundle.with_name("elsewhere"))

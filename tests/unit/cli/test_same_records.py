@@ -23,12 +23,12 @@ import compilot as public
 from compilot import packing
 from compilot.api import environs
 from compilot.artifacts.bundle import open_bundle
+from compilot.artifacts.bundle_trust import Trust
 from compilot.artifacts.cache import USED, CacheEntry, bundles_folder
 from compilot.artifacts.planfile import load_plan, save_plan
 from compilot.artifacts.store.gc import Garbage
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.artifacts.unpack import unpacked
-from compilot.artifacts.vouching import Trust
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.doctor import checkup
 from compilot.identity.keys import key_components, save_components
@@ -102,7 +102,7 @@ def test_tune_resumes_as_the_command_does(fake: Any, compilot: Command, small_ru
     assert fake.asked["shipment"] == asked["shipment"]
     assert fake.asked["options"] == asked["options"]._replace(argv=())
     assert fake.asked["options"].budget_s == small_run.header.budget_s
-    with pytest.raises(public.InputError, match="leave out away"):
+    with pytest.raises(public.InputError, match="do not give out as well"):
         public.tune(resume="two", out="three")
     with pytest.raises(public.RunDirError, match="holds no run to resume"):
         public.tune(resume="nowhere")
@@ -122,9 +122,9 @@ def test_a_run_of_live_objects_goes_on_with_its_own(fake: Any, small_run: Any, c
     assert fake.asked["resume"] is True
     assert compilot("tune", "--resume", "live", "--quiet").exit_code == 0
     assert fake.asked["shipment"] == begun
-    with pytest.raises(public.InputError, match="leave the model away"):
+    with pytest.raises(public.InputError, match="leave out the model"):
         public.tune(model, (torch.ones(1, 4),), resume="live")
-    with pytest.raises(public.InputError, match="leave seed and dynamic away"):
+    with pytest.raises(public.InputError, match="leave out seed and dynamic"):
         public.tune(resume="live", seed=4)
 
 
@@ -376,8 +376,8 @@ def test_verify(make: Any, compilot: Command) -> None:
     found = public.verify(bundle)
     assert read_back(document, public.Verified) == found
     assert found.ok
-    assert found.trusted_because is not None
-    assert found.trusted_because.startswith("not signed; nobody but this user")
+    assert found.trusted_by is not None
+    assert found.trusted_by.startswith("not signed; nobody but this user")
     strict = public.verify(str(bundle), require_signature=True)
     refused = printed(compilot("verify", str(bundle), "--require-signature", "--json"), code=1)
     assert read_back(refused, public.Verified) == strict
@@ -393,7 +393,7 @@ def test_verify_takes_keys(make: Any, tmp_path: Path) -> None:
     key = public.keys.new(tmp_path / "release")
     bundle = make("signed", key=tmp_path / "release")
     assert "is not trusted" in (public.verify(bundle).refused or "")
-    assert public.verify(bundle, trusted_keys=[key.public or ""]).trusted_because == (
+    assert public.verify(bundle, trusted_keys=[key.public or ""]).trusted_by == (
         f"signed with trusted key {key.key_id}"
     )
 
