@@ -8,12 +8,18 @@ In: nothing, the folder is the user's own cache ($COMPILOT_CACHE). Out: records 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compilot.artifacts.cache import CacheEntry, Pruned
 
-__all__ = ["ls", "prune", "verify"]
+__all__ = ["CacheEntry", "Pruned", "ls", "prune", "verify"]
+
+_RECORDS = {  # what the functions return
+    "CacheEntry": "compilot.artifacts.cache",
+    "Pruned": "compilot.artifacts.cache",
+}
 
 
 def ls() -> tuple[CacheEntry, ...]:
@@ -41,3 +47,9 @@ def prune(max_size: str | int | None = None, *, damaged: bool = False) -> Pruned
     text = os.environ.get(cache.LIMIT_VARIABLE, cache.DEFAULT_LIMIT) if max_size is None else max_size
     limit = cache.limit_bytes(text) if isinstance(text, str) else text
     return cache.prune(cache.bundles_folder(), limit, damaged=damaged)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RECORDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_RECORDS[name]), name)

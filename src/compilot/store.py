@@ -10,14 +10,21 @@ A store is a folder, or a file, s3, gs, http or sftp URL. Bundles go there with 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compilot.artifacts.store import Listing
     from compilot.artifacts.store.gc import Garbage
     from compilot.artifacts.store.layout import StoreEntry
 
-__all__ = ["gc", "ls", "rm"]
+__all__ = ["Garbage", "Listing", "StoreEntry", "gc", "ls", "rm"]
+
+_RECORDS = {  # what the functions return
+    "Garbage": "compilot.artifacts.store.gc",
+    "Listing": "compilot.artifacts.store",
+    "StoreEntry": "compilot.artifacts.store.layout",
+}
 
 
 def ls(url: str | os.PathLike[str]) -> Listing:
@@ -57,3 +64,9 @@ def gc(
     if not dry_run:
         collect(remote, garbage)
     return tuple(garbage)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RECORDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_RECORDS[name]), name)

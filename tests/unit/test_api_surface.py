@@ -86,6 +86,8 @@ def test_the_public_names_are_these() -> None:
         module = importlib.import_module(f"compilot.{group}")
         assert getattr(compilot, group) is module
         assert {name for name in module.__all__ if inspect.isfunction(getattr(module, name))} == names
+        with pytest.raises(AttributeError, match="no attribute 'lst'"):
+            module.lst  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -24,10 +24,8 @@ from compilot import packing
 from compilot.api import environs
 from compilot.artifacts.bundle import open_bundle
 from compilot.artifacts.bundle_trust import Trust
-from compilot.artifacts.cache import USED, CacheEntry, bundles_folder
+from compilot.artifacts.cache import USED, bundles_folder
 from compilot.artifacts.planfile import load_plan, save_plan
-from compilot.artifacts.store.gc import Garbage
-from compilot.artifacts.store.layout import StoreEntry
 from compilot.artifacts.unpack import unpacked
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.doctor import checkup
@@ -425,29 +423,35 @@ def without_ids(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_the_functions_of_stores(make: Any, compilot: Command, tmp_path: Path) -> None:
+    kinds = tuple[public.store.StoreEntry, ...]
     public.keys.new("release")
-    entries = [public.push(make("plain"), "store"), public.push(make("signed", key=Path("release")), "store")]
+    pushed = [public.push(make("plain"), "store"), public.push(make("signed", key=Path("release")), "store")]
     listed = public.store.ls(tmp_path / "store")
-    assert read_back(without_ids(printed(compilot("store", "ls", "store", "--json"))), list[StoreEntry]) == [
-        *listed.entries
-    ]
-    assert {entry.sha256 for entry in listed.entries} == {entry.sha256 for entry in entries}
+    assert read_back(without_ids(printed(compilot("store", "ls", "store", "--json"))), kinds) == listed.entries
+    assert {entry.sha256 for entry in listed.entries} == {entry.sha256 for entry in pushed}
     assert listed.problems == ()
-    dry = public.store.gc("store", keep=1, dry_run=True)
-    assert read_back(
-        printed(compilot("store", "gc", "store", "--keep", "1", "--dry-run", "--json")), list[Garbage]
-    ) == [*dry]
-    assert len(dry) == 2  # an entry and its object
-    assert public.store.ls("store") == listed
-    gone = public.store.rm("store", entries[0].sha256[:12])
-    assert [gone] == [entry for entry in listed.entries if entry.sha256 == entries[0].sha256]
+    gone = public.store.rm("store", pushed[0].sha256[:12])
+    assert [gone] == [entry for entry in listed.entries if entry.sha256 == pushed[0].sha256]
     left = public.store.ls("store").entries
-    assert read_back(without_ids([printed(compilot("store", "rm", "store", "Net", "--json"))]), list[StoreEntry]) == [
-        *left
-    ]
-    assert public.store.ls("store").entries == public.store.gc("store", verify=True) == ()
+    removed = printed(compilot("store", "rm", "store", "Net", "--json"))
+    assert read_back(without_ids([removed]), kinds) == left
+    assert public.store.ls("store").entries == ()
     with pytest.raises(public.InputError, match="has no bundle 'Net'"):
         public.store.rm("store", "Net")
+
+
+def test_cleaning_up_a_store(make: Any, compilot: Command) -> None:
+    for name in ("old", "new"):
+        public.push(make(name, folder=False, key=None if name == "old" else public.keys.new("k").private), "store")
+    listed = public.store.ls("store")
+    would = public.store.gc("store", keep=1, dry_run=True)
+    document = printed(compilot("store", "gc", "store", "--keep", "1", "--dry-run", "--json"))
+    assert read_back(document, tuple[public.store.Garbage, ...]) == would
+    assert len(would) == 2  # an entry and its object
+    assert public.store.ls("store") == listed
+    assert public.store.gc("store", keep=1) == would
+    assert len(public.store.ls("store").entries) == 1
+    assert public.store.gc("store", verify=True) == ()
     with pytest.raises(public.InputError, match="at least 1"):
         public.store.gc("store", keep=0)
 
@@ -466,7 +470,7 @@ def cached(make: Any) -> Path:
 def test_the_functions_of_the_cache(cached: Path, compilot: Command) -> None:
     for name in ("ls", "verify"):
         found = getattr(public.cache, name)()
-        assert read_back(printed(compilot("cache", name, "--json")), list[CacheEntry]) == [*found]
+        assert read_back(printed(compilot("cache", name, "--json")), list[public.cache.CacheEntry]) == [*found]
         assert [(entry.path, entry.label, entry.state) for entry in found] == [(cached, "Net", "ready")]
     stays = public.cache.prune("1GiB")
     assert (stays.removed, stays.stay) == ((), ())
