@@ -41,7 +41,8 @@ PAGES += sorted((ROOT / "docs").glob("*.md"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.*"))
 SOURCES = sorted((ROOT / "src" / "compilot").rglob("*.py"))
 PUBLIC = (
-    *("__init__.py", "api", "cli/", "errors.py", "progress.py", "records.py", "testing/"),
+    *("__init__.py", "api/", "cache.py", "cli/", "errors.py", "keys.py", "progress.py", "records.py", "store.py"),
+    *("artifacts/store/answers.py", "report/results.py", "testing/"),
     *("diagnose/report_records.py", "engines/protocol.py", "engines/space.py", "engines/traits.py"),
     *("runtime/apply.py", "runtime/fast.py", "runtime/notices.py", "runtime/start.py", "workload/workload.py"),
 )

@@ -21,7 +21,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import asked_engines
 from compilot.errors import InputError
 from compilot.progress import Observer
-from compilot.records import Goal, Objective, Plan, Precision, RunHeader, Shipment
+from compilot.records import Objective, Plan, Precision, RunHeader, Shipment
 
 if TYPE_CHECKING:
     from torch import nn
@@ -40,6 +40,7 @@ def tune(
     dynamic: DynamicSpec | None = None,
     objective: Objective | str | None = None,
     horizon: int | None = None,
+    concurrency: int | None = None,
     engines: str | Sequence[str] | None = None,
     allow_precision: str | Sequence[Precision | str] | None = None,
     tolerance: float | None = None,
@@ -55,8 +56,8 @@ def tune(
     """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
 
     budget is the time for everything: seconds, or text such as "90s"; the default is 5 minutes. objective is "latency"
-    unless another is given. Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an
-    observer is told instead.
+    unless another is given; concurrency is the number of callers at the same time for "throughput". Progress is shown
+    on stderr, or below a notebook's cell; progress=False shows none; an observer hears it instead.
 
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
     against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes, or text such as "8GiB". seed makes the
@@ -65,10 +66,13 @@ def tune(
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
+    from compilot.tuning.goals import make_goal
+
     if resume is not None and out is not None:
         raise InputError("resume names the run directory already; do not give out as well.")
     earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
-    options = _options(earlier, budget, objective, horizon, max_memory)
+    options = _options(earlier, budget, max_memory)
+    options = options._replace(goal=make_goal(objective, horizon, concurrency, before=options.goal))
     options = _with_precisions(options, allow_precision, tolerance)._replace(argv=tuple(argv))
     options = options._replace(engines=asked_engines(options.engines if engines is None else names_in(engines)))
     if earlier is None:
@@ -125,23 +129,13 @@ def _resumed(
     return RunDir(run_dir).open_shipment()
 
 
-def _options(
-    earlier: RunHeader | None,
-    budget: str | float | None,
-    objective: Objective | str | None,
-    horizon: int | None,
-    max_memory: str | int | None,
-) -> TuneOptions:
+def _options(earlier: RunHeader | None, budget: str | float | None, max_memory: str | int | None) -> TuneOptions:
     """What is asked for; where nothing is said, what the earlier part of the run was asked for."""
     from compilot.tuning.options import TuneOptions, options_of
 
     base = TuneOptions() if earlier is None else options_of(earlier)
     return base._replace(
         budget_s=base.budget_s if budget is None else _seconds(budget),
-        goal=Goal(
-            objective=base.goal.objective if objective is None else _objective(objective),
-            horizon_calls=base.goal.horizon_calls if horizon is None else horizon,
-        ),
         max_memory_bytes=base.max_memory_bytes if max_memory is None else _size(max_memory),
     )
 
@@ -179,10 +173,3 @@ def _seconds(budget: str | float) -> float:
 
 def _size(max_memory: str | int) -> int:
     return parse_size(max_memory) if isinstance(max_memory, str) else max_memory
-
-
-def _objective(objective: Objective | str) -> Objective:
-    try:
-        return Objective(objective)
-    except ValueError:
-        raise unknown("objective", str(objective), [o.value for o in Objective]) from None

@@ -49,7 +49,7 @@ def pull(
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Get the bundle that fits this machine best, or hear why none does."""
+    """Get the bundle that fits this machine best, or an error that says why none does."""
     with common.guarded(debug=debug, as_json=json):
         done = sharing.pull(url, out, model=model, trusted_keys=key or (), require_signature=require_signature)
         _tell_doubts(done)

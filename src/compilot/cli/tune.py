@@ -32,7 +32,11 @@ def tune(
     budget: Annotated[str | None, typer.Option(help="Time for everything: 90s, 5m, 1h30m. Default: 5m.")] = None,
     objective: Annotated[Objective | None, typer.Option(help="What the plan is chosen for. Default: latency.")] = None,
     horizon: Annotated[
-        int | None, typer.Option(min=1, help="Calls a process will make in its life; compile cost counts.")
+        int | None,
+        typer.Option(help="Calls a process will make in its life; compile cost counts. For latency and throughput."),
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Callers at the same time, for --objective throughput. Default: 1.")
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
     dynamic: Annotated[
@@ -74,6 +78,7 @@ def tune(
             budget=budget,
             objective=objective,
             horizon=horizon,
+            concurrency=concurrency,
             engines=engines,
             dynamic=common.parse_dims(dynamic),
             seed=seed,

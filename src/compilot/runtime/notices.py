@@ -1,4 +1,4 @@
-"""What the run plane tells the user: warnings (their classes are in errors.py) and the counting of calls.
+"""What the run plane says to the user: warnings (their classes are in errors.py) and the counting of calls.
 
 In: fallback reasons. Out: Stats, and one warning when too many calls miss the fast path; one at the first call with
 gradients enabled, since then most often all of them are. Silent eager is the enemy; so is a warning per call.

@@ -56,6 +56,17 @@ def name_of(block: Block) -> str:
 # ---- Python ----------------------------------------------------------------------------------------------------------
 
 
+SLOW = {  # what takes long, or needs what is not here: a store, a run, a bundle
+    compilot: [
+        *("tune", "results", "bench", "examine", "check_fixes", "environment", "why_cold"),
+        *("pack", "verify", "push", "pull"),
+    ],
+    compilot.store: ["ls", "rm", "gc"],
+    compilot.cache: ["ls", "verify", "prune"],
+    compilot.keys: ["new", "trust", "ls"],
+}
+
+
 class Net(nn.Sequential):
     """The model that the pages speak of."""
 
@@ -103,6 +114,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         "example": x,
         "args": (x,),
         "kwargs": {},
+        "plan": create_autospec(compilot.Plan, instance=True),
         "dataset": TensorDataset(torch.randn(64, 8)),
     }
 
@@ -111,7 +123,9 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         return names["factory"]()[0] if "factory" in names else names["model"]
 
     real = compilot.compile
-    monkeypatch.setattr(compilot, "tune", create_autospec(compilot.tune))
+    for place, functions in SLOW.items():
+        for name in functions:
+            monkeypatch.setattr(place, name, create_autospec(getattr(place, name)))
     monkeypatch.setattr(compilot, "load", create_autospec(compilot.load, side_effect=shipped))
     bundled = create_autospec(real, side_effect=shipped)
     monkeypatch.setattr(
@@ -164,6 +178,8 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
     [
         ("compilot.tune(model, (x,), bugdet='5m')", TypeError),
         ("compilot.load('model.cpbundle', no_such=1)", TypeError),
+        ("compilot.bench(model, args, plan='plan.json')", TypeError),
+        ("compilot.store.ls()", TypeError),
         ("compilot.compile(model, 'model.cpbundle', no_such=1)", TypeError),
         ("compilot.compiled(model)", AttributeError),
         ("return compilot.Workload(model, args, dynamics={})", TypeError),
@@ -177,7 +193,7 @@ def test_a_wrong_block_would_be_found(names: dict[str, Any], tmp_path: Path, tex
 
 
 def test_the_pages_have_blocks_at_all() -> None:
-    assert {block.page for block in PYTHON} >= {"README.md", "bundles.md", "tune.md"}
+    assert {block.page for block in PYTHON} >= {"README.md", "api.md", "bundles.md", "tune.md"}
     assert len(PYTHON) == sum(page.read_text().count("```python\n") for page in PAGES)
     assert len(commands_of(PAGES[0].read_text())) >= 2
 

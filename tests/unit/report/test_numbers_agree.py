@@ -172,7 +172,7 @@ def test_with_several_callers_times_and_samples_are_of_all_of_them(shared_run: P
     assert rows["inductor"]["p95_ms"] == pytest.approx(64.0, rel=0.01)  # of a single call, as its caller sees it
     with write_csv(shared_run).open(newline="") as file:
         csv_rows = {row["candidate"]: row for row in csv.DictReader(file)}
-    for row in as_json(shared_run)["rows"]:
+    for row in results_of(shared_run).rows:
         assert row == rows[row["candidate"]]
         assert csv_rows[row["candidate"]]["samples_per_s"] == f"{row['samples_per_s']:.6g}"
         assert csv_rows[row["candidate"]]["callers"] == "4"
