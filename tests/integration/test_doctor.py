@@ -48,8 +48,11 @@ def test_a_whole_examination_with_everything_in_it(tmp_path: Path) -> None:
     stages_s = sum(stage["wall_s"] for stage in report["stages"] if "submodule" not in stage)
     assert stages_s == pytest.approx(compile_time["total_s"], rel=0.05)
     assert compile_time["compiler_runs"] > 0
-    assert report["roofline"]["points"][0]["roof_share"] > 0
-    assert report["bound"]["limited_by"] == "overhead"
+    if BUSY in report.get("notes", []):  # then nothing is compared with a roof that is not this machine's
+        assert not report.keys() & {"roofline", "bound"}
+    else:
+        assert report["roofline"]["points"][0]["roof_share"] > 0
+        assert report["bound"]["limited_by"] == "overhead"
     folder = tmp_path / "compilot-doctor" / "model-net"
     assert document["tlparse"] == "compilot-doctor/model-net/tlparse/index.html"
     assert (folder / "tlparse" / "index.html").read_text().startswith("made of ")

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
+from compilot.diagnose.untimed import without_times
 from compilot.errors import CompilotError, EnvironmentProblem, InputError
 from compilot.identity.differences import differences
 from compilot.records import Candidate, Plan, Settings, Shipment
@@ -45,7 +46,6 @@ _LATER = {  # steps that make many calls, and what is not known without them
 _PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
 
 _TIMING = "timing the eager call and a compile with torch's defaults"
-BESIDE = "other work ran on this machine meanwhile, so costs are higher than of a model that runs alone"
 
 Tell = Callable[[str], None]
 
@@ -70,15 +70,15 @@ def run(
 def beside(shipment: Shipment, folder: Path, *, total_s: float) -> Iterator[Callable[[], DoctorReport]]:
     """The same while the caller does something else; what it gets waits for the report, or raises as `run` does.
 
-    After total_s the report is what there is by then. Costs are weighed all the same: the other work makes all of them
-    higher, so their order, which is what the caller needs, stays; the report has a note about it.
+    After total_s the report is what there is by then. It has no times: the other work makes all of them longer, by
+    how much nobody knows. They only decide the order of the findings.
     """
     child = _child(folder)
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="compilot-doctor") as pool:
             report = pool.submit(_steps, child, shipment, folder, lambda text: None, time.monotonic() + total_s)
             try:
-                yield lambda: _noted(report.result(), BESIDE)
+                yield lambda: without_times(report.result())
             finally:
                 child.end()  # the caller may leave early; the thread then hears of a death
     finally:

@@ -7,11 +7,11 @@ covered: graph breaks, recompiles and stage times; the doctor finds those (`diag
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from compilot._cores import usable_cores
 from compilot._tree import call_leaves, is_tensor
+from compilot.diagnose import trusted
 from compilot.diagnose.model.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
 
@@ -60,18 +60,17 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     )
 
 
-def _eager_call_s(workload: Workload) -> float:
-    samples = []
+def _eager_call_s(workload: Workload) -> float | None:
+    watch = trusted.Stopwatch()
     with workload.unit(workload.model).restored() as unit:
         for _ in range(TIMED_CALLS):
-            begin = time.perf_counter()
-            unit.call()
-            samples.append((time.perf_counter() - begin) / unit.calls)
-    return sorted(samples)[TIMED_CALLS // 2]
+            watch.lap(unit.call)
+        typical_s = watch.typical()
+        return None if typical_s is None else typical_s / unit.calls
 
 
-def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ...]:
-    """What is true of the model as a whole."""
+def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Finding, ...]:
+    """What is true of the model as a whole; eager_call_s is None where no time can be trusted."""
     found = []
     if workload.model.training:
         found.append(
@@ -82,7 +81,7 @@ def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ..
                 advice="call model.eval() before tuning for inference",
             )
         )
-    if eager_call_s < TINY_CALL_S:
+    if eager_call_s is not None and eager_call_s < TINY_CALL_S:
         found.append(
             Finding(
                 kind="tiny-work",

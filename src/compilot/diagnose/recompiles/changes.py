@@ -138,7 +138,8 @@ def _record(one: Seen, guard: str, change: Change, *, inner: bool) -> Recompile:
 
 def _again(known: Recompile, new: Recompile) -> Recompile:
     same_call = known.call == new.call
-    total = (known.compile_s or 0.0) + (new.compile_s or 0.0)
+    took = [one.compile_s for one in (known, new) if one.compile_s is not None]
+    total = sum(took) if took else None
     if same_call and known.category in _WHOLE_CALL:
         return msgspec.structs.replace(known, functions=known.functions + 1, compile_s=total)
     return msgspec.structs.replace(known, count=known.count + 1, new=new.new, call=new.call, compile_s=total)

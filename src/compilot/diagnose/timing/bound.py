@@ -17,6 +17,7 @@ import msgspec
 import torch
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
+from compilot.diagnose import trusted
 from compilot.diagnose.driving import fresh
 from compilot.diagnose.model.inspection import TINY_CALL_S
 from compilot.diagnose.report_records import Bound, OperatorTime
@@ -157,19 +158,20 @@ def _quickest(run: Callable[[Call], Any], example: Call) -> _Quickest:
     """
     run(fresh(example))
     begin = time.perf_counter()
-    plain: list[float] = []
+    plain = trusted.Stopwatch()
     ops: list[Op] = []
     answer: Any = None
     call = example
-    while len(plain) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain):
+    while len(plain.samples) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain.samples):
         call = fresh(example)
-        before = time.perf_counter()
-        run(call)
-        plain.append(time.perf_counter() - before)
+        plain.lap(lambda call=call: run(call))  # type: ignore[misc]
         call = fresh(example)
         again, answer = watch(lambda call=call: run(call))  # type: ignore[misc]
         ops = _each_quickest(ops, again)
-    return _Quickest(min(plain), ops, call, answer)
+    eager_s = plain.quickest()
+    if eager_s is None:
+        raise trusted.Untrusted(trusted.LEFT_OUT)
+    return _Quickest(eager_s, ops, call, answer)
 
 
 def _each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:
