@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compilot.diagnose import frames
+from compilot.diagnose.edits import Edit
 from compilot.diagnose.frames import FileLine
 from compilot.diagnose.graphs import advice, causes
 from compilot.diagnose.report_records import Category, CodeFrame, GraphBreak, Recompile
@@ -92,8 +93,7 @@ def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[
             continue
         known = breaks[index]
         if one.limit_hit:
-            fix = f"mend the graph break at {frames.spot(known.where)} first: the value that changes is made there"
-            others.append(msgspec.structs.replace(one, fix=fix))
+            others.append(msgspec.structs.replace(one, fix=Edit.BREAK_FIRST(place=frames.spot(known.where))))
         else:
             breaks[index] = msgspec.structs.replace(known, recompiles=known.recompiles + one.count)
     return breaks, tuple(others)

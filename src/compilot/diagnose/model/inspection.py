@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from compilot._cores import usable_cores
 from compilot._tree import call_leaves, is_tensor
 from compilot.diagnose import trusted
+from compilot.diagnose.edits import Edit
 from compilot.diagnose.model.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
 
@@ -78,7 +79,7 @@ def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Find
                 kind="train-mode",
                 where="",
                 explanation="the model is in train mode: dropout is active and batch norm updates its statistics",
-                advice="call model.eval() before tuning for inference",
+                advice=Edit.EVAL(),
             )
         )
     if eager_call_s is not None and eager_call_s < TINY_CALL_S:
@@ -87,7 +88,7 @@ def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Find
                 kind="tiny-work",
                 where="",
                 explanation=f"one eager call takes {eager_call_s * 1e6:.0f} microseconds, not much more than a guard",
-                advice="expect eager to stay; batch the work to give a compiler something to do",
+                advice=Edit.LARGER_CALLS(),
             )
         )
     return tuple(found)
@@ -103,8 +104,7 @@ def not_fingerprinted(model: nn.Module) -> Iterator[Finding]:
             kind="not-fingerprinted",
             where=unread[0].path,
             explanation=f"a plan cannot tell whether these changed, since their state cannot be read: {told(unread)}",
-            advice="keep plain values, tensors or objects with readable attributes instead; "
-            "otherwise tune again whenever what is in them changes",
+            advice=Edit.READABLE_STATE(),
             count=len(unread),
         )
 
@@ -118,7 +118,7 @@ def random_findings(reference: Reference) -> tuple[Finding, ...]:
             kind="stochastic",
             where="",
             explanation="the model draws random numbers: two eager runs differ unless torch is seeded",
-            advice="candidates that draw other numbers than eager are refused; call model.eval() if none are wanted",
+            advice=Edit.NO_RANDOM(),
         ),
     )
 

@@ -79,7 +79,7 @@ def _declared(record: Recompile, declared: Collection[tuple[str, int]]) -> Recom
     name = re.sub(r"\['?(.+?)'?\]", r".\1", record.name)
     if record.category is not Category.SHAPE or record.dim is None or (name, record.dim) not in declared:
         return record
-    fix = f"{record.fix}; a plan of 'compilot tune' sees to declared dimensions by itself"
+    fix = f"{record.fix}; a plan of 'compilot tune' handles declared dimensions by itself"
     return msgspec.structs.replace(record, declared=True, fix=fix)
 
 
@@ -174,7 +174,8 @@ def _cause(change: Change) -> str:
     if change.old == guards.AS_COMPILED:
         return f"{change.what} is not what it was when the code was compiled"
     if change.category is Category.OTHER:
-        return f"{change.what} no longer holds: {change.old}"
+        now = "" if change.new == "changed" else f" (now {change.new})"
+        return f"{change.what} no longer holds{now}"
     return (
         f"{change.what} changed from {change.old} to {change.new}, and the compiled code was made for {change.old} only"
     )
