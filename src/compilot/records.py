@@ -121,7 +121,7 @@ class Fingerprint(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing worth telling the user, with its cost and its fix."""
+    """One thing worth reporting to the user, with its cost and its fix."""
 
     kind: str  # "train-mode", "stochastic", "tiny-work", "graph-break", ...
     where: str  # file:line or module path, "" for the whole model

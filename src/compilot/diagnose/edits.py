@@ -137,10 +137,6 @@ class Edit(enum.Enum):
         "pad or split {name} so that its size stays within what the code was made for ({old}); otherwise "
         f"{NONE_KNOWN}: each kind of size has its own code"
     )
-    BOTH_DYNAMIC = (
-        "call torch._dynamo.mark_dynamic for both dimensions before the first call: their sizes are only the same by "
-        "chance"
-    )
     PAD_TO_TWO = (
         "pad {name} to 2; or call torch._dynamo.decorators.mark_unbacked({name}, {dim}) before the first call, if "
         f"nothing in the model asks for this size; otherwise {NONE_KNOWN}: size {{new}} has its own code, compiled once"

@@ -1,6 +1,6 @@
 """The examination, step by step. In: a workload in a process of its own. Out: a `DoctorReport`.
 
-Every step is one method, so that the parent can tell the user what is going on. The model is compiled with a backend
+Every step is one method, so that the parent can report what is going on. The model is compiled with a backend
 that runs the captured graphs as they are: it costs seconds, needs no C++ compiler, and meets the same graph breaks and
 recompiles as any other backend. Nothing is put back afterwards: this process ends.
 Covered: graphs, breaks and what they cost, recompiles over the drive, compile time and bounds where they are asked for.
@@ -55,7 +55,7 @@ class Examination:
 
     def __init__(self, workload: Workload, trace: Sequence[CallSizes] = ()) -> None:
         for call in trace:
-            traced_sizes(workload, call)  # a wrong line is told before anything takes time
+            traced_sizes(workload, call)  # a wrong line is refused before anything takes time
         self.workload, self.trace = workload, trace
         self.watch = watching.Watch(workload.model)
         self.compiled = torch.compile(workload.model, backend=self.watch.backend)
@@ -175,11 +175,11 @@ class Examination:
     def _forget_failed(self, begun: list[tuple[str, int]]) -> None:
         """Drop what the tracer said in a call that failed: eager answers for the compiler, so eager failed, too.
 
-        The error would be told as a compile error, and the input that it does not take as a recompile.
+        The error would be reported as a compile error, and the input that it does not take as a recompile.
         """
         ends = [*(begin for _, begin in begun[1:]), len(self.heard)]
         for (name, begin), end in reversed(list(zip(begun, ends, strict=True))):
-            if any(told.startswith(f"{name} failed: ") for told in self.unseen):
+            if any(one.startswith(f"{name} failed: ") for one in self.unseen):
                 del self.heard[begin:end]
 
     # --------------------------------------------------------------------------------------------------- the breaks

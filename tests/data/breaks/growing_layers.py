@@ -13,8 +13,8 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(layers))
 
-    def forward(self, x):
-        for layer in self.layers:  # expect: recompile container-length
+    def forward(self, x):  # expect: recompile container-length
+        for layer in self.layers:
             x = layer(x)
         return x
 

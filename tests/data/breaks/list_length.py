@@ -33,5 +33,6 @@ def fixed():
 
 
 def fixed_by_padding():
-    x = torch.randn(4, 8)
-    return Workload(Net(), examples=[([x, x, torch.zeros(4, 8)],), ([torch.randn(4, 8)] * 3,)])
+    zeros = torch.zeros(4, 8)
+    examples = [[torch.randn(4, 8), torch.randn(4, 8), zeros], [torch.randn(4, 8) for _ in range(3)]]
+    return Workload(Net(), examples=[(xs,) for xs in examples])

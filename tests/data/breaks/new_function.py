@@ -9,8 +9,8 @@ from compilot import Workload
 
 
 class Net(nn.Module):
-    def forward(self, x, activation):  # expect: recompile object-identity
-        return activation(x).cos()
+    def forward(self, x, activation):
+        return activation(x).cos()  # expect: recompile object-identity
 
 
 def _sine(x):

@@ -9,8 +9,8 @@ from compilot import Workload
 
 
 class Net(nn.Module):
-    def forward(self, x, scale):  # expect: recompile argument-value
-        return x.sin() * scale
+    def forward(self, x, scale):
+        return x.sin() * scale  # expect: recompile argument-value
 
 
 # advice: pass scale as a tensor

@@ -16,8 +16,8 @@ class Options:
 
 
 class Net(nn.Module):
-    def forward(self, x, options):  # expect: recompile attribute
-        return x.sin() * options.scale
+    def forward(self, x, options):
+        return x.sin() * options.scale  # expect: recompile attribute
 
 
 # advice: pass options.scale as a tensor, torch.tensor(3.5)

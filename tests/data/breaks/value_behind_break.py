@@ -10,8 +10,8 @@ from compilot import Workload
 
 class Net(nn.Module):
     def forward(self, x, number):
-        name = "n" * number.item()  # expect: graph-break scalar-read
-        return x.sin() + len(name)  # expect: recompile-limit argument-value
+        name = "n" * number.item()  # expect: graph-break scalar-read  # expect: recompile-limit argument-value
+        return x.sin() + len(name)
 
 
 class Fixed(nn.Module):

@@ -65,7 +65,7 @@ def test_a_gate_does_not_pass_when_not_everything_was_looked_at(doctor: FakeDoct
     result = compilot("doctor", "net.py:net", "-q", "--fail-on", "graph-break")
     assert result.exit_code == 2
     assert f"error: not everything was looked at, so --fail-on cannot pass: {UNSEEN}; fix that" in result.stderr
-    assert "nothing to mend" not in result.stdout
+    assert "nothing to fix" not in result.stdout
     assert compilot("doctor", "net.py:net", "-q").exit_code == 0
 
 

@@ -65,9 +65,7 @@ def test_there_are_enough_programs() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=stem)
-def test_the_line_and_the_category_are_right(
-    program: Path, seen: Seen, found: dict[str, list[dict[str, Any]]]
-) -> None:
+def test_the_line_and_the_category_are_right(program: Path, seen: Seen, found: dict[str, list[dict[str, Any]]]) -> None:
     lines = enumerate(program.read_text().splitlines(), 1)
     expected = [(f"{program}:{number}", *one) for number, text in lines for one in EXPECTED.findall(text)]
     assert expected

@@ -54,7 +54,7 @@ def test_every_part_is_filled_in_and_findings_are_ranked(measured: pytest.Monkey
     assert report.findings[0] == BREAK  # the only one that costs a second per call
     kinds = {finding.kind: finding for finding in report.findings}
     assert "40 s, 36 s of it C++ compile (7 compiler runs)" in kinds["long-compile"].explanation
-    assert kinds["long-compile"].advice == "kept cache would save about 30 s"
+    assert kinds["long-compile"].advice == "compile less: kept cache would save about 30 s"
 
 
 def test_what_cannot_be_measured_becomes_a_note(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _needed(used: Used, tensor: str, statement: ast.stmt, *, is_list: bool) -> A
 
 
 def _ordered(call: ast.AST | None) -> Advice | None:
-    """sorted, min and max by a key that reads a tensor; None: what is compared cannot be told from the call."""
+    """sorted, min and max by a key that reads a tensor; None: the call does not show what is compared."""
     if not isinstance(call, ast.Call):
         return None
     options = {one.arg: one.value for one in call.keywords}

@@ -1,7 +1,7 @@
 """What becomes of a number that is read from a tensor. In: a line of source and its file. Out: `Used`, and its parts.
 
 A number that is only computed with may stay a tensor; one that decides a branch, a loop or an order may not, whatever
-torch is told to capture. Covered: the statement itself, and where it only gives the number a name, the uses of that
+torch is set to capture. Covered: the statement itself, and where it only gives the number a name, the uses of that
 name in the same function. Not covered: what another function does with it; that is said.
 """
 

@@ -2,7 +2,7 @@
 
 `0 < x.max().item() < 5 and not done` becomes `(0 < x.max()) & (x.max() < 5) & torch.logical_not(done)`: nothing is read
 from a tensor, and nothing asks for the truth of a part. None: Python must decide a part of it (`mask is not None`), or
-which of several conversions reads a tensor cannot be told.
+it is not clear which of several conversions reads a tensor.
 """
 
 from __future__ import annotations

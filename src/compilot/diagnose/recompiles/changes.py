@@ -2,8 +2,8 @@
 
 One change of an input makes every function after a graph break compile again; that counts as one recompile of several
 functions. The same thing changing again and again counts up; sizes 0 and 1, and sizes beyond what a dynamic dimension
-was compiled for, are told apart from other sizes, because marking the dimension does not help them. A function that was
-compiled too often is marked: from then on it runs eagerly, and nobody is told.
+was compiled for, are kept apart from other sizes, because marking the dimension does not help them. A function that was
+compiled too often is marked: from then on it runs eagerly, and nothing says so.
 """
 
 from __future__ import annotations
@@ -84,16 +84,16 @@ def _declared(record: Recompile, declared: Collection[tuple[str, int]]) -> Recom
 
 
 def _change(one: Seen) -> tuple[str, Change]:
-    """The guard that tells best why no earlier compile fits, and what it says.
+    """The guard that says best why no earlier compile fits, and what it says.
 
     Torch names one guard per compile, the latest first. Code for size 1 serves nothing else; where the call has another
     size, the question is why the code for other sizes did not fit.
     """
-    told = [(guard, _read(one, index)) for index, guard in enumerate(one.event.guards)]
-    first = told[0]
+    said = [(guard, _read(one, index)) for index, guard in enumerate(one.event.guards)]
+    first = said[0]
     if not first[1].own_code or first[1].new in guards.OWN_CODE:
         return first
-    others = [pair for pair in told if pair[1].category is Category.SHAPE and not pair[1].own_code]
+    others = [pair for pair in said if pair[1].category is Category.SHAPE and not pair[1].own_code]
     return min(others, key=lambda pair: not pair[1].dynamic, default=first)
 
 

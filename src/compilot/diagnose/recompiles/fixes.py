@@ -50,7 +50,7 @@ def _shape_edit(change: Change) -> Edit:
     if re.search(r"past_key_values|cache", change.name):
         return Edit.FIXED_CACHE
     if change.dynamic:
-        return Edit.BOTH_DYNAMIC if change.old.count(".size(") == 2 else Edit.WITHIN
+        return Edit.WITHIN
     return Edit.MARK_DYNAMIC
 
 

@@ -230,9 +230,8 @@ def _value(match: re.Match[str], guard: str, value: str) -> Change:
     if source.startswith("G["):
         return Change(Category.GLOBAL_VALUE, f"the global {name}", name, old, value or "another")
     category = Category.ATTRIBUTE if "." in name else Category.ARGUMENT_VALUE
-    return Change(
-        category, name if category is Category.ATTRIBUTE else f"the value of {name}", name, old, value or "another"
-    )
+    is_whole = category is Category.ATTRIBUTE or name == STACK_VALUE
+    return Change(category, name if is_whole else f"the value of {name}", name, old, value or "another")
 
 
 _TENSOR = r"tensor '(?P<name>.+?)' "
