@@ -146,8 +146,8 @@ class Edit(enum.Enum):
         f"{NONE_KNOWN}: both have their own code, compiled once each"
     )
     SAME_RANK = "give {name} always the same number of dimensions (unsqueeze or flatten before the call)"
-    BREAKS_FIRST = "fix the graph breaks first: they make torch.compile check this value in the middle of the model"
-    BREAK_FIRST = "fix the graph break at {place} first: the value that changes is made there"
+    BREAKS_FIRST = "remove the graph breaks first: they make torch.compile check this value in the middle of the model"
+    BREAK_FIRST = "remove the graph break at {place} first: the value that changes is made there"
 
     # recompiles because of anything else
     CONTIGUOUS = "call .contiguous() on {name} before the model, so that its layout is always the same"

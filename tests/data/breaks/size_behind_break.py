@@ -20,7 +20,7 @@ class Fixed(nn.Module):
         return torch.where(x > least, y.cos(), 0).sum()
 
 
-# advice: fix the graph breaks first
+# advice: remove the graph breaks first
 def broken():
     least = [torch.tensor(value) for value in (0.0, 0.5)]
     return Workload(Net(), examples=[(torch.randn(4, 8), one) for one in least])

@@ -302,7 +302,7 @@ def test_a_recompile_of_a_break_that_hit_the_limit_is_not_hidden_by_the_break() 
     assert known.recompiles == 0  # it is counted once, as a finding of its own
     finding = ranking.of_recompile(limited, calls=1)
     assert finding.kind == "recompile-limit"
-    assert "fix the graph break at m.py:1 first" in finding.advice
+    assert "remove the graph break at m.py:1 first" in finding.advice
 
 
 def test_a_failing_call_leaves_a_sentence_and_the_drive_goes_on() -> None:

@@ -1,7 +1,7 @@
 """Graph breaks: one list out of many reports. In: what the tracer said. Out: `GraphBreak` records, one per place.
 
-torch reports the same break again for each function it tries on the way out, once more when it gives the function up, and
-again after every recompile. Here a place in the source counts once; the report with the longest stack names it, and
+torch reports the same break again for each function it tries on the way out, once more when it gives the function up,
+and again after every recompile. Here a place in the source counts once; the report with the longest stack names it, and
 "the function was given up" is kept if any report said so.
 """
 

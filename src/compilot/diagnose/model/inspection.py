@@ -103,7 +103,7 @@ def not_fingerprinted(model: nn.Module) -> Iterator[Finding]:
         yield Finding(
             kind="not-fingerprinted",
             where=unread[0].path,
-            explanation=f"a plan cannot check whether these changed, because their state cannot be read: {told(unread)}",
+            explanation=f"a plan cannot check whether these changed: their state cannot be read: {told(unread)}",
             advice=Edit.READABLE_STATE(),
             count=len(unread),
         )
