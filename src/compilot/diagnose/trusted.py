@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import TypeVar
 
+from compilot._cores import usable_cores
+
 TWICE = 2.0  # how far a figure may be from the truth before it is left out
 LEFT_OUT = (
     "other programs used the cores, or the same call took very different times: times that cannot be trusted are left "
@@ -56,6 +58,8 @@ class Cores:
 
     def starved(self) -> bool:
         """True where its threads waited for a core longer than they had one: everything took twice as long."""
+        if _crowds_itself():
+            return False
         ran, waited = (now - then for now, then in zip(_ran_and_waited(), self._begin, strict=True))
         return waited > max(ran, 0) * (TWICE - 1)
 
@@ -88,6 +92,13 @@ class Stopwatch:
     def quickest(self) -> float | None:
         """The shortest sample, where it can be trusted."""
         return None if self.starved else quickest(self.samples)
+
+
+def _crowds_itself() -> bool:
+    """More threads than cores wait for one another; that is how this program runs, with or without others."""
+    import torch
+
+    return torch.get_num_threads() > usable_cores()
 
 
 def _ran_and_waited() -> tuple[int, int]:

@@ -35,8 +35,8 @@ LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down
 _WORDS = {
     ExamineStep.EAGER: "running the model in eager",
     ExamineStep.CAPTURE: "tracing the first call",
-    ExamineStep.WEIGH: "timing what lies between the graphs",
-    ExamineStep.DRIVE: "driving the model over its inputs",
+    ExamineStep.WEIGH: "timing the code between the graphs",
+    ExamineStep.DRIVE: "calling the model with all its inputs",
     ExamineStep.REPORT: "writing the report",
 }
 _LATER = {  # steps that make many calls, and what is not known without them
@@ -197,10 +197,7 @@ def _failure(step: ExamineStep, take: Callable[[ExamineStep], Any]) -> dict[Exam
 
 def _without(found: DoctorReport, missing: Mapping[ExamineStep, Exception]) -> DoctorReport:
     """The report with what is missing; costs that are not known hide no finding, so that is a note."""
-    said = {
-        step: f"{_WORDS[step]} did not come to its end, so {_LATER[step]}: {problem}"
-        for step, problem in missing.items()
-    }
+    said = {step: f"{_WORDS[step]} did not finish, so {_LATER[step]}: {problem}" for step, problem in missing.items()}
     if note := said.pop(ExamineStep.WEIGH, ""):
         found = _noted(found, note)
     return msgspec.structs.replace(found, unseen=(*found.unseen, *said.values()))

@@ -18,7 +18,7 @@ from compilot.records import Finding, Shipment
 
 BREAK = Finding(kind="graph-break", where="net.py:3", explanation="a print", advice="remove it", snippet="print(x)")
 AGAIN = Finding(kind="recompile", where="net.py:2", explanation="x changed", advice="mark it", what="the size of x")
-UNSEEN = "driving the model over its inputs did not come to its end: out of memory"
+UNSEEN = "calling the model with all its inputs did not finish: out of memory"
 FOLDER = Path("compilot-doctor/net-net")
 
 

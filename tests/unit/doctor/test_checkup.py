@@ -90,9 +90,7 @@ def test_a_death_in_the_drive_keeps_the_breaks_and_is_said(patient: Patient, tmp
     report = checkup.run(SHIPMENT, tmp_path)
     assert report.findings == (BREAK,)
     (unseen,) = report.unseen
-    assert unseen.startswith(
-        "driving the model over its inputs did not come to its end, so graph breaks and recompiles"
-    )
+    assert unseen.startswith("calling the model with all its inputs did not finish, so graph breaks and recompiles")
     assert "died of SIGSEGV" in unseen
 
 
@@ -130,7 +128,7 @@ def test_beside_other_work_the_deadline_is_for_all_steps_together(patient: Patie
     with checkup.beside(SHIPMENT, tmp_path, total_s=20.0) as report:
         found = report()
     assert found.findings == (BREAK,)
-    assert found.unseen[0].endswith("driving the model over its inputs took longer than 2 s and was ended")
+    assert found.unseen[0].endswith("calling the model with all its inputs took longer than 2 s and was ended")
     assert found.notes == (untimed.note(""),)
     assert patient.clock.now == 120.0
 
