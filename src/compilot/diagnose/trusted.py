@@ -3,6 +3,7 @@
 A figure that may be twice the truth is left out. Two signs of that: the samples of the same work differ by more than a
 factor of two in their middle half, or this process waited for a core longer than it had one, because other programs
 held the cores. The second is read from Linux's own account of each thread; where there is none, only the first counts.
+For one long piece of work in several processes, a compile, it is how much of the cores other programs took.
 Not covered: other programs that take memory bandwidth but no core.
 """
 
@@ -12,9 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from compilot._cores import usable_cores
+
+if TYPE_CHECKING:
+    import psutil
 
 TWICE = 2.0  # how far a figure may be from the truth before it is left out
 LEFT_OUT = (
@@ -64,6 +68,18 @@ class Cores:
         return waited > max(ran, 0) * (TWICE - 1)
 
 
+class Others:
+    """Watches how much of the cores other programs take; for work in child processes, such as compilers."""
+
+    def __init__(self) -> None:
+        self._begin = _wall_busy_and_ours()
+
+    def crowd(self) -> bool:
+        """True where others had so many of the cores that the work may have taken twice as long."""
+        wall, busy, ours = (now - then for now, then in zip(_wall_busy_and_ours(), self._begin, strict=True))
+        return busy - ours > wall * usable_cores() * (1 - 1 / TWICE)
+
+
 class Stopwatch:
     """Times the same work several times."""
 
@@ -92,6 +108,28 @@ class Stopwatch:
     def quickest(self) -> float | None:
         """The shortest sample, where it can be trusted."""
         return None if self.starved else quickest(self.samples)
+
+
+def _wall_busy_and_ours() -> tuple[float, float, float]:
+    """Seconds: the clock, all work on the cores that this process may use, and what it and its children did of it."""
+    import psutil
+
+    own = psutil.Process()
+    usable = set(own.cpu_affinity()) if hasattr(own, "cpu_affinity") else set()
+    cores = [times for core, times in enumerate(psutil.cpu_times(percpu=True)) if not usable or core in usable]
+    busy = sum(one.user + one.nice + one.system for one in cores)
+    return time.monotonic(), busy, sum(map(_spent_s, [own, *own.children(recursive=True)]))
+
+
+def _spent_s(process: psutil.Process) -> float:
+    """Of a process and those of its children that have ended."""
+    import psutil
+
+    try:
+        times = process.cpu_times()
+    except psutil.Error:  # it ended just now; its parent has its time
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _crowds_itself() -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from compilot.diagnose.graphs import costs
 from compilot.diagnose.model import inspection
 from compilot.workload import Workload
 
-TWICE = trusted.TWICE
+TWICE, CROWD = trusted.TWICE, trusted.Others.crowd  # as they are outside of tests
 HERE, THERE = ("m.py", 3), ("m.py", 9)
 
 
@@ -69,6 +71,25 @@ def test_a_process_that_waits_longer_than_it_runs_is_starved(tmp_path: Path, mon
     assert cores.starved()
     monkeypatch.setattr(trusted, "usable_cores", lambda: torch.get_num_threads() - 1)
     assert not cores.starved()  # its own threads wait for one another, as they always do
+
+
+@pytest.mark.parametrize(("busy_s", "ours_s", "crowd"), [(19.0, 15.0, False), (19.0, 3.0, True), (4.0, 3.0, False)])
+def test_others_that_take_more_than_half_of_the_cores_are_a_crowd(
+    busy_s: float, ours_s: float, crowd: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten seconds on two cores."""
+    read = iter([(100.0, 7.0, 5.0), (110.0, 7.0 + busy_s, 5.0 + ours_s)])
+    monkeypatch.setattr(trusted, "_wall_busy_and_ours", lambda: next(read))
+    monkeypatch.setattr(trusted, "usable_cores", lambda: 2)
+    assert CROWD(trusted.Others()) is crowd
+
+
+def test_our_own_work_and_that_of_our_children_is_not_the_work_of_others() -> None:
+    before = trusted._wall_busy_and_ours()
+    subprocess.run([sys.executable, "-c", "sum(range(10_000_000))"], check=True)
+    after = trusted._wall_busy_and_ours()
+    assert after[2] > before[2]
+    assert after[1] - before[1] >= (after[2] - before[2]) * 0.5  # it is part of all work, counted in ticks
 
 
 def test_without_an_account_of_the_threads_nothing_is_starved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,14 +46,14 @@ def measure_compile(workload: Workload, call: Call, workspace: Path) -> Compiled
     counts = CompilerRuns().install()
     with compiling.cache_directory(workspace / "inductor-stages"):
         first = fresh(call)
-        cores = trusted.Cores()
+        others = trusted.Others()
         begin = time.time()
         fn = _compiled(workload, operators)
         imported_s = time.time() - begin
         with timeline() as marks, torch.set_grad_enabled(workload.grad):
             fn(*first.args, **first.kwargs)
         total_s = time.time() - begin
-        if cores.starved():
+        if others.crowd():
             raise trusted.Untrusted(trusted.LEFT_OUT)
         run_s = _timed(fn, fresh(call), workload.grad)
     found = [*phases(_mine(marks)), Phase("inductor_import", "", begin, begin + imported_s)]
