@@ -118,7 +118,7 @@ def test_a_break_even_comes_from_the_race_that_the_speed_up_comes_from(small_run
     assert arm_sentence(data._replace(races=(*data.races, slow)), trial) == arm_sentence(data, trial)
 
 
-@pytest.mark.parametrize(("width", "columns"), [(80, 8), (100, 10), (140, 11)])
+@pytest.mark.parametrize(("width", "columns"), [(80, 9), (100, 10), (140, 11)])
 def test_the_warm_start_and_eagers_time_are_in_the_table(run_dir: Path, width: int, columns: int) -> None:
     text = printed(run_dir, width=width)
     assert "warm s" in text
@@ -126,8 +126,23 @@ def test_the_warm_start_and_eagers_time_are_in_the_table(run_dir: Path, width: i
     assert all(len(line) <= width for line in text.splitlines())
     view = table(read_run(run_dir), width=width)
     assert len(view.columns) == columns
-    heads = "\n".join(str(column.header) for column in view.columns).split("\n")
-    assert heads[3:10] == ["cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB"]
+    heads = [str(column.header) for column in view.columns]
+    first = heads.index("cold s")
+    assert heads[first : first + 7] == ["cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_each_figure_has_a_cell_of_its_own_at_every_width(run_dir: Path, width: int) -> None:
+    data = read_run(run_dir)
+    for column in table(data, width=width).columns:
+        assert not [str(cell) for cell in (column.header, *column.cells) if "\n" in str(cell)]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_candidate_that_failed_says_so_in_its_line_at_every_width(run_dir: Path, width: int) -> None:
+    lines = [line for line in printed(run_dir, width=width).splitlines() if line.startswith("  inductor")]
+    assert [state for state in ("pruned", "wrong") if sum(state in line for line in lines) != 1] == []
+    assert "RMSE 0.031" in printed(run_dir, width=width)
 
 
 @pytest.mark.parametrize(("number", "title"), [(1, "eager and 0 candidates"), (2, "eager and 1 candidate")])
