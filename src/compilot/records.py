@@ -484,6 +484,15 @@ class Decision(enum.StrEnum):
     KEEP_EAGER = "keep-eager"
 
 
+class NotReached(Record, frozen=True, kw_only=True):
+    """What the budget of a run did not suffice for."""
+
+    not_tried: tuple[Candidate, ...] = ()  # that the search would still have asked for
+    ran_out: tuple[Candidate, ...] = ()  # that were ended for want of time
+    more_s: float  # that they would take, about
+    budget_s: float  # of a run that would most likely reach all of them
+
+
 class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
@@ -491,6 +500,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     entry: str = ""  # name of the plan's entry that it is about; "": the whole plan
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
+    not_reached: NotReached | None = None  # None: nothing that is known of
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import msgspec
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
-from compilot.records import Plan
+from compilot.records import NotReached, Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
 
 REPORT_SCHEMA = 1
@@ -60,10 +60,22 @@ def as_json(source: Path | Finished) -> dict[str, Any]:
         "plan_file": str(RunDir(run_dir).plan) if plan else None,
         "sentence": sentence(plan, data),
         "verdict": msgspec.to_builtins(data.verdict),
+        **_not_reached(data.verdict.not_reached if data.verdict else None),
         "rows": [dict(row) for row in data.rows],
         "findings": msgspec.to_builtins(data.diagnosis.findings) if data.diagnosis else [],
         "plan": msgspec.to_builtins(plan),
     }
+
+
+def _not_reached(missed: NotReached | None) -> dict[str, Any]:
+    """The candidates that the budget did not suffice for, and the budget that would."""
+    groups = (("not tried", missed.not_tried), ("ran out of time", missed.ran_out)) if missed else ()
+    found = [
+        {"candidate": one.label, "id": one.id, "engine": one.settings.engine, "rationale": one.rationale, "why": why}
+        for why, candidates in groups
+        for one in candidates
+    ]
+    return {"not_reached": found, "advised_budget_s": missed.budget_s if missed else None}
 
 
 def sentence(plan: Plan | None, data: RunData) -> str:

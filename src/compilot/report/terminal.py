@@ -13,10 +13,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
 from compilot.records import Plan
 from compilot.report.data import TRIAL, Row, RunData
 from compilot.report.files import sentence
+from compilot.verdict.unreached import line
 from compilot.verdict.words import count, shown
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
@@ -44,6 +46,9 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
     for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
         parts.append(Text(f"Note: {caveat}.", style="yellow"))
+    if data.verdict is not None and data.verdict.not_reached is not None:
+        told = line(data.verdict.not_reached, nearby(data.run_dir))
+        parts.append(Text(told[0].upper() + told[1:]))
     return Group(*parts)
 
 

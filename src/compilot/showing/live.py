@@ -18,9 +18,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, nearby, outcome_line, result_line
+from compilot.showing.plain import Best, clock, outcome_line, result_lines
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
@@ -39,6 +40,7 @@ class LiveObserver(Observer):
         self._rounds: tuple[int, int] | None = None  # done and planned, while a race runs
         self._begin = time.monotonic()
         self._best = Best()
+        self._run_dir = Path()
         self._labels: dict[str, str] = {}
         self._what, self._why, self._step = "starting", "", ""
         self._drawn = 0.0
@@ -62,6 +64,7 @@ class LiveObserver(Observer):
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
+        self._run_dir = run_dir
         self._line(f"Tuning {header.workload.label}; everything seen goes to {nearby(run_dir)}", "bold")
 
     def stage(self, text: str) -> None:
@@ -106,7 +109,8 @@ class LiveObserver(Observer):
         """The plan is written."""
         self._show("done", "", "")
         if self._result:
-            self._line(result_line(verdict), "bold")
+            for line in result_lines(verdict, self._run_dir):
+                self._line(line, "bold")
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step

@@ -6,11 +6,11 @@ and notebook.py.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
+from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
@@ -37,9 +37,11 @@ class PlainObserver(Observer):
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._best = Best()
+        self._run_dir = Path()
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
+        self._run_dir = run_dir
         self._say(f"tuning {header.workload.label}, budget {clock(header.budget_s)}, writing to {nearby(run_dir)}")
 
     def stage(self, text: str) -> None:
@@ -75,7 +77,8 @@ class PlainObserver(Observer):
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        self._say(result_line(verdict))
+        for line in result_lines(verdict, self._run_dir):
+            self._say(line)
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
@@ -94,15 +97,14 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     return ", ".join(parts)
 
 
-def result_line(verdict: Verdict) -> str:
-    """What the run came to."""
-    return f"decided: {verdict.decision.value}, {verdict.because}"
+def result_lines(verdict: Verdict, run_dir: Path) -> list[str]:
+    """What the run came to, and what its budget did not reach."""
+    lines = [f"decided: {verdict.decision.value}, {verdict.because}"]
+    if verdict.not_reached is not None:
+        from compilot.verdict.unreached import line  # numpy comes with it, and a command's help needs none
 
-
-def nearby(path: Path) -> Path:
-    """The path as short as it can be typed from here."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)
+        lines.append(line(verdict.not_reached, nearby(run_dir)))
+    return lines
 
 
 def clock(seconds: float) -> str:

@@ -17,7 +17,7 @@ from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates.search import OrderedSearch, Search, plain_compile
+from compilot.candidates.search import OrderedSearch, Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
@@ -82,7 +82,7 @@ def tune(
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
     verdict = told_of_train_mode(verdict, diagnosis.training)
-    verdict = advised(verdict, trials, budget.elapsed_s, observer)
+    verdict = advised(verdict, trials, unasked(search), budget)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
         runner.fetch(trial)
