@@ -202,6 +202,7 @@ def _races(
             observer.finished(failed, None)
             continue
         journal.append(RaceLine(race=found.race, at_s=0.0))
+        observer.raced(found.race)
         for candidate_id, measurements in found.warm.items():
             for measurement in measurements:
                 journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))

@@ -16,7 +16,7 @@ from pathlib import Path
 from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, outcome_line, result_lines
+from compilot.showing.plain import Best, clock, outcome_line, pair_text, race_line, result_lines
 
 REDRAW_S = 1.0  # least time between two pictures of a race
 Draw = Callable[[str], None]
@@ -66,12 +66,11 @@ class NotebookObserver(Observer):
     def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
         """Between two rounds."""
         if time.monotonic() - self._drawn >= REDRAW_S:
-            self._show(f"{purpose}: round {done} of at most {planned}")
+            self._show(f"{purpose}: {pair_text(done, planned)}")
 
     def raced(self, race: Race) -> None:
         """A race ended."""
-        if race.load:
-            self._keep(f"note: {race.load}")
+        self._keep(race_line(race))
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""

@@ -65,15 +65,11 @@ class PlainObserver(Observer):
     def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
         """A race made progress; only its beginning is worth a line."""
         if done == 1:
-            self._say(f"{purpose}: up to {planned} rounds over {len(labels)} arms")
+            self._say(f"{purpose}: up to {planned} pairs with eager in this set of processes, {len(labels)} arms")
 
     def raced(self, race: Race) -> None:
         """A race ended."""
-        from compilot.verdict.words import count  # numpy comes with it, and a command's help needs none
-
-        rounds = count(sum(len(process.rounds) for process in race.processes), "round")
-        done = f"{rounds} done in {count(len(race.processes), 'process', 'es')}"
-        self._say(f"{race.purpose}: {done}" + (f"; {race.load}" if race.load else ""))
+        self._say(race_line(race))
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
@@ -95,6 +91,20 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     if trial.state != "ok":
         parts.append(" ".join(trial.reason.split())[:160])
     return ", ".join(parts)
+
+
+def pair_text(done: int, planned: int) -> str:
+    """How far a set of processes is, counted as the result counts it."""
+    return f"pair {done} of at most {planned}"
+
+
+def race_line(race: Race) -> str:
+    """What a race that ended has timed, in the words of the result: "confirm: 3 processes x 80 pairs"."""
+    from compilot.verdict.words import size  # numpy comes with it, and a command's help needs none
+
+    pairs = [len(process.rounds) for process in race.processes]
+    told = f"{race.purpose}: {size(len(pairs), min(pairs, default=0), sum(pairs))}"
+    return f"{told}; {race.load}" if race.load else told
 
 
 def result_lines(verdict: Verdict, run_dir: Path) -> list[str]:

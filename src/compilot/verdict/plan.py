@@ -33,7 +33,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
-from compilot.verdict.words import count, seconds, shown, varied
+from compilot.verdict.words import count, seconds, shown, size, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
 ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
@@ -144,15 +144,8 @@ def honest_sentence(
 
 def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
     place = f"{count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
-    return shown(versus, setting=f"{_size(versus)}, {place}")
-
-
-def _size(versus: Comparison) -> str:
-    """ "3 processes x 80 pairs"; "126 pairs in 3 processes" where time made some of them shorter than others."""
-    processes = count(versus.processes, "process", "es")
-    if versus.all_pairs in (0, versus.processes * versus.pairs):
-        return f"{processes} x {count(versus.pairs, 'pair')}"
-    return f"{count(versus.all_pairs, 'pair')} in {processes}, at least {versus.pairs} in each"
+    timed = size(versus.processes, versus.pairs, versus.all_pairs or versus.processes * versus.pairs)
+    return shown(versus, setting=f"{timed}, {place}")
 
 
 def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:
