@@ -185,7 +185,7 @@ def describe(wall_s: float, others_s: float, steal_s: float) -> str:
         return ""
     odd = []
     if others_s / wall_s > BUSY_SHARE:
-        odd.append(f"other processes used {others_s / wall_s:.0%} of a core")
+        odd.append(f"other processes used {100 * others_s / wall_s:.0f} % of a core")
     if steal_s / wall_s > STEAL_SHARE:
-        odd.append(f"the hypervisor took {steal_s / wall_s:.0%} of a core")
+        odd.append(f"the hypervisor took {100 * steal_s / wall_s:.0f} % of a core")
     return "; ".join(odd)

@@ -115,7 +115,7 @@ class Runner(Protocol):
         """Start eager's own worker, which stays for the whole run. What is not timed may begin beside it."""
 
     def inspect(self) -> Inspection:
-        """Look at the model, and make what every candidate is held against."""
+        """Look at the model, and make what every candidate is held against; the diagnosis has the machine's load."""
 
     @property
     def capacity(self) -> Capacity:

@@ -14,6 +14,7 @@ import msgspec
 
 from compilot.records import Candidate, Decision, NotReached, State, Trial, Verdict
 from compilot.tuning.budget import Budget
+from compilot.verdict.decide import RAISE_BUDGET
 from compilot.verdict.unreached import TRY_AGAIN_FROM, clause, make_not_reached
 
 
@@ -41,5 +42,5 @@ def advised(verdict: Verdict, trials: Iterable[Trial], left: Sequence[Candidate]
         return verdict
     because = verdict.because
     if verdict.decision is Decision.KEEP_EAGER:
-        because = f"{because}; {clause(missed)}"
+        because = f"{because.removesuffix(f'; {RAISE_BUDGET}')}; {clause(missed)}"  # that has a figure
     return msgspec.structs.replace(verdict, because=because, not_reached=missed)

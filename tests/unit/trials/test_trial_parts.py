@@ -37,8 +37,8 @@ def test_a_quiet_machine_is_described_by_nothing():
 
 
 def test_a_busy_machine_is_described_in_words():
-    assert describe(wall_s=10.0, others_s=8.3, steal_s=0.0) == "other processes used 83% of a core"
-    assert "hypervisor took 20% of a core" in describe(wall_s=10.0, others_s=0.0, steal_s=2.0)
+    assert describe(wall_s=10.0, others_s=8.3, steal_s=0.0) == "other processes used 83 % of a core"
+    assert "hypervisor took 20 % of a core" in describe(wall_s=10.0, others_s=0.0, steal_s=2.0)
 
 
 def test_a_model_larger_than_half_the_memory_gets_two_workers_and_no_more():

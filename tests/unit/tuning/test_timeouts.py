@@ -14,12 +14,12 @@ from compilot._durations import parse_duration
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
-from compilot.records import Candidate, Decision, Goal, Measurement, Settings, State, Trial, TrialLine
+from compilot.records import Candidate, Decision, Goal, Measurement, Settings, State, Trial, TrialLine, Verdict
 from compilot.testing.runner import Fate
 from compilot.trials.attempt import Attempt, Judge
 from compilot.trials.runner import Capacity, Job
 from compilot.tuning.budget import Budget, Spending
-from compilot.tuning.timeouts import is_worth_another, not_reached, ran_out
+from compilot.tuning.timeouts import advised, is_worth_another, not_reached, ran_out
 from compilot.verdict.unreached import clause, line
 
 SLOW_BUILDS = {name: Fate(speed=2.0, cold_s=45.0) for name in ("one", "two", "three")}
@@ -140,3 +140,16 @@ def test_the_advised_budget_has_room_for_each_of_them() -> None:
     assert long is not None
     assert "3 candidates ran out of time: raise --budget to 4m;" in clause(three)
     assert "raise --budget to 1h05m;" in clause(long)
+
+
+def test_a_budget_is_advised_once() -> None:
+    """Not confirmed in time says "raise --budget"; with a figure for it that is left out."""
+    budget = Budget(60.0, clock=lambda: 0.0)
+    because = "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; raise --budget"
+    kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id="eager", because=because)
+    told = advised(kept, [], [candidate("x")], budget)
+    assert told.because == (
+        "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; "
+        "1 candidate was not tried in time: raise --budget to 2m; --resume keeps what is finished"
+    )
+    assert advised(kept, [], [], budget) is kept
