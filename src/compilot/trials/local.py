@@ -333,7 +333,7 @@ class LocalRunner:
         with_aa = self._with_aa(trials)
         with self._losses():
             arms, warm = self._fresh_arms([trial.candidate for trial in trials], with_aa, rules.tail_s)
-            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose="confirm")
+            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose=rules.purpose)
             ids = arm_ids(EAGER.id, trials, with_aa)
             samples, load = self._time(arms, ids, timing, seed=rules.number)
         self.workers.close()

@@ -80,6 +80,7 @@ class SetRules(NamedTuple):
     number: int = 0  # of this set: decides the order of the rounds
     for_s: float = math.inf
     tail_s: float = TAIL_S  # for the single calls of each arm
+    purpose: str = "confirm"  # what progress calls it
 
 
 class FreshSet(NamedTuple):

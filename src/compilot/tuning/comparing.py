@@ -90,7 +90,7 @@ def side_by_side(runner: Runner, trials: Sequence[Trial], *, pairs: int, process
         runner,
         trials,
         enough=lambda race: len(race.processes) >= processes,
-        rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes))),
+        rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes), purpose=purpose)),
         purpose=purpose,
     )
 

@@ -15,7 +15,7 @@ import pytest
 
 from compilot.artifacts.rundir import RunDir
 from compilot.progress import Observer
-from compilot.records import BusyProcess, MachineLoad, Shipment
+from compilot.records import BusyProcess, Diagnosis, MachineLoad, Shipment
 from compilot.trials import load as loading
 from compilot.trials import local
 from compilot.trials.limits import Limits
@@ -186,9 +186,12 @@ def opened(folder: Path, load: MachineLoad | None, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(local, "LoadLook", look)
     monkeypatch.setattr(LocalRunner, "_start_eager", lambda self: (happened.append("eager"), _Opened())[1])
+    inspected = SimpleNamespace(reference=None, diagnosis=Diagnosis(cores=2), fingerprint=None)
+    monkeypatch.setattr(LocalRunner, "_inspect_eager", lambda self: inspected)
     heard = Notes()
     runner = LocalRunner(RunDir.make(folder / "run"), limits=Limits(), observer=heard)
     runner.open(Shipment(sys_path=(), cwd="", target="nowhere.py:nothing"))
+    assert runner.inspect().diagnosis.load == load  # quiet or busy: the journal has it
     return heard.notes, happened
 
 
