@@ -22,7 +22,7 @@ from compilot.artifacts import homes, planfile, planfolder
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import InputError
 from compilot.progress import Observer
-from compilot.records import Goal, Objective, Plan, Precision, Shipment
+from compilot.records import Objective, Plan, Precision, Shipment
 from compilot.showing import watching
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def tune(
     dynamic: DynamicSpec | None = None,
     objective: Objective | str = Objective.LATENCY,
     horizon: int | None = None,
+    concurrency: int | None = None,
     engines: str | Sequence[str] = (),
     allow_precision: str | Sequence[Precision | str] = (),
     tolerance: float | None = None,
@@ -57,15 +58,17 @@ def tune(
 
     Progress is shown on stderr, or below a notebook's cell; progress=False shows none; an observer is told instead.
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
-    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes.
+    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes. concurrency: callers at the same time, for
+    objective="throughput".
     """
     from compilot.candidates.spaces import asked_engines
     from compilot.tuning import pipeline
+    from compilot.tuning.goals import make_goal
     from compilot.tuning.options import TuneOptions
 
     options = TuneOptions(
         budget_s=_seconds(budget),
-        goal=Goal(objective=_objective(objective), horizon_calls=horizon),
+        goal=make_goal(objective, horizon, concurrency),
         max_memory_bytes=max_memory,
         **precision_options(allow_precision, tolerance),
         engines=asked_engines(engines),
@@ -172,13 +175,6 @@ def precision_options(allowed: str | Sequence[Precision | str], tolerance: float
     if tolerance is not None and not 0.0 < tolerance < 1.0:
         raise InputError("the tolerance is a relative error between 0 and 1, such as 0.02 for 2 %.")
     return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
-
-
-def _objective(objective: Objective | str) -> Objective:
-    try:
-        return Objective(objective)
-    except ValueError:
-        raise unknown("objective", str(objective), [o.value for o in Objective]) from None
 
 
 def _ship(workload: Workload | str, dynamic: DynamicSpec | None, run_dir: Path) -> Shipment:

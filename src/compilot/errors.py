@@ -32,7 +32,7 @@ from typing import Any
 
 
 class CompilotError(Exception):
-    """Base class; its text is one clear sentence that tells the next step."""
+    """Base class; its text is one clear sentence with the next step."""
 
 
 class UserError(CompilotError):

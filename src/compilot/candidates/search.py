@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from compilot.candidates.process import DENORMALS, threads_knob
+from compilot.candidates.process import DENORMALS, fewer_threads_knob, threads_knob
 from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
@@ -60,9 +60,10 @@ def unasked(search: Search) -> Sequence[Candidate]:
 class OrderedSearch:
     """Engines take turns, cheap ones first; within an engine its own order; then variations of the best."""
 
-    def __init__(self, engines: Sequence[str] = (), precisions: Sequence[Precision] = ()) -> None:
+    def __init__(self, engines: Sequence[str] = (), precisions: Sequence[Precision] = (), *, callers: int = 1) -> None:
         self._engines = engines  # none: every engine that is usable here
         self._precisions = precisions  # lower ones that the user allows
+        self._callers = callers  # at the same time; several share the cores, so fewer threads each may be best
         self._diagnosis = Diagnosis()
         self._queue: list[Candidate] = []
         self._known: set[str] = set()  # ids of candidates that were queued or told
@@ -76,8 +77,14 @@ class OrderedSearch:
         if not diagnosis.unjudgeable:
             names = usable_engines(self._engines)
             offers = {name: candidates_of(name, diagnosis, self._precisions) for name in names}
-            self._queue = interleave(offers, broken=bool(diagnosis.export_stops))
+            self._queue = [*self._eager_shared(), *interleave(offers, broken=bool(diagnosis.export_stops))]
             self._known = {candidate.id for candidate in self._queue}
+
+    def _eager_shared(self) -> list[Candidate]:
+        """Under several callers: eager with fewer threads each. Nothing to build, and often the one to beat."""
+        if self._callers == 1 or (self._engines and EAGER.settings.engine not in self._engines):
+            return []
+        return varied(EAGER, [fewer_threads_knob(self._diagnosis, self._callers)])
 
     def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
         """The next candidates in order, whatever the time; variations of the best so far once a few are known."""
@@ -122,7 +129,7 @@ class OrderedSearch:
         if best is None:  # nothing was faster; denormals may be what slows eager down
             return varied(EAGER, fitting([DENORMALS], self._diagnosis))
         own = space_of(best.settings.engine, self._diagnosis).knobs
-        knobs = fitting([threads_knob(self._diagnosis), *own, DENORMALS], self._diagnosis)
+        knobs = fitting([threads_knob(self._diagnosis, self._callers), *own, DENORMALS], self._diagnosis)
         allowed = (Precision.AS_IS, *self._precisions)
         return [c for c in varied(best, knobs) if c.settings.precision in allowed]
 
@@ -130,7 +137,8 @@ class OrderedSearch:
         """The fastest that is no variation itself; None: nothing was worth following."""
         able = [t for t in self._told if t.state is State.OK and t.candidate.id not in self._varied]
         plain = [t for t in able if t.candidate.process == ProcessSettings()]
-        worth = [t for t in plain if (screening_ratio(t) or 0.0) >= WORTH_FOLLOWING]
+        least = WORTH_FOLLOWING if self._callers == 1 else 0.0  # with all threads it may be in its own way
+        worth = [t for t in plain if (ratio := screening_ratio(t)) is not None and ratio >= least]
         return max(worth, key=lambda t: screening_ratio(t) or 0.0, default=None)
 
 

@@ -223,7 +223,7 @@ def show(run_dir: Path, labels: dict[str, str], *, as_json: bool) -> None:
     from compilot.report import terminal
 
     console = Console()
-    console.print(terminal.table(data, width=console.width), *terminal.legend(data.rows, console.width), sep="\n")
+    console.print(terminal.table(data, width=console.width), *terminal.legend(data, console.width), sep="\n")
     console.print()
     for sentence in sentences(data, labels):
         console.print(sentence, highlight=False, markup=False)

@@ -36,7 +36,11 @@ def tune(
     budget: Annotated[str | None, typer.Option(help="Time for everything: 90s, 5m, 1h30m. Default: 5m.")] = None,
     objective: Annotated[Objective | None, typer.Option(help="What the plan is chosen for. Default: latency.")] = None,
     horizon: Annotated[
-        int | None, typer.Option(min=1, help="Calls a process will make in its life; compile cost counts.")
+        int | None,
+        typer.Option(help="Calls a process will make in its life; compile cost counts. For latency and throughput."),
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(help="Callers at the same time, for --objective throughput. Default: 1.")
     ] = None,
     engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
     dynamic: Annotated[
@@ -66,6 +70,7 @@ def tune(
 ) -> None:
     """Find the fastest correct way to run a model, prove it, and write a plan."""
     from compilot.errors import InputError
+    from compilot.tuning.goals import make_goal
 
     run_dir = resume or out or default_run_dir(common.factory_name(target or ""))
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
@@ -73,7 +78,8 @@ def tune(
             raise InputError("--resume names the run directory already; leave out --out.")
         earlier = RunDir(resume.absolute()).last_header() if resume is not None else None
         place = target or _target_of(earlier, run_dir)
-        options = _options(earlier, budget, objective, horizon, engines, max_memory)
+        options = _options(earlier, budget, engines, max_memory)
+        options = options._replace(goal=make_goal(objective, horizon, concurrency, before=options.goal))
         options = _with_precisions(options, allow_precision, tolerance)
         options = options._replace(engines=asked_engines(options.engines))
         if budget is not None and (doubt := seconds_note(budget)) and not quiet:
@@ -133,22 +139,15 @@ def _target_of(earlier: RunHeader | None, run_dir: Path) -> str:
 def _options(
     earlier: RunHeader | None,
     budget: str | None,
-    objective: Objective | None,
-    horizon: int | None,
     engines: str | None,
     max_memory: str | None,
 ) -> TuneOptions:
     """What the command line asks for; where it is silent, what the earlier part of the run was asked for."""
-    from compilot.records import Goal
     from compilot.tuning.options import TuneOptions, options_of
 
     base = TuneOptions() if earlier is None else options_of(earlier)
     return base._replace(
         budget_s=base.budget_s if budget is None else parse_duration(budget),
-        goal=Goal(
-            objective=objective or base.goal.objective,
-            horizon_calls=base.goal.horizon_calls if horizon is None else horizon,
-        ),
         engines=base.engines if engines is None else common.parse_names(engines),
         max_memory_bytes=common.parse_size(max_memory) if max_memory else base.max_memory_bytes,
         argv=tuple(sys.argv),

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
-from compilot.records import Plan
+from compilot.records import Objective, Plan
 from compilot.report.data import TRIAL, Row, RunData
 from compilot.report.files import sentence
 from compilot.verdict.unreached import line
@@ -26,6 +26,7 @@ NARROW = 112  # columns; below, a note column would be a ladder of single words
 VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
 FIGURES = ("cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB")
 SPEED_UP = FIGURES.index("speed-up")
+THROUGHPUT = tuple("samples/s" if name == "p95 ms" else name for name in FIGURES)  # what was asked for, not the tail
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
@@ -36,7 +37,7 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     parts: list[RenderableType] = [
         *_findings(data),
         table(data, width=width),
-        *legend(data.rows, width),
+        *legend(data, width),
         *_notes(data.rows, width),
         Text(),
     ]
@@ -66,25 +67,26 @@ def _findings(data: RunData) -> list[RenderableType]:
 
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
-    title = f"{data.header.workload.label}: {_how_many(data.rows)}"
+    title = f"{data.header.workload.label}: {_how_many(data.rows)}{_callers(data)}"
+    rate = _is_rate(data)
     view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     view.add_column("", width=1)
     view.add_column("candidate", min_width=13 if width < VERY_NARROW else 16, overflow="fold")
     if width >= VERY_NARROW:
         view.add_column("state", no_wrap=True)
-    for name in FIGURES:
+    for name in THROUGHPUT if rate else FIGURES:
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
     for row in data.rows:
-        view.add_row(*_cells(row, width), style="bold" if row["chosen"] else "")
+        view.add_row(*_cells(row, width, rate=rate), style="bold" if row["chosen"] else "")
     return view
 
 
-def _cells(row: Row, width: int) -> list[Text]:
+def _cells(row: Row, width: int, *, rate: bool) -> list[Text]:
     """A row as the columns of this width want it."""
     mark, name, state = _names(row)
-    figures = [Text(figure) for figure in _figures(row)]
+    figures = [Text(figure) for figure in _figures(row, rate=rate)]
     if width < VERY_NARROW:
         figures[SPEED_UP] = figures[SPEED_UP] if row["state"] == "ok" else state
         return [mark, name, *figures[:-1], Text(_memory(row, steady=False))]
@@ -95,6 +97,17 @@ def _how_many(rows: list[Row]) -> str:
     """ "eager and 3 candidates": eager is what the others are measured by, and none of them."""
     others = sum(row["speedup_from"] != "baseline" for row in rows)
     return ("eager and " if others < len(rows) else "") + count(others, "candidate")
+
+
+def _is_rate(data: RunData) -> bool:
+    """Whether samples per second were asked for."""
+    return data.header.objective == Objective.THROUGHPUT
+
+
+def _callers(data: RunData) -> str:
+    """ ", 4 callers at the same time"; nothing for one."""
+    callers = data.header.concurrency
+    return f", {count(callers, 'caller')} at the same time" if callers > 1 else ""
 
 
 def usage(plan: Plan, plan_path: Path) -> str:
@@ -121,14 +134,15 @@ def _names(row: Row) -> list[Text]:
     return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
 
 
-def _figures(row: Row) -> list[str]:
-    """The cells below FIGURES."""
+def _figures(row: Row, *, rate: bool = False) -> list[str]:
+    """The cells below FIGURES; rate: below THROUGHPUT."""
+    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
     return [
         _number(row["cold_s"]),
         _number(row["warm_s"]),
         _number(row["p50_ms"]),
         _number(row["eager_p50_ms"]),
-        "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"]),
+        _number(row["samples_per_s"]) if rate else tail,
         speed_up(row),
         _memory(row),
     ]
@@ -166,19 +180,23 @@ def _notes(rows: list[Row], width: int) -> list[Text]:
     return [Text(f"{row['candidate']}: {_short(_remarks(row))}", style="dim") for row in rows if _remarks(row)]
 
 
-def legend(rows: list[Row], width: int) -> list[Text]:
+def legend(data: RunData, width: int) -> list[Text]:
     """What the columns are, as far as this table has them."""
+    rows, rate = data.rows, _is_rate(data)
     memory = f"RSS MiB: resident memory, {'peak' if width < VERY_NARROW else 'peak/steady'}"
     if any(row["memory_from"] == TRIAL for row in rows):
         memory += "; ~: of the trial, which also built and checked it"
     notes = [
         "warm s: first call of a fresh process that finds the files of an earlier one",
-        "p50 ms, eager (its p50): of the rounds behind the speed-up; p95: single calls",
+        "p50 ms, eager (its p50): of the rounds behind the speed-up; "
+        + ("samples/s: by their mean" if rate else "p95: single calls"),
         memory,
     ]
+    if any(row["callers"] > 1 for row in rows):
+        notes.append("with several callers these are wall time over all of them, not what one caller waits")
     if any(row["speedup_from"] == "screening" for row in rows):
         notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
-    if any(row["calls"] and row["p95_ms"] is None for row in rows):
+    if not rate and any(row["calls"] and row["p95_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
     return [Text(note, style="dim") for note in notes]
 

@@ -80,17 +80,19 @@ class LocalRunner:
         builds_at_once: int = 1,
         compiler_first: bool = False,
         doctor: Doctor | None = None,
+        callers: int = 1,
     ) -> None:
         """tolerance: of lower precisions; None: each one's default. builds_at_once: how many builds may overlap.
 
         compiler_first, doctor: try the C++ compiler, and have the model examined, beside eager's start.
+        callers: that call at the same time whenever something is timed, eager too.
         """
         self.run_dir = run_dir
         self.limits = limits
         self.observer = observer
         self.tolerance = tolerance
         self.toolchain: ToolchainReady | None = None  # None: not tried yet
-        self.workers = Workers(None, run_dir, limits=limits, observer=observer)
+        self.workers = Workers(None, run_dir, limits=limits, observer=observer, callers=callers)
         self._builds_at_once = builds_at_once
         self._compiler_first = compiler_first
         self._doctor = doctor

@@ -45,7 +45,7 @@ from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
-from compilot.tuning.resuming import finished_trials, usable
+from compilot.tuning.resuming import finished_trials, refuse_other_callers, usable
 from compilot.tuning.timeouts import is_worth_another
 from compilot.verdict.finalists import screening_ratio
 
@@ -68,6 +68,7 @@ class RunJournal:
         self.verdict: Verdict | None = None
         if resume:
             run_dir.refuse_foreign()
+            refuse_other_callers(run_dir, options.goal.concurrency)
         else:
             run_dir.refuse_second_run()
         self._file = run_dir.open_journal() if resume else None
@@ -218,6 +219,7 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         budget_s=options.budget_s,
         objective=options.goal.objective,
         horizon_calls=options.goal.horizon_calls,
+        concurrency=options.goal.concurrency,
         argv=options.argv,
         allow_precision=options.allow_precision,
         tolerance=options.tolerance,

@@ -81,7 +81,7 @@ def tune(
     final = Final(runner, journal, spending, goal, finalists, observer)
     race, warm = final.confirm(final.race())
     trials = list(journal.trials.values())
-    verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
+    verdict = decide(trials, race, goal, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
     verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
@@ -131,7 +131,7 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
     """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
-    search = OrderedSearch(engines=options.engines, precisions=options.allow_precision)
+    search = OrderedSearch(options.engines, options.allow_precision, callers=options.goal.concurrency)
     with (
         RunJournal(directory, options, budget, observer, resume=resume) as journal,
         remembered(directory, workload_label(shipment), observer),
@@ -189,6 +189,7 @@ def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> L
         tolerance=options.tolerance,
         compiler_first=prepare,
         doctor=doctor if prepare else None,
+        callers=options.goal.concurrency,
     )
 
 

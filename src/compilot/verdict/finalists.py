@@ -74,7 +74,7 @@ def best_in_race(trials: Mapping[str, Trial], race: Race, goal: Goal) -> str:
         able = [i for i in ranked if compare(race, i, eager).outcome is not Outcome.SLOWER]
         smallest = best_under_the_rule(goal, [trials[i] for i in able])
         return smallest.candidate.id if smallest else ranked[0]
-    chosen = decide(list(trials.values()), race, horizon_calls=goal.horizon_calls, objective=goal.objective).chosen_id
+    chosen = decide(list(trials.values()), race, goal).chosen_id
     return chosen if chosen != eager else ranked[0]
 
 

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[3]
 ROUNDING = 0.011  # two times of three digits each, 0.5 % at the worst, and the ratio's own last digit
 FIGURES = re.compile(r"([\d.]+) +([\d.]+) +\S+ +(~?)([\d.]+)x(?: \[([\d.]+)-([\d.]+)\])?")
 LABEL = re.compile(r"(.+?) +(?:ok +)?[\d.]+ ")
+BREAK_EVEN: tuple[Any, ...] = ("break_even_calls", "break_even_low", "break_even_high")
 SCREENED = Candidate(settings=Settings(engine="openvino"), label="openvino", rationale="test")
 
 
@@ -131,6 +132,89 @@ def test_a_break_even_comes_from_the_race_that_the_speed_up_comes_from(small_run
         ),
     )
     assert arm_sentence(data._replace(races=(*data.races, slow)), trial) == arm_sentence(data, trial)
+
+
+def test_a_rows_break_even_follows_from_its_own_figures(run_dir: Path) -> None:
+    rows = {row["candidate"]: row for row in read_run(run_dir).rows}
+    for label in ("inductor", "inductor freezing"):
+        row = rows[label]
+        assert row["cold_s"] is not None
+        assert row["p50_ms"] is not None
+        assert row["eager_p50_ms"] is not None
+        saved_s = (row["eager_p50_ms"] - row["p50_ms"]) / 1e3
+        calls, low, high = row["break_even_calls"], row["break_even_low"], row["break_even_high"]
+        assert calls is not None
+        assert low is not None
+        assert high is not None
+        assert low <= calls <= high
+        assert 1 + (row["cold_s"] - 0.03) / saved_s == pytest.approx(calls, rel=0.02)
+        assert f"pays back after {calls} calls (95 % {low}-{high})" in arm_sentence(
+            read_run(run_dir), read_run(run_dir).trials[row["id"]]
+        )
+    for label in ("eager", "inductor reduce-overhead", "inductor cpp_wrapper"):
+        assert [rows[label][name] for name in BREAK_EVEN] == [None, None, None]
+
+
+def test_what_is_no_faster_has_no_break_even(small_run: Any, tmp_path: Path) -> None:
+    same = msgspec.structs.replace(
+        small_run.confirm,
+        processes=tuple(
+            msgspec.structs.replace(p, rounds=tuple((row[0],) * len(row) for row in p.rounds))
+            for p in small_run.confirm.processes
+        ),
+    )
+    small_run.confirm = same
+    rows = read_run(small_run.write(tmp_path / "same")).rows
+    assert all(row[name] is None for row in rows for name in BREAK_EVEN)
+
+
+@pytest.fixture
+def shared_run(small_run: Any, tmp_path: Path) -> Path:
+    """The same with four callers: what a caller waits is about four times the wall time per call."""
+    small_run.header = msgspec.structs.replace(small_run.header, objective="throughput", concurrency=4)
+    known = {trial.candidate.label: trial for trial in small_run.trials}
+    calls = {"eager": 0.080, "inductor": 0.064, "inductor freezing": 0.040}
+    small_run.trials = tuple(moved(known[label], call_s) for label, call_s in calls.items())
+    return small_run.write(tmp_path / "shared")  # type: ignore[no-any-return]
+
+
+def test_with_several_callers_times_and_samples_are_of_all_of_them(shared_run: Path) -> None:
+    check(shared_run, {"inductor", "inductor freezing"})
+    rows = {row["candidate"]: row for row in read_run(shared_run).rows}
+    assert {row["callers"] for row in rows.values()} == {4}
+    assert rows["inductor"]["p50_ms"] == pytest.approx(16.0, rel=0.01)
+    assert rows["inductor"]["samples_per_s"] == pytest.approx(4 / 0.016, rel=0.01)
+    assert rows["inductor"]["p95_ms"] == pytest.approx(64.0, rel=0.01)  # of a single call, as its caller sees it
+    with write_csv(shared_run).open(newline="") as file:
+        csv_rows = {row["candidate"]: row for row in csv.DictReader(file)}
+    for row in as_json(shared_run)["rows"]:
+        assert row == rows[row["candidate"]]
+        assert csv_rows[row["candidate"]]["samples_per_s"] == f"{row['samples_per_s']:.6g}"
+        assert csv_rows[row["candidate"]]["callers"] == "4"
+
+
+def test_without_a_race_single_calls_are_shared_out_among_the_callers(small_run: Any, tmp_path: Path) -> None:
+    small_run.header = msgspec.structs.replace(small_run.header, objective="throughput", concurrency=4)
+    small_run.trials = (moved(small_run.trials[0], 0.080), msgspec.structs.replace(small_run.trials[1], screening=()))
+    eager, plain = read_run(small_run.write(tmp_path / "cut", finished=False)).rows
+    assert eager["p50_ms"] == eager["eager_p50_ms"] == pytest.approx(20.0)
+    assert eager["samples_per_s"] == pytest.approx(4 / 0.020)
+    assert plain["p50_ms"] == pytest.approx(16.0 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_of_a_throughput_run_shows_samples_per_second_and_the_callers(shared_run: Path, width: int) -> None:
+    text = printed(shared_run, width=width)
+    assert "Net: eager and 2 candidates, 4 callers at the same time" in text
+    assert "samples/s" in text
+    assert "p95" not in text
+    assert re.search(r"^ +inductor +(ok )?.* (249|250)\.\d ", text, re.MULTILINE)
+    assert "wall time over all of them, not what one caller" in " ".join(text.split())
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_one_caller_is_not_named(run_dir: Path) -> None:
+    assert "caller" not in printed(run_dir)
 
 
 @pytest.mark.parametrize(("width", "columns"), [(80, 9), (100, 10), (140, 11)])
