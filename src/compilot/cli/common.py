@@ -18,8 +18,8 @@ import typer
 
 from compilot._bytes import parse_size as parse_size
 from compilot.errors import CompilotError, Interrupted
+from compilot.files.naming import nearby as nearby
 from compilot.showing import is_terminal as is_terminal
-from compilot.showing.plain import nearby as nearby
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect

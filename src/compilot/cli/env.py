@@ -55,6 +55,8 @@ def look(aa_pairs: int, known: Known = _unheard) -> dict[str, Any]:
     import msgspec
 
     from compilot.identity.machine import machine_fingerprint
+    from compilot.report.files import load_document
+    from compilot.trials.load import LoadLook
 
     document: dict[str, Any] = {}
 
@@ -62,9 +64,11 @@ def look(aa_pairs: int, known: Known = _unheard) -> dict[str, Any]:
         document.update(parts)
         known(document, tuple(parts))
 
+    load = LoadLook()  # beside what takes a second anyway
     machine = machine_fingerprint()
     learn(machine=msgspec.to_builtins(machine))
     learn(engines=_engines(), precisions=_precisions(machine.cpu_isa))
+    learn(load=load_document(load.result(), None))
     with _runner() as runner:
         common.tell("trying the C++ compiler ...")
         learn(toolchain=_toolchain(runner.try_compiler()))
@@ -142,6 +146,8 @@ def _part_lines(part: str, document: dict[str, Any]) -> list[str]:
         return [_row("engine", f"{name}: {_engine_line(one)}") for name, one in found.items()]
     if part == "precisions":
         return [_row("precision", f"{name}: {_precision_line(one)}") for name, one in found.items()]
+    if part == "load":
+        return [_row("load", _load_line(found))]
     if part == "toolchain":
         return [_row("compiler", _compiler_line(document["machine"].get("compiler"), found))]
     return [noise_line(found)] if found else []
@@ -167,6 +173,19 @@ def _compiler_line(version: str | None, toolchain: dict[str, Any]) -> str:
     if not toolchain["works"]:
         return f"{version or 'none found'}: does not work: {toolchain['problem']}"
     return f"{version or 'unknown'}, works; first compile with its shared header {toolchain['first_compile_s']:.1f} s"
+
+
+def _load_line(found: dict[str, Any] | None) -> str:
+    """Whether others use the machine now, as a run would say it."""
+    import msgspec
+
+    from compilot.records import MachineLoad
+    from compilot.verdict.busy import busy_words, quiet_words
+
+    if found is None:
+        return "not known: this machine does not say what other processes use"
+    load = msgspec.convert({name: found[name] for name in MachineLoad.__struct_fields__}, MachineLoad)
+    return busy_words(load) if found["busy"] else quiet_words(load)
 
 
 def _engine_line(found: dict[str, Any]) -> str:

@@ -15,8 +15,11 @@ import msgspec
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
-from compilot.records import Plan
+from compilot.measure.scatter import Scatter, scatter
+from compilot.records import MachineLoad, NotReached, Plan
 from compilot.report.data import Row, RunData, read_run, unavailable
+from compilot.verdict.busy import is_busy, smallest_shown
+from compilot.verdict.words import NOISY
 
 REPORT_SCHEMA = 1
 DIGITS = 6  # significant ones; more would only pretend
@@ -60,10 +63,42 @@ def as_json(source: Path | Finished) -> dict[str, Any]:
         "plan_file": str(RunDir(run_dir).plan) if plan else None,
         "sentence": sentence(plan, data),
         "verdict": msgspec.to_builtins(data.verdict),
+        **_not_reached(data.verdict.not_reached if data.verdict else None),
         "rows": [dict(row) for row in data.rows],
+        "load": load_document(data.diagnosis.load if data.diagnosis else None, eager_scatter(data)),
         "findings": msgspec.to_builtins(data.diagnosis.findings) if data.diagnosis else [],
         "plan": msgspec.to_builtins(plan),
     }
+
+
+def load_document(load: MachineLoad | None, own: Scatter | None) -> dict[str, Any] | None:
+    """What others did with the machine when the run began, and how much eager varied; None: neither is known."""
+    if load is None and own is None:
+        return None
+    said: dict[str, Any] = {"busy": is_busy(load), "others": None, "steal": None, "cores": None, "processes": []}
+    if load is not None:  # with the fields that have their default value, too
+        said |= {**msgspec.structs.asdict(load), "processes": list(msgspec.to_builtins(load.processes))}
+    noisy = own is not None and own.noise > NOISY
+    least = [smallest_shown(load)] if load is not None and is_busy(load) else []
+    least += [own.smallest] if own is not None and noisy else []
+    return {**said, "eager_noise": own.noise if own else None, "smallest_shown": max(least, default=None)}
+
+
+def eager_scatter(data: RunData) -> Scatter | None:
+    """How much eager's calls varied in its own trial, computed again from the samples."""
+    eager = next((trial for trial in data.trials.values() if trial.candidate.is_eager), None)
+    return scatter(eager.measurement.call_s) if eager is not None and eager.measurement is not None else None
+
+
+def _not_reached(missed: NotReached | None) -> dict[str, Any]:
+    """The candidates that the budget did not suffice for, and the budget that would."""
+    groups = (("not tried", missed.not_tried), ("ran out of time", missed.ran_out)) if missed else ()
+    found = [
+        {"candidate": one.label, "id": one.id, "engine": one.settings.engine, "rationale": one.rationale, "why": why}
+        for why, candidates in groups
+        for one in candidates
+    ]
+    return {"not_reached": found, "advised_budget_s": missed.budget_s if missed else None}
 
 
 def sentence(plan: Plan | None, data: RunData) -> str:

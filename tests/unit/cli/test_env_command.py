@@ -65,7 +65,7 @@ def test_each_part_is_printed_before_the_next_begins(
     ended = compilot("env")
     assert "never ends" in ended.stderr
     heads = list(dict.fromkeys(line.split()[0] for line in ended.stdout.splitlines()))
-    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision"]
+    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision", "load"]
     assert heads == known_first + ["compiler"] * compiles
 
 
@@ -100,3 +100,22 @@ def test_a_noisy_machine_is_told_so() -> None:
 
 def test_json(looked: Any, compilot: Any) -> None:
     assert json.loads(compilot("env", "--json").stdout) == json.loads(json.dumps(looked))
+
+
+LOAD = {"busy": True, "others": 1.0, "steal": 0.0, "cores": 2, "processes": [{"name": "make", "pid": 9, "share": 0.9}]}
+
+
+def test_a_busy_machine_is_named_and_who_makes_it_so() -> None:
+    told = "load      busy: other processes use 100 % of a core (make, pid 9: 90 %); differences below about 1.5x "
+    assert env.lines({"load": LOAD}, ["load"])[0].startswith(told)
+
+
+def test_a_quiet_one_and_one_that_does_not_say() -> None:
+    quiet = {**LOAD, "busy": False, "others": 0.02, "processes": []}
+    assert env.lines({"load": quiet}, ["load"]) == ["load      quiet: other processes use 2 % of a core"]
+    assert "does not say" in env.lines({"load": None}, ["load"])[0]
+
+
+def test_the_look_at_the_machine_is_part_of_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env, "_runner", lambda: nullcontext(SlowRunner(compiles=True)))
+    assert set(env.look(0)["load"]) >= {"busy", "others", "steal", "cores", "processes", "smallest_shown"}
