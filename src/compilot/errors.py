@@ -34,6 +34,7 @@ CompilotWarning               every warning below, and others that have no class
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -170,7 +171,7 @@ def first_cause(error: BaseException) -> str:
         return _failed_command(command, error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next((line for line in lines if not line.startswith(_ADVICE)), "")
-    text = text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 3] + "..."
+    text = _fitted(text, _LONGEST_CAUSE)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -184,9 +185,20 @@ def _failed_command(command: Any, error: BaseException) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
     words = command if isinstance(command, str) else " ".join(map(str, command))
-    return f"{said[:_LONGEST_SAID]}; the command {ended}: {words}"[:_LONGEST_CAUSE]
+    ended = f"; the command {ended}: "
+    said = _fitted(said, _LONGEST_SAID)
+    return f"{said}{ended}{_fitted(words, _LONGEST_CAUSE - len(said) - len(ended))}"
 
 
+def _fitted(text: str, room: int) -> str:
+    """As it is where there is room for it; else paths by their file names alone, and the end cut off last."""
+    if len(text) > room:
+        text = _FOLDERS.sub(".../", text)
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
+# The folders of an absolute path of two or more: what is told is in the file's name and in the words around it.
+_FOLDERS = re.compile(r"(?:(?<![\w.])|(?<=-[IL]))(?:[A-Za-z]:)?[/\\](?:[^\s/\\:;,'\"`<>|=]+[/\\]){2,}")
 _LONGEST_SAID = 200
 _ADVICE = ("Set TORCH", "You can suppress")  # torch's hints to its own developers
 _LONGEST_CAUSE = 400

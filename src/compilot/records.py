@@ -121,7 +121,7 @@ class Fingerprint(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing worth telling the user, with its cost and its fix."""
+    """One thing worth reporting to the user, with its cost and its fix."""
 
     kind: str  # "train-mode", "stochastic", "tiny-work", "graph-break", ...
     where: str  # file:line or module path, "" for the whole model
@@ -192,6 +192,23 @@ class RepeatedBlock(Record, frozen=True, kw_only=True):
         return len(self.paths)
 
 
+class BusyProcess(Record, frozen=True, kw_only=True):
+    """Somebody else's process."""
+
+    name: str
+    pid: int
+    share: float  # of one core
+
+
+class MachineLoad(Record, frozen=True, kw_only=True):
+    """What others did with the machine while the run started; shares of one core, so 2.0 is two cores."""
+
+    others: float  # used by processes that are neither ours nor our parents, in each half of the look
+    steal: float = 0.0  # taken by the hypervisor, where that is known
+    cores: int = 1  # that this process may use
+    processes: tuple[BusyProcess, ...] = ()  # the busiest, as far as they may be seen
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
@@ -216,6 +233,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
     indices: IndexFacts = IndexFacts()
     repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
+    load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -512,6 +530,15 @@ class Decision(enum.StrEnum):
     KEEP_EAGER = "keep-eager"
 
 
+class NotReached(Record, frozen=True, kw_only=True):
+    """What the budget of a run did not suffice for."""
+
+    not_tried: tuple[Candidate, ...] = ()  # that the search would still have asked for
+    ran_out: tuple[Candidate, ...] = ()  # that were ended for want of time
+    more_s: float  # that they would take, about
+    budget_s: float  # of a run that would most likely reach all of them
+
+
 class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
@@ -519,6 +546,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     entry: str = ""  # name of the plan's entry that it is about; "": the whole plan
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
+    not_reached: NotReached | None = None  # None: nothing that is known of
 
 
 # --------------------------------------------------------------------------------------------------------------------

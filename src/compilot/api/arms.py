@@ -114,7 +114,7 @@ def _trials(runner: Runner, journal: Journal, arms: Sequence[Candidate], observe
     """Each arm built cold and checked, in its own process; those that work go on."""
     from compilot.engines.eager.build import EAGER
     from compilot.records import State, TrialLine
-    from compilot.tuning.comparing import try_eager, try_one
+    from compilot.tuning.comparing import tell_scatter, try_eager, try_one
 
     good = []
     for number, candidate in enumerate([EAGER, *arms], 1):
@@ -123,6 +123,7 @@ def _trials(runner: Runner, journal: Journal, arms: Sequence[Candidate], observe
         journal.append(TrialLine(trial=trial, at_s=0.0))
         observer.finished(trial, None)
         if candidate.is_eager:
+            tell_scatter(trial, None, observer)  # what the runner said of others is no figure of eager's own
             _tell_room(runner.capacity.workers, len(arms) + 2, observer)
         elif trial.state is State.OK:
             good.append(trial)
@@ -155,6 +156,7 @@ def _races(
             observer.finished(failed, None)
             continue
         journal.append(RaceLine(race=found.race, at_s=0.0))
+        observer.raced(found.race)
         for candidate_id, measurements in found.warm.items():
             for measurement in measurements:
                 journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))

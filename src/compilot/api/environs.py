@@ -17,6 +17,7 @@ from compilot.api.given import watched
 from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Comparison, MachineFingerprint, Record
+from compilot.report.loads import SeenLoad, seen_load
 
 if TYPE_CHECKING:
     from compilot.trials.local import LocalRunner
@@ -59,6 +60,7 @@ class Environment(Record, frozen=True, kw_only=True, omit_defaults=False):
     machine: MachineFingerprint
     engines: dict[str, EngineHere]
     precisions: dict[str, PrecisionHere]  # "bf16", "fp16", "int8-dynamic"
+    load: SeenLoad | None  # what other processes use now; None: not known
     toolchain: Toolchain
     aa: Comparison | None = None  # eager against itself; None: not measured
 
@@ -77,13 +79,16 @@ def environment(
 def parts(pairs: int, observer: Observer) -> Iterator[tuple[str, Any]]:
     """Each field of an Environment as soon as it is known; no A/A measurement for zero pairs."""
     from compilot.identity.machine import machine_fingerprint
+    from compilot.trials.load import LoadLook
 
     if pairs and not LEAST_PAIRS <= pairs <= MOST_PAIRS:
         raise InputError(f"give {LEAST_PAIRS} to {MOST_PAIRS} pairs.")
+    load = LoadLook()  # beside what takes a second anyway
     machine = machine_fingerprint()
     yield "machine", machine
     yield "engines", _engines()
     yield "precisions", _precisions(machine.cpu_isa)
+    yield "load", seen_load(load.result())
     with _runner() as runner:
         observer.stage("trying the C++ compiler")
         yield "toolchain", _toolchain(runner.try_compiler())

@@ -8,7 +8,7 @@ Not covered: learning from earlier runs; it plugs into the same three methods.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from compilot.candidates.process import DENORMALS, fewer_threads_knob, threads_knob
 from compilot.candidates.spaces import candidates_of, space_of, usable_engines
@@ -42,6 +42,19 @@ class Search(Protocol):
 
     def tell(self, trial: Trial) -> None:
         """A trial ended, now or in an interrupted part of this run; its candidate is not asked for again."""
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A search that can say what it would still ask for. Others need not: then nothing is known of it."""
+
+    def unasked(self) -> Sequence[Candidate]:
+        """What it would ask for next, as far as it knows now; asking for this changes nothing."""
+
+
+def unasked(search: Search) -> Sequence[Candidate]:
+    """What a search would still ask for; nothing where it cannot say."""
+    return search.unasked() if isinstance(search, Foreseeing) else ()
 
 
 class OrderedSearch:
@@ -80,6 +93,10 @@ class OrderedSearch:
         batch, self._queue = self._queue[:slots], self._queue[slots:]
         return batch
 
+    def unasked(self) -> list[Candidate]:
+        """The rest of the queue, and the variations of the best so far that nobody has asked for."""
+        return [*self._queue, *self._new_variations(self._best())]
+
     def tell(self, trial: Trial) -> None:
         """Remember how it went; what nobody here asked for was a variation of an interrupted part of the run."""
         if trial.candidate.id not in self._known and not trial.candidate.is_eager:
@@ -91,14 +108,19 @@ class OrderedSearch:
     def _follow_up(self, best: Trial | None) -> None:
         """Once early on the best so far, if that is quick, and once on the best of all."""
         quick = best is not None and best.wall_s <= QUICK_TRIAL_S and not self._followed
-        key = best.candidate.id if best is not None else ""
-        if key in self._followed or (self._queue and not quick):
+        if self._queue and not quick:
             return
-        self._followed.add(key)
-        found = [c for c in self._variations(best.candidate if best else None) if c.id not in self._known]
+        found = self._new_variations(best)
+        self._followed.add(_key(best))
         self._varied |= {c.id for c in found}
         self._known |= self._varied
         self._queue = found + self._queue
+
+    def _new_variations(self, best: Trial | None) -> list[Candidate]:
+        """Of one that was not varied yet: those that are not known."""
+        if _key(best) in self._followed:
+            return []
+        return [c for c in self._variations(best.candidate if best else None) if c.id not in self._known]
 
     def _variations(self, best: Candidate | None) -> list[Candidate]:
         """Threads matter most, then the engine's own knobs; denormals last, and only where there are any."""
@@ -118,6 +140,11 @@ class OrderedSearch:
         least = WORTH_FOLLOWING if self._callers == 1 else 0.0  # with all threads it may be in its own way
         worth = [t for t in plain if (ratio := screening_ratio(t)) is not None and ratio >= least]
         return max(worth, key=lambda t: screening_ratio(t) or 0.0, default=None)
+
+
+def _key(best: Trial | None) -> str:
+    """What a variation is remembered by: the candidate that it is of, "" for eager itself."""
+    return best.candidate.id if best is not None else ""
 
 
 def interleave(offers: Mapping[str, Sequence[Candidate]], *, broken: bool = False) -> list[Candidate]:

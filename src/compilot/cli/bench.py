@@ -61,7 +61,8 @@ def show(measured: Bench) -> None:
     from compilot.report import read_run, terminal
 
     console = Console()
-    console.print(terminal.table(read_run(measured.run_dir), width=console.width))
+    data = read_run(measured.run_dir)
+    console.print(terminal.table(data, width=console.width), *terminal.legend(data, console.width), sep="\n")
     console.print()
     for sentence in measured.sentences:
         console.print(sentence, highlight=False, markup=False)

@@ -19,8 +19,8 @@ import typer
 
 from compilot._bytes import parse_size as parse_size
 from compilot.errors import CompilotError, Interrupted
+from compilot.files.naming import nearby as nearby
 from compilot.showing import is_terminal as is_terminal
-from compilot.showing.plain import nearby as nearby
 
 if TYPE_CHECKING:
     from compilot.records import DynamicDim

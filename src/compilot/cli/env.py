@@ -13,6 +13,7 @@ from compilot.api import environs
 from compilot.api.environs import AA_PAIRS, LEAST_PAIRS, MOST_PAIRS, EngineHere, PrecisionHere, Toolchain
 from compilot.cli import common
 from compilot.records import Comparison, MachineFingerprint
+from compilot.report.loads import load_words
 from compilot.showing.plain import PlainObserver
 
 NOISY = 0.05  # margin above which most gains of a compiler could not be proven
@@ -49,6 +50,8 @@ def part_lines(name: str, known: dict[str, Any]) -> list[str]:
         return [_row("engine", f"{engine}: {_engine_line(one)}") for engine, one in found.items()]
     if name == "precisions":
         return [_row("precision", f"{precision}: {_precision_line(one)}") for precision, one in found.items()]
+    if name == "load":
+        return [_row("load", load_words(found))]
     if name == "toolchain":
         return [_row("compiler", _compiler_line(known["machine"].compiler, found))]
     return [noise_line(found)]

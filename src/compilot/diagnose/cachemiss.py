@@ -2,7 +2,7 @@
 
 In: the key components of a start that was warm (or of the build) and of the one that was cold. Out: `Cause` records,
 the most decisive first: an empty cache explains everything, then what is in every key, then what only may matter.
-`not_compared` says what one of the two did not write down, so that silence about it is not taken for "the same".
+`not_compared` says what one of the two did not write down, so that nothing is taken for "the same" in silence.
 Pure: no torch, no clock. Not covered: what no fingerprint can read; that is said.
 """
 
@@ -52,12 +52,12 @@ UNKNOWN = (
     "object of compiled code) or a cache that another program emptied in between"
 )
 _MACHINE = (
-    ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts anew"),
-    ("python", "Python", Weight.KEY, "compiled code is bound to the Python version: build the artifacts anew"),
+    ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts again"),
+    ("python", "Python", Weight.KEY, "compiled code is bound to the Python version: build the artifacts again"),
     ("platform", "platform", Weight.KEY, "build the artifacts on this platform"),
     ("threads", "number of torch threads", Weight.KEY, "call torch.set_num_threads or set OMP_NUM_THREADS as before"),
     ("cpu_isa", "CPU instructions", Weight.KEY, "build on a machine like this one, or pin ATEN_CPU_CAPABILITY"),
-    ("compiler", "C++ compiler", Weight.KEY, "use the same compiler version, or build the artifacts anew"),
+    ("compiler", "C++ compiler", Weight.KEY, "use the same compiler version, or build the artifacts again"),
     ("glibc", "C library", Weight.LIKELY, "build on the image that runs"),
     ("cpu_model", "CPU", Weight.LIKELY, "build on a machine like this one"),
     ("gpu", "GPU", Weight.KEY, "build for this GPU"),
@@ -162,7 +162,7 @@ def _model(old: ModelFingerprint | None, new: ModelFingerprint | None) -> Iterat
     for field, words, component in _MODEL:
         a, b = getattr(old, field), getattr(new, field)
         if a != b:
-            advice = "a changed model is compiled anew once; build the artifacts again and ship them"
+            advice = "a changed model is compiled again once; build the artifacts again and ship them"
             yield _cause(component, f"{words} changed", a, b, advice)
 
 

@@ -41,6 +41,7 @@ from compilot.verdict.compare import compare
 from compilot.verdict.plan import precision_words
 
 MIB = 2**20
+FRESH, TRIAL = "fresh process", "trial"  # where memory was measured; the two cannot be set against each other
 PROVING = ("bench", "confirm")  # races in fresh processes: what they say counts for more than any earlier race
 
 
@@ -76,6 +77,7 @@ class Row(TypedDict):
     break_even_high: int | None  # None beside a low end: the other end of the interval never pays back
     peak_rss_mib: float | None
     steady_rss_mib: float | None
+    memory_from: str  # "fresh process": it only loads and runs; "trial": it exported, built and checked, too; or ""
     compiler_runs: int | None
     compile_cpu_s: float | None
     caveats: str  # what a user of it must know: checks that it leaves out, outputs that share no memory
@@ -106,6 +108,14 @@ class SpeedUp(NamedTuple):
     source: str = ""
     own_s: tuple[float, ...] = ()
     eager_s: tuple[float, ...] = ()
+
+
+class Memory(NamedTuple):
+    """Resident memory of a process, and which kind of process that was."""
+
+    peak_mib: float | None = None
+    steady_mib: float | None = None
+    source: str = ""
 
 
 def read_run(run_dir: Path) -> RunData:
@@ -185,8 +195,7 @@ def _row(data: RunData, trial: Trial) -> Row:
     candidate, first = trial.candidate, trial.measurement
     calls = _calls(trial, data.warm.get(candidate.id, ()))
     figures = summary(calls)
-    # fresh processes with kept artifacts are what the user will run; a trial's own process has also built and checked
-    memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
+    memory = _memory(first, data.warm.get(candidate.id, ()))
     speed = _speed_up(data, trial)
     timed = summary(speed.own_s or _shared(data, calls))
     even = paid_back(data, trial)
@@ -218,8 +227,9 @@ def _row(data: RunData, trial: Trial) -> Row:
         break_even_calls=even.cold_calls if even else None,
         break_even_low=even.cold_low if even else None,
         break_even_high=even.cold_high if even else None,
-        peak_rss_mib=_mib(max((m.peak_rss_bytes for m in memory), default=0)),
-        steady_rss_mib=_mib(max((m.steady_rss_bytes for m in memory), default=0)),
+        peak_rss_mib=memory.peak_mib,
+        steady_rss_mib=memory.steady_mib,
+        memory_from=memory.source,
         compiler_runs=first.compiler_runs if first else None,
         compile_cpu_s=first.cold_cpu_s if first else None,
         caveats="; ".join(trial.check.caveats) if trial.check else "",
@@ -255,8 +265,13 @@ def _throughput(first: Measurement | None, figures: Summary | None) -> float | N
     return first.samples_per_call / figures.mean_s
 
 
-def _mib(count: int) -> float | None:
-    return count / MIB if count else None
+def _memory(first: Measurement | None, warm: Sequence[Measurement]) -> Memory:
+    """Of fresh processes with kept artifacts where there are any: they are what the user will run."""
+    for source, measured in ((FRESH, warm), (TRIAL, [first] if first else [])):
+        peak = max((m.peak_rss_bytes for m in measured), default=0)
+        if peak:
+            return Memory(peak / MIB, max(m.steady_rss_bytes for m in measured) / MIB or None, source)
+    return Memory()
 
 
 def _speed_up(data: RunData, trial: Trial) -> SpeedUp:

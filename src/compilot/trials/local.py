@@ -28,11 +28,21 @@ from compilot.measure.racing import race as run_race
 from compilot.measure.reference import RUNNING
 from compilot.measure.stats import candidate_columns, should_stop
 from compilot.progress import Observer
-from compilot.records import Candidate, Measurement, ProcessSamples, Race, Reference, Shipment, State, Trial
+from compilot.records import (
+    Candidate,
+    MachineLoad,
+    Measurement,
+    ProcessSamples,
+    Race,
+    Reference,
+    Shipment,
+    State,
+    Trial,
+)
 from compilot.trials.attempt import Attempt, Judge, first_call, timed
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
-from compilot.trials.load import LoadWatch
+from compilot.trials.load import LoadLook, LoadWatch
 from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import Inspect, Inspected, Opened, PrepareToolchain, ToolchainReady
 from compilot.trials.refusing import refusal
@@ -50,6 +60,7 @@ from compilot.trials.runner import (
     arm_ids,
 )
 from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+from compilot.verdict.busy import busy_note, is_busy
 
 MOST_DEADLY = 4  # cases that may end eager's process before the model itself is to blame
 
@@ -89,6 +100,7 @@ class LocalRunner:
         self._wait_for_compiler: Callable[[], ToolchainReady] | None = None
         self._wait_for_doctor: Callable[[], DoctorReport] | None = None
         self._reference: Reference | None = None
+        self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
 
@@ -112,6 +124,7 @@ class LocalRunner:
     def open(self, workload: Shipment) -> Model:
         """Start eager's worker; the compiler's trial and the doctor begin beside it where they were asked for."""
         self.workers.shipment = workload
+        look = LoadLook()  # first: who is busy is said before anything is spent
         if self._compiler_first:
             self._wait_for_compiler = self._beside.enter_context(self._compiler_beside())
         if self._doctor is not None:
@@ -119,6 +132,9 @@ class LocalRunner:
         begin = time.monotonic()
         opened = self._start_eager()
         self.workers.open_s = time.monotonic() - begin
+        self._load = look.result()
+        if self._load is not None and is_busy(self._load):
+            self.observer.note(busy_note(self._load))
         return Model(opened.ref, opened.notes)
 
     def _start_eager(self) -> Opened:
@@ -138,7 +154,7 @@ class LocalRunner:
         self._dynamic = inspected.diagnosis.dynamic
         tried = self.toolchain
         problem = tried.problem if tried is not None else None
-        diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem)
+        diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem, load=self._load)
         return Inspection(diagnosis, inspected.fingerprint, tried.wall_s if tried is not None else None, seen)
 
     def _told(self) -> DoctorReport | str | None:
@@ -319,7 +335,7 @@ class LocalRunner:
         with_aa = self._with_aa(trials)
         with self._losses():
             arms, warm = self._fresh_arms([trial.candidate for trial in trials], with_aa, rules.tail_s)
-            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose="confirm")
+            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose=rules.purpose)
             ids = arm_ids(EAGER.id, trials, with_aa)
             samples, load = self._time(arms, ids, timing, seed=rules.number)
         self.workers.close()

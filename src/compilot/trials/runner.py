@@ -80,6 +80,7 @@ class SetRules(NamedTuple):
     number: int = 0  # of this set: decides the order of the rounds
     for_s: float = math.inf
     tail_s: float = TAIL_S  # for the single calls of each arm
+    purpose: str = "confirm"  # what progress calls it
 
 
 class FreshSet(NamedTuple):
@@ -115,7 +116,7 @@ class Runner(Protocol):
         """Start eager's own worker, which stays for the whole run. What is not timed may begin beside it."""
 
     def inspect(self) -> Inspection:
-        """Look at the model, and make what every candidate is held against."""
+        """Look at the model, and make what every candidate is held against; the diagnosis has the machine's load."""
 
     @property
     def capacity(self) -> Capacity:

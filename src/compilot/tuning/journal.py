@@ -201,7 +201,7 @@ def examined(diagnosis: Diagnosis, doctor: DoctorReport | str | None, run_dir: R
     if isinstance(doctor, str):
         observer.note(f"the doctor could not look at the model: {doctor}")
         return diagnosis
-    save(doctor, run_dir.doctor)
+    save(msgspec.structs.replace(doctor, eager_call_s=diagnosis.eager_call_s), run_dir.doctor)  # timed alone
     for what in doctor.unseen:
         observer.note(f"the doctor did not see everything: {what}")
     findings = once((*top_findings(doctor), *diagnosis.findings))

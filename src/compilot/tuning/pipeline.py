@@ -17,7 +17,7 @@ from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates.search import OrderedSearch, Search, plain_compile
+from compilot.candidates.search import OrderedSearch, Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
@@ -26,11 +26,12 @@ from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import Budget, Spending
-from compilot.tuning.comparing import try_eager
+from compilot.tuning.comparing import tell_scatter, try_eager
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
 from compilot.tuning.timeouts import advised
+from compilot.verdict.busy import told_of_busy
 from compilot.verdict.decide import decide, explained, told_of_train_mode
 from compilot.verdict.finalists import FINALISTS, choose_finalists
 from compilot.verdict.plan import make_plan
@@ -60,7 +61,9 @@ def tune(
     search.begin(diagnosis)
     spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
     observer.trying(EAGER, 1, budget.remaining_s)
-    journal.append(try_eager(runner, budget.seconds))  # eager first, always; on resume its figures are today's
+    eager = try_eager(runner, budget.seconds)
+    journal.append(eager)  # eager first, always; on resume its figures are today's
+    tell_scatter(eager, diagnosis.load, observer)
     tell_room(runner, finalists, observer)
     for trial in journal.settled():  # those of an interrupted part of this run, too
         search.tell(trial)
@@ -81,8 +84,8 @@ def tune(
     verdict = decide(trials, race, goal, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
-    verdict = told_of_train_mode(verdict, diagnosis.training)
-    verdict = advised(verdict, trials, budget.elapsed_s, observer)
+    verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
+    verdict = advised(verdict, trials, unasked(search), budget)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
         runner.fetch(trial)

@@ -29,6 +29,7 @@ from compilot.verdict.contenders import Contender, Field, make_field
 from compilot.verdict.words import count
 
 TRAIN_MODE = "the model is in train mode, which most engines cannot run; call model.eval() first"
+RAISE_BUDGET = "raise --budget"
 LATENCY = Goal()
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
@@ -65,7 +66,7 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
     if unjudgeable:
         return msgspec.structs.replace(verdict, because=unjudgeable)
     if verdict.decision is Decision.USE and processes < wanted:
-        why = f"confirmed in {processes} of {wanted} processes when the budget ended; raise --budget"
+        why = f"confirmed in {processes} of {wanted} processes when the budget ended; {RAISE_BUDGET}"
         eager = verdict.comparisons[0].baseline_id
         return _keep(eager, f"{verdict.because}, but {why}", verdict.comparisons)
     if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):

@@ -34,7 +34,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
-from compilot.verdict.words import count, pays_back, seconds, shown, varied
+from compilot.verdict.words import count, pays_back, seconds, shown, size, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
 ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
@@ -131,7 +131,8 @@ def honest_sentence(
     if versus is None:
         return f"not compared with eager; {count(evidence.candidates_tried, 'candidate')} tried."
     place = _place(machine, process.threads or machine.threads, evidence.callers)
-    speed, noise = shown(versus, setting=f"{_size(versus)}, {place}"), _noise(versus, aa)
+    timed = size(versus.processes, versus.pairs, versus.all_pairs or versus.processes * versus.pairs)
+    speed, noise = shown(versus, setting=f"{timed}, {place}"), _noise(versus, aa)
     parts = [
         speed,
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
@@ -149,14 +150,6 @@ def _place(machine: MachineFingerprint, threads: int, callers: int) -> str:
     """ "4 callers, 2 threads, Intel Xeon AVX-512, torch 2.13.0"; a single caller is not worth a word."""
     words = [count(callers, "caller")] if callers > 1 else []
     return ", ".join([*words, count(threads, "thread"), cpu_name(machine), f"torch {machine.torch}"])
-
-
-def _size(versus: Comparison) -> str:
-    """ "3 processes x 80 pairs"; "126 pairs in 3 processes" where time made some of them shorter than others."""
-    processes = count(versus.processes, "process", "es")
-    if versus.all_pairs in (0, versus.processes * versus.pairs):
-        return f"{processes} x {count(versus.pairs, 'pair')}"
-    return f"{count(versus.all_pairs, 'pair')} in {processes}, at least {versus.pairs} in each"
 
 
 def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:

@@ -14,7 +14,7 @@ from compilot.records import BreakEven, Outcome
 from compilot.verdict.breakeven import break_even_in, total_time_s
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import Contender, Field
-from compilot.verdict.words import count, pays_back, percent, seconds, shown, times
+from compilot.verdict.words import call_time, count, pays_back, percent, seconds, shown, times
 
 CHEAPER_START = 0.5  # a start must be this much cheaper to count among equals
 MEMORY_MARGIN = 0.02  # peak memory of the same program varies by about this between processes
@@ -62,8 +62,9 @@ def by_p99(field: Field) -> Choice:
     if not tails:
         return Choice(None, not_faster(field))
     best = min((c for c in field.faster if c.id in tails), key=lambda c: tails[c.id])
-    words = f"p99 {seconds(tails[best.id])} against eager's {seconds(eager)}"
-    if tails[best.id] < eager:
+    own = tails[best.id]
+    words = f"p99 {call_time(own)} against eager's {call_time(eager)} ({times(eager / own)})"
+    if own < eager:
         return Choice(best, f"{_speed(best)}; {words}")
     return Choice(None, f"{_speed(best)}, but {words}")
 

@@ -23,6 +23,13 @@ def seconds(value: float) -> str:
     return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} us"
 
 
+def call_time(value: float) -> str:
+    """The duration of a call, to be set against another: milliseconds with three digits, "10.0 ms", "0.125 ms"."""
+    ms = value * 1e3
+    decimals = next((d for d, least in enumerate((100.0, 10.0, 1.0)) if ms >= least), 3)
+    return f"{ms:.{decimals}f} ms"
+
+
 def percent(value: float) -> str:
     """A share as a percentage with one decimal."""
     return f"{value * 100:.1f} %"
@@ -31,6 +38,17 @@ def percent(value: float) -> str:
 def count(number: int, noun: str, plural: str = "s") -> str:
     """A number with its noun: "1 candidate", "3 processes"."""
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def size(processes: int, least: int, total: int) -> str:
+    """How much was timed: "3 processes x 80 pairs"; progress and results have the same words for the same race.
+
+    "126 pairs in 3 processes, at least 40 in each" where time made some of them shorter than others.
+    """
+    sets = count(processes, "process", "es")
+    if total == processes * least:
+        return f"{sets} x {count(least, 'pair')}"
+    return f"{count(total, 'pair')} in {sets}, at least {least} in each"
 
 
 def times(ratio: float) -> str:

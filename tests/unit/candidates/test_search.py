@@ -239,6 +239,35 @@ def test_a_registered_engine_is_offered_beside_the_others_with_no_change_elsewhe
     assert "inductor" in asked
 
 
+def test_what_it_would_still_ask_for_is_what_it_asks_for(over: Over):
+    search = over({"inductor": ("a", "b", "c"), "openvino": ("x", "y")}, Diagnosis(cores=2, threads=2))
+    search.tell(finished(search.ask(1, LEFT)[0], 0.9))
+    foreseen = [c.label for c in search.unasked()]
+    assert foreseen == [c.label for c in search.unasked()]  # asking changed nothing
+    asked = []
+    while batch := search.ask(1, LEFT):
+        asked += [c.label for c in batch]
+        search.tell(finished(batch[0], 0.9))
+    assert asked == foreseen
+    assert search.unasked() == []
+
+
+def test_it_foresees_the_variations_of_the_best_so_far():
+    search = OrderedSearch(engines=["inductor"])
+    search.begin(IMAGES)
+    first = search.ask(1, LEFT)[0]
+    search.tell(msgspec.structs.replace(finished(first, 2.0), wall_s=60.0))  # too slow to be varied at once
+    variations = varied(first, [threads_knob(IMAGES)])
+    assert variations
+    assert {c.id for c in variations} <= {c.id for c in search.unasked()}
+
+
+def test_nothing_is_left_of_a_model_that_nobody_can_judge():
+    search = OrderedSearch(engines=["inductor"])
+    search.begin(Diagnosis(unjudgeable="it answers differently each time"))
+    assert search.unasked() == []
+
+
 # ---- several callers -----------------------------------------------------------------------------------------------
 
 EIGHT = Diagnosis(cores=8, threads=8)

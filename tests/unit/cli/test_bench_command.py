@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,32 @@ def test_arms_stand_side_by_side_with_a_sentence_each(fake_runner: Any, compilot
     assert "pays back after" in text
     with Path("b/trials.csv").open(newline="") as file:
         assert [row["candidate"] for row in csv.DictReader(file)] == ["eager", "inductor", "inductor freezing"]
+
+
+def test_progress_says_what_was_timed_as_the_sentences_do(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
+    asked: list[str] = []
+    confirm = fake_runner.confirm
+    monkeypatch.setattr(
+        fake_runner, "confirm", lambda self, t, rules: (asked.append(rules.purpose), confirm(self, t, rules))[1]
+    )
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
+    assert "bench: 3 processes x 20 pairs\n" in result.stderr
+    assert "; 3 processes x 20 pairs" in " ".join(result.stdout.split())
+    assert asked == ["bench"] * 3  # and so it is called while it goes on
+
+
+def test_an_eager_that_varies_much_is_said_before_the_arms(fake_runner: Any, compilot: Any, small_run: Any) -> None:
+    noise = random.Random(0)
+    eager = small_run.trials[0]
+    rough = tuple(0.02 * noise.lognormvariate(0.0, 0.8) for _ in range(100))
+    measured = msgspec.structs.replace(eager.measurement, call_s=rough)
+    small_run.trials = (msgspec.structs.replace(eager, measurement=measured), *small_run.trials[1:])
+    said = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b").stderr
+    assert said.index("eager's own calls vary much") < said.index("trying 2: inductor")
+
+
+def test_a_steady_eager_is_not_mentioned(fake_runner: Any, compilot: Any) -> None:
+    assert "vary much" not in compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b").stderr
 
 
 def test_json_has_rows_and_sentences(fake_runner: Any, compilot: Any) -> None:

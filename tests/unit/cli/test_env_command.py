@@ -14,7 +14,9 @@ from compilot.api import environs
 from compilot.api.environs import EngineHere, PrecisionHere, Toolchain
 from compilot.cli import env
 from compilot.errors import InputError
-from compilot.records import Comparison, Outcome
+from compilot.progress import Observer
+from compilot.records import BusyProcess, Comparison, Outcome
+from compilot.report.loads import SeenLoad
 from compilot.trials.protocol import ToolchainReady
 
 AA = Comparison(
@@ -33,6 +35,9 @@ AA = Comparison(
 )
 
 
+LOAD = SeenLoad(busy=True, others=1.0, steal=0.0, cores=2, processes=(BusyProcess(name="make", pid=9, share=0.9),))
+
+
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
     """What is found, part by part; a test may change it."""
@@ -46,6 +51,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
             "bf16": PrecisionHere(engines=(), why="this CPU has no bf16 arithmetic"),
             "int8-dynamic": PrecisionHere(engines=("onnxruntime",)),
         },
+        "load": LOAD,
         "toolchain": Toolchain(works=True, problem=None, first_compile_s=7.25),
         "aa": AA,
     }
@@ -80,7 +86,7 @@ def test_each_part_is_printed_before_the_next_begins(
     ended = compilot("env")
     assert "never ends" in ended.stderr
     heads = list(dict.fromkeys(line.split()[0] for line in ended.stdout.splitlines()))
-    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision"]
+    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision", "load"]
     assert heads == known_first + ["compiler"] * compiles
 
 
@@ -115,7 +121,7 @@ def test_a_noisy_machine_is_told_so() -> None:
 
 def test_json(looked: Any, compilot: Any) -> None:
     document = json.loads(compilot("env", "--json").stdout)
-    assert list(document) == ["machine", "engines", "precisions", "toolchain", "aa"]
+    assert list(document) == ["machine", "engines", "precisions", "load", "toolchain", "aa"]
     assert document["engines"]["openvino"] == {
         "ok": False,
         "version": "",
@@ -126,3 +132,21 @@ def test_json(looked: Any, compilot: Any) -> None:
     assert document["toolchain"] == {"works": True, "problem": None, "first_compile_s": 7.25}
     assert document["aa"]["ratio"] == 1.003
     assert json.loads(compilot("env", "--json", "--no-noise").stdout)["aa"] is None
+
+
+def test_a_busy_machine_is_named_and_who_makes_it_so() -> None:
+    told = "load      busy: other processes use 100 % of a core (make, pid 9: 90 %); differences below about 1.5x "
+    assert env.part_lines("load", {"load": LOAD})[0].startswith(told)
+
+
+def test_a_quiet_one_and_one_that_does_not_say() -> None:
+    quiet = msgspec.structs.replace(LOAD, busy=False, others=0.02, processes=())
+    assert env.part_lines("load", {"load": quiet}) == ["load      quiet: other processes use 2 % of a core"]
+    assert "does not say" in env.part_lines("load", {"load": None})[0]
+
+
+def test_the_look_at_the_machine_is_one_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environs, "_runner", lambda: nullcontext(SlowRunner(compiles=True)))
+    found = dict(environs.parts(0, Observer()))
+    assert found["load"] is None or found["load"].cores
+    assert list(found) == ["machine", "engines", "precisions", "load", "toolchain"]

@@ -40,6 +40,7 @@ from compilot.records import (
     DynamicDim,
     Finding,
     Fingerprint,
+    MachineLoad,
     Manifest,
     Outcome,
     Shipment,
@@ -259,12 +260,16 @@ class QuietRunner:
 @pytest.fixture
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> Comparison:
     from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    from compilot.trials import load
 
     figures = {"ratio": 1.0, "low": 0.9, "high": 1.1, "margin": 0.01, "mde": 0.01, "aa_noise": 0.01}
     found = Comparison(
         candidate_id="eager", baseline_id="eager", outcome=Outcome.NO_DIFFERENCE, pairs=40, processes=1, **figures
     )
     monkeypatch.setattr(environs, "_runner", lambda: nullcontext(QuietRunner()))
+    monkeypatch.setattr(load, "LoadLook", lambda: SimpleNamespace(result=lambda: MachineLoad(others=1.5, cores=2)))
     monkeypatch.setattr(environs, "_measured_noise", lambda runner, pairs: msgspec.structs.replace(found, pairs=pairs))
     return found
 
@@ -276,6 +281,8 @@ def test_environment(quiet_machine: Comparison, compilot: Command, capsys: pytes
     assert (found.machine, found.aa) == (machine_fingerprint(), msgspec.structs.replace(quiet_machine, pairs=8))
     assert found.toolchain.first_compile_s == 7.25
     assert found.engines["eager"].ok
+    assert found.load is not None
+    assert (found.load.busy, found.load.others) == (True, 1.5)
     assert "trying the C++ compiler" in capsys.readouterr().err
     assert public.environment(noise=False, progress=False).aa is None
     assert printed(compilot("env", "--json", "--no-noise"))["aa"] is None

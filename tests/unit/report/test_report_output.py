@@ -74,6 +74,23 @@ def test_table_explains_the_tilde(small_run: Any, tmp_path: Path) -> None:
     assert "not a proof" in text
 
 
+@pytest.mark.parametrize(("width", "size"), [(80, "512"), (100, "512/256")])
+def test_memory_of_a_trial_is_marked_and_the_mark_is_explained(
+    run_dir: Path, small_run: Any, width: int, size: str
+) -> None:
+    lines = printed(run_dir, small_run.plan, width).splitlines()
+    plain, winner = (
+        next(line.split() for line in lines if line[2:].startswith(name)) for name in ("inductor ", "inductor f")
+    )
+    assert (plain[-1], winner[-1]) == (f"~{size}", size)
+    assert any("~: of the trial, which also built and checked it" in line for line in lines)
+
+
+def test_without_a_figure_of_a_trial_there_is_no_mark_to_explain(small_run: Any, tmp_path: Path) -> None:
+    small_run.trials = small_run.trials[2:3]
+    assert "~: of the trial" not in printed(small_run.write(tmp_path / "fresh"), small_run.plan, 100)
+
+
 def test_sentence_and_yardstick_follow_the_table(run_dir: Path, small_run: Any) -> None:
     text = printed(run_dir, small_run.plan, 140)
     assert "inductor freezing: 2.00x faster than eager" in text

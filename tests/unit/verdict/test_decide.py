@@ -159,14 +159,14 @@ def test_p99_chooses_the_best_tail_among_the_faster() -> None:
     assert decide(trials, final).chosen_id == QUICK.id
     verdict = decide(trials, final, Goal(objective=Objective.P99))
     assert verdict.chosen_id == MEDIOCRE.id
-    assert "p99 6.0 ms against eager's 0.01 s" in verdict.because
+    assert "p99 6.00 ms against eager's 10.0 ms (1.67x)" in verdict.because
 
 
 def test_p99_keeps_eager_when_only_the_median_is_better() -> None:
     trials = [eager_trial(call_s=(0.010,) * 700), trial(QUICK, call_s=(0.005,) * 680 + (0.050,) * 20)]
     verdict = decide(trials, race({QUICK.id: 2.0}), Goal(objective=Objective.P99))
     assert verdict.decision is Decision.KEEP_EAGER
-    assert "but p99 0.05 s" in verdict.because
+    assert "but p99 50.0 ms against eager's 10.0 ms (0.20x)" in verdict.because
 
 
 def test_p99_from_too_few_calls_falls_back_to_latency_and_says_so() -> None:
