@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test quick check setup fmt clean
+.PHONY: demo test quick check docs dist setup fmt clean
 
 setup: $(STAMP)
 
@@ -36,9 +36,19 @@ check: $(STAMP)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# The site, in build/site; a warning is an error. Nothing is fetched, and the pages ask nothing of other hosts.
+docs: $(STAMP)
+	@$(BIN)/python docs/_stage.py
+	@$(BIN)/zensical build --strict --clean
+
+# Wheel and sdist, in dist/, with the pinned build tool.
+dist: $(STAMP)
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist .
+
 fmt: $(STAMP)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) compilot-runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist compilot-runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,8 @@
     plan = compilot.tune(model, args)
     fast = compilot.compile(model, plan)
 
-Names load on first use: `import compilot` imports neither torch nor rich.
+Every command is a function here, or in `compilot.store`, `compilot.cache` and `compilot.keys`; all errors and warnings
+are here, too. Names load on first use: `import compilot` imports neither torch nor rich.
 """
 
 from __future__ import annotations
@@ -14,73 +15,162 @@ from typing import TYPE_CHECKING, Any
 from compilot._version import __version__
 
 if TYPE_CHECKING:
-    from compilot.api import examine, load_plan, save_plan, tune
+    from compilot import cache, keys, store
+    from compilot.api.benching import bench
+    from compilot.api.bundling import PackedBundle, pack
+    from compilot.api.environs import Environment, environment
+    from compilot.api.examining import check_fixes, examine
+    from compilot.api.plans import load_plan, save_plan
+    from compilot.api.reading import results
+    from compilot.api.sharing import pull, push
+    from compilot.api.tuning import tune
+    from compilot.api.verifying import Verified, verify
+    from compilot.api.whycold import why_cold
+    from compilot.artifacts.store.answers import PulledBundle, PushedBundle
+    from compilot.diagnose.cachemiss import ColdCauses
+    from compilot.diagnose.fixcheck import FixCheck
+    from compilot.diagnose.report_records import DoctorReport
     from compilot.errors import (
+        ArtifactError,
         BundleError,
         CompilotError,
+        CompilotWarning,
         EnvironmentProblem,
+        FallbackWarning,
+        ForkedAfterUse,
+        IndexOutOfRange,
         InputError,
+        Interrupted,
+        KeyProblem,
+        NoFallback,
+        NoneFits,
         PlanError,
+        PlanNotUsedWarning,
+        RunDirError,
+        SignatureRefused,
         StaleBundle,
         StalePlan,
+        StalePlanWarning,
+        StoreError,
         TargetError,
+        UnpicklableError,
+        UnprovenSpeedWarning,
+        UntrustedBundle,
+        UntrustedPlan,
         UserError,
+        WorkerError,
     )
-    from compilot.records import Candidate, Plan, ProcessSettings, Settings
-    from compilot.runtime import apply_process, compile, load  # noqa: A004  # the verb users know from torch
+    from compilot.progress import Observer
+    from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings
+    from compilot.report.results import Bench, Results
+    from compilot.runtime import Fast, Stats, apply_process, compile, load  # noqa: A004  # as torch
     from compilot.workload import Workload
 
-_HOMES = {
-    "BundleError": "compilot.errors",
-    "Candidate": "compilot.records",
-    "CompilotError": "compilot.errors",
-    "EnvironmentProblem": "compilot.errors",
-    "InputError": "compilot.errors",
-    "Plan": "compilot.records",
-    "PlanError": "compilot.errors",
-    "ProcessSettings": "compilot.records",
-    "Settings": "compilot.records",
-    "StaleBundle": "compilot.errors",
-    "StalePlan": "compilot.errors",
-    "TargetError": "compilot.errors",
-    "UserError": "compilot.errors",
-    "Workload": "compilot.workload",
-    "apply_process": "compilot.runtime",
-    "compile": "compilot.runtime",
-    "examine": "compilot.api",
-    "load": "compilot.runtime",
-    "load_plan": "compilot.api",
-    "save_plan": "compilot.api",
-    "tune": "compilot.api",
+_NAMES = {  # module -> the names that it has for users
+    "compilot.api.benching": "bench",
+    "compilot.api.bundling": "PackedBundle pack",
+    "compilot.api.environs": "Environment environment",
+    "compilot.api.examining": "check_fixes examine",
+    "compilot.api.plans": "load_plan save_plan",
+    "compilot.api.reading": "results",
+    "compilot.api.sharing": "pull push",
+    "compilot.api.tuning": "tune",
+    "compilot.api.verifying": "Verified verify",
+    "compilot.api.whycold": "why_cold",
+    "compilot.artifacts.store.answers": "PulledBundle PushedBundle",
+    "compilot.diagnose.cachemiss": "ColdCauses",
+    "compilot.diagnose.fixcheck": "FixCheck",
+    "compilot.diagnose.report_records": "DoctorReport",
+    "compilot.errors": (
+        "ArtifactError BundleError CompilotError CompilotWarning EnvironmentProblem FallbackWarning "
+        "ForkedAfterUse IndexOutOfRange InputError Interrupted KeyProblem NoFallback NoneFits PlanError "
+        "PlanNotUsedWarning RunDirError SignatureRefused StaleBundle StalePlan StalePlanWarning StoreError "
+        "TargetError UnpicklableError UnprovenSpeedWarning UntrustedBundle UntrustedPlan UserError "
+        "WorkerError"
+    ),
+    "compilot.progress": "Observer",
+    "compilot.records": "Candidate Finding Plan ProcessSettings Settings",
+    "compilot.report.results": "Bench Results",
+    "compilot.runtime": "Fast Stats apply_process compile load",
+    "compilot.workload": "Workload",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = ("cache", "keys", "store")
 
 __all__ = [
+    "ArtifactError",
+    "Bench",
     "BundleError",
     "Candidate",
+    "ColdCauses",
     "CompilotError",
+    "CompilotWarning",
+    "DoctorReport",
+    "Environment",
     "EnvironmentProblem",
+    "FallbackWarning",
+    "Fast",
+    "Finding",
+    "FixCheck",
+    "ForkedAfterUse",
+    "IndexOutOfRange",
     "InputError",
+    "Interrupted",
+    "KeyProblem",
+    "NoFallback",
+    "NoneFits",
+    "Observer",
+    "PackedBundle",
     "Plan",
     "PlanError",
+    "PlanNotUsedWarning",
     "ProcessSettings",
+    "PulledBundle",
+    "PushedBundle",
+    "Results",
+    "RunDirError",
     "Settings",
+    "SignatureRefused",
     "StaleBundle",
     "StalePlan",
+    "StalePlanWarning",
+    "Stats",
+    "StoreError",
     "TargetError",
+    "UnpicklableError",
+    "UnprovenSpeedWarning",
+    "UntrustedBundle",
+    "UntrustedPlan",
     "UserError",
+    "Verified",
+    "WorkerError",
     "Workload",
     "__version__",
     "apply_process",
+    "bench",
+    "cache",
+    "check_fixes",
     "compile",
+    "environment",
     "examine",
+    "keys",
     "load",
     "load_plan",
+    "pack",
+    "pull",
+    "push",
+    "results",
     "save_plan",
+    "store",
     "tune",
+    "verify",
+    "why_cold",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,5 @@
-"""The error tree. Errors are for the user's mistakes and the environment; a failed candidate is a Trial, not an error.
+"""The trees of errors and warnings. Errors are for the user's mistakes and the environment; a failed candidate is a
+Trial, not an error. Every class here can be imported from `compilot`.
 
 CompilotError                 every error below; str() is one sentence with the next step
 ├── UserError                 exit code 2
@@ -23,15 +24,22 @@ CompilotError                 every error below; str() is one sentence with the 
 │   └── IndexOutOfRange       the same for an index that does not exist; an IndexError, too
 ├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
 └── Interrupted               Ctrl-C or SIGTERM: exit code 130
+
+CompilotWarning               every warning below, and others that have no class of their own; a UserWarning
+├── PlanNotUsedWarning        the plan or bundle is not used, eager answers every call: the text says why
+│   └── StalePlanWarning      the same, since it was made for another model, machine or version
+├── FallbackWarning           a plan is in use, but eager answered calls: wrong inputs, gradients, changed weights
+└── UnprovenSpeedWarning      answers are right, but the speed was measured on another machine or with other settings
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
 class CompilotError(Exception):
-    """Base class; its text is one clear sentence that tells the next step."""
+    """Base class; its text is one clear sentence with the next step."""
 
 
 class UserError(CompilotError):
@@ -130,6 +138,26 @@ class Interrupted(CompilotError):
         self.run_dir = run_dir
 
 
+class CompilotWarning(UserWarning):
+    """Something works, but not as the user would expect."""
+
+
+class PlanNotUsedWarning(CompilotWarning):
+    """The plan or bundle is not used; eager answers every call."""
+
+
+class StalePlanWarning(PlanNotUsedWarning):
+    """The plan was made for another model, machine or version; eager answers instead."""
+
+
+class FallbackWarning(CompilotWarning):
+    """Eager answered calls that the plan should have made fast."""
+
+
+class UnprovenSpeedWarning(CompilotWarning):
+    """The plan is used, but its speed was measured under other conditions."""
+
+
 def cannot_write(path: object, why: str | None) -> RunDirError:
     """A file of a run directory that the disk does not take; why: in the system's words."""
     return RunDirError(f"cannot write {path}: {why}; choose another --out.")
@@ -143,7 +171,7 @@ def first_cause(error: BaseException) -> str:
         return _failed_command(command, error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next((line for line in lines if not line.startswith(_ADVICE)), "")
-    text = text if len(text) <= _LONGEST_CAUSE else text[: _LONGEST_CAUSE - 3] + "..."
+    text = _fitted(text, _LONGEST_CAUSE)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -157,9 +185,20 @@ def _failed_command(command: Any, error: BaseException) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     said = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "it said nothing")
     words = command if isinstance(command, str) else " ".join(map(str, command))
-    return f"{said[:_LONGEST_SAID]}; the command {ended}: {words}"[:_LONGEST_CAUSE]
+    ended = f"; the command {ended}: "
+    said = _fitted(said, _LONGEST_SAID)
+    return f"{said}{ended}{_fitted(words, _LONGEST_CAUSE - len(said) - len(ended))}"
 
 
+def _fitted(text: str, room: int) -> str:
+    """As it is where there is room for it; else paths by their file names alone, and the end cut off last."""
+    if len(text) > room:
+        text = _FOLDERS.sub(".../", text)
+    return text if len(text) <= room else text[: room - 3] + "..."
+
+
+# The folders of an absolute path of two or more: what is told is in the file's name and in the words around it.
+_FOLDERS = re.compile(r"(?:(?<![\w.])|(?<=-[IL]))(?:[A-Za-z]:)?[/\\](?:[^\s/\\:;,'\"`<>|=]+[/\\]){2,}")
 _LONGEST_SAID = 200
 _ADVICE = ("Set TORCH", "You can suppress")  # torch's hints to its own developers
 _LONGEST_CAUSE = 400

@@ -1,4 +1,4 @@
-"""What a run tells the outside while it works. In: events from the pipeline. Out: whatever the observer makes of them.
+"""What a run reports while it works. In: events from the pipeline. Out: whatever the observer makes of them.
 
 The pipeline never prints; the commands and `compilot.tune` pass an observer that draws (showing/), tests pass one that
 records.
@@ -12,7 +12,7 @@ from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
 
 class Observer:
-    """Base observer: hears everything, does nothing. Override what you care about."""
+    """Base observer: gets every event, does nothing. Override what you care about."""
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """The run directory exists and the journal is open."""

@@ -121,7 +121,7 @@ class Fingerprint(Record, frozen=True, kw_only=True):
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing worth telling the user, with its cost and its fix."""
+    """One thing worth reporting to the user, with its cost and its fix."""
 
     kind: str  # "train-mode", "stochastic", "tiny-work", "graph-break", ...
     where: str  # file:line or module path, "" for the whole model
@@ -192,6 +192,23 @@ class RepeatedBlock(Record, frozen=True, kw_only=True):
         return len(self.paths)
 
 
+class BusyProcess(Record, frozen=True, kw_only=True):
+    """Somebody else's process."""
+
+    name: str
+    pid: int
+    share: float  # of one core
+
+
+class MachineLoad(Record, frozen=True, kw_only=True):
+    """What others did with the machine while the run started; shares of one core, so 2.0 is two cores."""
+
+    others: float  # used by processes that are neither ours nor our parents, in each half of the look
+    steal: float = 0.0  # taken by the hypervisor, where that is known
+    cores: int = 1  # that this process may use
+    processes: tuple[BusyProcess, ...] = ()  # the busiest, as far as they may be seen
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
@@ -216,6 +233,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
     indices: IndexFacts = IndexFacts()
     repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
+    load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -270,6 +288,25 @@ class ProcessSettings(Record, frozen=True, kw_only=True):
     keep_memory: bool | None = None  # freed memory stays in the process instead of going back to the system
 
 
+def normal_form(value: Any) -> Any:
+    """Plain data without what equals its default: equal records give equal data.
+
+    msgspec itself leaves a default out only where it is the very same object, which a typed name is not.
+    """
+    if isinstance(value, msgspec.Struct):
+        named = ((field, getattr(value, field.name)) for field in msgspec.structs.fields(value))
+        return {field.encode_name: normal_form(own) for field, own in named if own != _default(field)}
+    if isinstance(value, dict):
+        return {name: normal_form(own) for name, own in value.items()}
+    return [normal_form(own) for own in value] if isinstance(value, list | tuple) else value
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
 class Candidate(Record, frozen=True, kw_only=True):
     """One way to run the model, with the reason for trying it. Its identity is the settings alone."""
 
@@ -283,7 +320,7 @@ class Candidate(Record, frozen=True, kw_only=True):
     def id(self) -> str:
         """Stable short id of the normal form: equal settings give equal ids, in any process and on any machine."""
         normal = {"settings": self.settings, "regions": self.regions, "process": self.process}
-        text = msgspec.json.encode(msgspec.to_builtins(normal), order="sorted")
+        text = msgspec.json.encode(normal_form(normal), order="sorted")
         return hashlib.sha256(text).hexdigest()[:10]
 
     @property
@@ -315,9 +352,9 @@ class Measurement(Record, frozen=True, kw_only=True):
     compiler_runs: int = 0  # C++ compiler processes started during the build
     shared_s: float = 0.0  # of cold_s: an export that another candidate of the run had made, and that was not repeated
     warm_up: WarmUp | None = None
-    calls_per_batch: int = 1
+    calls_per_batch: int = 1  # of all callers together
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
-    call_s: tuple[float, ...] = ()  # single calls, for the tails
+    call_s: tuple[float, ...] = ()  # single calls as their caller sees them, for the tails
     samples_per_call: int | None = None  # size of the batch dimension, for throughput
     peak_rss_bytes: int = 0
     steady_rss_bytes: int = 0
@@ -459,10 +496,18 @@ class Comparison(Record, frozen=True, kw_only=True):
 
 
 class BreakEven(Record, frozen=True, kw_only=True):
-    """When the compile cost is paid back. None: never."""
+    """When the compile cost is paid back. None: never.
+
+    The 95 % interval is that of the saving per call. No low end: it could not be computed; a low end alone: the other
+    end never pays back.
+    """
 
     cold_calls: int | None
     warm_calls: int | None
+    cold_low: int | None = None
+    cold_high: int | None = None
+    warm_low: int | None = None
+    warm_high: int | None = None
 
 
 class Objective(enum.StrEnum):
@@ -480,11 +525,21 @@ class Goal(Record, frozen=True, kw_only=True):
 
     objective: Objective = Objective.LATENCY
     horizon_calls: int | None = None  # that a process will make in its life; None: so many that a start does not count
+    concurrency: int = 1  # callers at the same time, of throughput
 
 
 class Decision(enum.StrEnum):
     USE = "use"
     KEEP_EAGER = "keep-eager"
+
+
+class NotReached(Record, frozen=True, kw_only=True):
+    """What the budget of a run did not suffice for."""
+
+    not_tried: tuple[Candidate, ...] = ()  # that the search would still have asked for
+    ran_out: tuple[Candidate, ...] = ()  # that were ended for want of time
+    more_s: float  # that they would take, about
+    budget_s: float  # of a run that would most likely reach all of them
 
 
 class Verdict(Record, frozen=True, kw_only=True):
@@ -494,6 +549,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     entry: str = ""  # name of the plan's entry that it is about; "": the whole plan
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
+    not_reached: NotReached | None = None  # None: nothing that is known of
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -561,6 +617,7 @@ class Evidence(Record, frozen=True, kw_only=True):
     versus_compile: Comparison | None = None  # against plain torch.compile, where that was possible
     eager_p50_s: float | None = None
     p50_s: float | None = None
+    callers: int = 1  # at the same time: the two above are wall seconds per call over all of them
     cold_s: float | None = None
     warm_s: float | None = None  # first call of a fresh process that finds the artifacts
     peak_rss_bytes: int | None = None
@@ -714,6 +771,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     budget_s: float
     objective: str = "latency"
     horizon_calls: int | None = None
+    concurrency: int = 1  # callers at the same time: every sample is wall seconds per call over all of them
     argv: tuple[str, ...] = ()
     allow_precision: tuple[Precision, ...] = ()
     tolerance: float | None = None  # the user's own; None: each precision's default

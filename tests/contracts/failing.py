@@ -17,9 +17,9 @@ import torch
 from hostile import assert_equal, close, outcome, sink
 
 from compilot._tree import Call
+from compilot.errors import CompilotWarning
 from compilot.runtime.fast import Fast
 from compilot.runtime.gate import MAX_FAILURES
-from compilot.runtime.notices import CompilotWarning
 from compilot.testing import contract_models as models
 
 FAILED, OFF, UNPREPARED = "engine failed: ", f"engine switched off after {MAX_FAILURES} failures", "could not prepare"

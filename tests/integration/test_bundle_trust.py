@@ -14,9 +14,8 @@ from bundle_help import put_canary, reseal, serve, told, try_starts
 
 import compilot
 from compilot.artifacts.signing import generate_key
-from compilot.errors import UntrustedBundle
+from compilot.errors import CompilotWarning, UntrustedBundle
 from compilot.records import Manifest
-from compilot.runtime.notices import CompilotWarning
 
 Packer = Callable[..., Path]
 

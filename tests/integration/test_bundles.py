@@ -28,14 +28,13 @@ from compilot.artifacts import cache
 from compilot.artifacts.bundle import open_bundle, read_manifest
 from compilot.artifacts.bundle_trust import Trust
 from compilot.cli.main import app
-from compilot.errors import BundleError, NoFallback
+from compilot.errors import BundleError, CompilotWarning, NoFallback
 from compilot.files.locks import file_lock
 from compilot.files.private import private_directory
 from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import Manifest
 from compilot.runtime import golden
-from compilot.runtime.notices import CompilotWarning
 
 NOBODY = 65534
 EXTRA = {"extra": {"bias": torch.ones(32)}}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from compilot.diagnose.timing.times import BUSY
+from compilot.diagnose.trusted import LEFT_OUT
 
 MODEL = """
 import torch
@@ -42,14 +43,18 @@ def test_a_whole_examination_with_everything_in_it(tmp_path: Path) -> None:
     document = json.loads(done.stdout)
     report = document["report"]
     assert "unseen" not in report
-    assert set(report.get("notes", [])) <= {BUSY}
+    notes = set(report.get("notes", []))
+    assert notes <= {BUSY, LEFT_OUT}
     assert [graph["ops"] > 0 for graph in report["graphs"]] == [True]
-    compile_time = report["compile_time"]
-    stages_s = sum(stage["wall_s"] for stage in report["stages"] if "submodule" not in stage)
-    assert stages_s == pytest.approx(compile_time["total_s"], rel=0.05)
-    assert compile_time["compiler_runs"] > 0
-    assert report["roofline"]["points"][0]["roof_share"] > 0
-    assert report["bound"]["limited_by"] == "overhead"
+    if notes:  # other programs had the cores: what cannot be trusted is not there
+        assert not report.keys() >= {"roofline", "bound", "compile_time", "stages"}
+    else:
+        compile_time = report["compile_time"]
+        stages_s = sum(stage["wall_s"] for stage in report["stages"] if "submodule" not in stage)
+        assert stages_s == pytest.approx(compile_time["total_s"], rel=0.05)
+        assert compile_time["compiler_runs"] > 0
+        assert report["roofline"]["points"][0]["roof_share"] > 0
+        assert report["bound"]["limited_by"] == "overhead"
     folder = tmp_path / "compilot-doctor" / "model-net"
     assert document["tlparse"] == "compilot-doctor/model-net/tlparse/index.html"
     assert (folder / "tlparse" / "index.html").read_text().startswith("made of ")

@@ -15,11 +15,11 @@ from torch.nn import functional
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import BuildRequest
+from compilot.errors import CompilotWarning, FallbackWarning
 from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime import Fast
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
-from compilot.runtime.notices import CompilotWarning
 from compilot.runtime.weight_watch import INSPECT_EVERY
 
 X = torch.linspace(0.1, 2.0, 6).reshape(2, 3)
@@ -117,7 +117,7 @@ def test_row_36_the_files_of_an_engine_do_not_outlive_the_code(engine, tmp_path)
                 warnings.simplefilter("always", CompilotWarning)
                 _ = [fast(X) for _ in range(window)]
                 assert torch.equal(fast(X), model(X)), change.__name__
-            assert [w.category for w in caught] == [CompilotWarning]
+            assert [w.category for w in caught] == [FallbackWarning]
 
 
 AT_ONCE = [forward, own_class]

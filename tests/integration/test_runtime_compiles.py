@@ -16,10 +16,10 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible
+from compilot.errors import CompilotWarning
 from compilot.records import Candidate, DynamicDim, MemoryFormat, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
-from compilot.runtime.notices import CompilotWarning
 from compilot.runtime.weight_watch import INSPECT_EVERY
 
 pytestmark = pytest.mark.compiles

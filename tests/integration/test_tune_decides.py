@@ -14,11 +14,11 @@ import pytest
 import torch
 
 import compilot
+from compilot.api import whycold
 from compilot.artifacts import journal
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import candidates_of
-from compilot.cli import whycold
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER

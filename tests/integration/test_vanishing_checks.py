@@ -97,5 +97,5 @@ def _reports_say_so(header: object, trials: list[Trial], folder: Path) -> None:
     with report.write_csv(folder).open() as file:
         [row] = [row for row in csv.DictReader(file) if row["engine"] == trials[1].candidate.settings.engine]
     assert ZEROS in row["caveats"]
-    [told] = [r for r in report.as_json(folder)["rows"] if r["id"] == trials[1].candidate.id]
+    [told] = [r for r in report.results_of(folder).rows if r["id"] == trials[1].candidate.id]
     assert ZEROS in told["caveats"]

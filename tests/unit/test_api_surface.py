@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,47 +13,174 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 
 import compilot
+from compilot import api, errors
+from compilot.cli.main import app
 from compilot.errors import InputError, RunDirError
 from compilot.records import Objective, encode
 from compilot.tuning import pipeline
 
-NAMES = {
-    "BundleError",
-    "Candidate",
-    "CompilotError",
-    "EnvironmentProblem",
-    "InputError",
-    "Plan",
-    "PlanError",
-    "ProcessSettings",
-    "Settings",
-    "StaleBundle",
-    "StalePlan",
-    "TargetError",
-    "UserError",
-    "Workload",
-    "__version__",
+FUNCTIONS = {
     "apply_process",
+    "bench",
+    "check_fixes",
     "compile",
+    "environment",
     "examine",
     "load",
     "load_plan",
+    "pack",
+    "pull",
+    "push",
+    "results",
     "save_plan",
     "tune",
+    "verify",
+    "why_cold",
 }
+GROUPS = {"cache": {"ls", "prune", "verify"}, "keys": {"ls", "new", "trust"}, "store": {"gc", "ls", "rm"}}
+RECORDS = {
+    "Bench",
+    "Candidate",
+    "ColdCauses",
+    "DoctorReport",
+    "Environment",
+    "Fast",
+    "Finding",
+    "FixCheck",
+    "Observer",
+    "PackedBundle",
+    "Plan",
+    "ProcessSettings",
+    "PulledBundle",
+    "PushedBundle",
+    "Results",
+    "Settings",
+    "Stats",
+    "Verified",
+    "Workload",
+}
+PROBLEMS = {  # every error and warning
+    name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)
+}
+NAMES = FUNCTIONS | GROUPS.keys() | RECORDS | PROBLEMS | {"__version__"}
+
+
+def public_functions() -> dict[str, Any]:
+    found = {name: getattr(compilot, name) for name in FUNCTIONS}
+    return found | {
+        f"{group}.{name}": getattr(getattr(compilot, group), name) for group in GROUPS for name in GROUPS[group]
+    }
 
 
 def test_the_public_names_are_these() -> None:
     assert set(compilot.__all__) == NAMES
     assert list(compilot.__all__) == sorted(compilot.__all__)
     assert dir(compilot) == sorted(NAMES)
+    assert {"CompilotError", "StoreError", "FallbackWarning", "StalePlanWarning"} <= PROBLEMS
+    functions = {name for name in compilot.__all__ if inspect.isfunction(getattr(compilot, name))}
+    assert functions == FUNCTIONS
+    for group, names in GROUPS.items():
+        module = importlib.import_module(f"compilot.{group}")
+        assert getattr(compilot, group) is module
+        assert {name for name in module.__all__ if inspect.isfunction(getattr(module, name))} == names
+        with pytest.raises(AttributeError, match="no attribute 'lst'"):
+            module.lst  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_public_name_is_there(name: str) -> None:
     assert getattr(compilot, name) is not None
+
+
+def test_the_trees_of_errors_and_warnings_are_drawn_as_they_are() -> None:
+    assert errors.__doc__ is not None
+    drawn = re.findall(r"^([│ ├└─]*)(\w+)  ", errors.__doc__, re.MULTILINE)
+    above: list[str] = []
+    for lines, name in drawn:
+        del above[len(lines) // 4 :]
+        if above:
+            assert issubclass(getattr(errors, name), getattr(errors, above[-1])), name
+        above.append(name)
+    assert {name for _, name in drawn} == PROBLEMS
+
+
+def test_the_page_about_the_api_has_every_public_name() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|(?: `(\w+)`)? \|", page, re.MULTILINE))
+    for name, above in rows.items():
+        assert not above or issubclass(getattr(compilot, name), getattr(compilot, above)), name
+    mentioned = set(re.findall(r"[`.](\w+)", page))
+    assert PROBLEMS | FUNCTIONS | GROUPS.keys() <= mentioned
+    assert RECORDS - mentioned == {
+        "Candidate",
+        "Fast",
+        "Finding",
+        "ProcessSettings",
+        "Settings",
+        "Stats",
+    }
+
+
+def test_no_public_function_shares_its_name_with_a_module_of_ours() -> None:
+    ours = {module.name for place in (compilot, api) for module in pkgutil.iter_modules(place.__path__)}
+    assert {"report", "doctor", "store", "whycold"} <= ours  # it would be found
+    assert FUNCTIONS & ours == set()
+
+
+@pytest.mark.parametrize("name", sorted(public_functions()))
+def test_every_public_function_is_documented_and_annotated(name: str) -> None:
+    function = public_functions()[name]
+    assert (function.__doc__ or "").strip()
+    signature = inspect.signature(function)
+    assert signature.return_annotation is not signature.empty
+    assert [one.name for one in signature.parameters.values() if one.annotation is one.empty] == []
+
+
+# The commands and their functions; and of each option that is called otherwise, the keyword that it is.
+COMMANDS = {
+    "bench": "bench",
+    "cache ls": "cache.ls",
+    "cache prune": "cache.prune",
+    "cache verify": "cache.verify",
+    "doctor": "examine",
+    "env": "environment",
+    "keys ls": "keys.ls",
+    "keys new": "keys.new",
+    "keys trust": "keys.trust",
+    "pack": "pack",
+    "pull": "pull",
+    "push": "push",
+    "store gc": "store.gc",
+    "store ls": "store.ls",
+    "store rm": "store.rm",
+    "tune": "tune",
+    "verify": "verify",
+    "why-cold": "why_cold",
+}
+RENAMED = {"target": "model", "plan": "plans", "key": "trusted_keys", "quiet": "progress", "aa_pairs": "pairs"}
+OF_THE_TERMINAL = {"json", "debug", "help"}
+NOT_A_KEYWORD = {("doctor", "fail_on"), ("doctor", "fix_check")}  # an exit code; `check_fixes`
+
+
+def commands(group: Any, before: str = "") -> dict[str, Any]:
+    found = {}
+    for name, one in group.commands.items():
+        found |= commands(one, f"{name} ") if hasattr(one, "commands") else {before + name: one}
+    return found
+
+
+def test_every_command_has_a_function_and_every_option_a_keyword() -> None:
+    found = commands(typer.main.get_command(app))
+    assert found.keys() == COMMANDS.keys()
+    missing = []
+    for name, command in found.items():
+        keywords = inspect.signature(public_functions()[COMMANDS[name]]).parameters
+        asked = {parameter.name for parameter in command.params} - OF_THE_TERMINAL
+        missing += [(name, one) for one in asked if one not in keywords and RENAMED.get(one) not in keywords]
+    assert set(missing) == NOT_A_KEYWORD
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -66,6 +197,11 @@ def loaded_after(code: str) -> set[str]:
 def test_importing_compilot_is_light() -> None:
     loaded = loaded_after("import compilot")
     assert not {"torch", "torch._inductor", "rich", "typer", "numpy", "msgspec"} & loaded
+
+
+def test_the_modules_of_groups_are_light_too() -> None:
+    code = "import compilot, compilot.store, compilot.cache, compilot.keys; compilot.store.ls; compilot.tune"
+    assert not {"torch", "rich", "typer", "numpy", "fsspec"} & loaded_after(code)
 
 
 def test_records_and_errors_need_no_torch() -> None:

@@ -71,6 +71,7 @@ def test_each_hop_is_a_call_in_the_code(before: str, arrow: str, after: str) -> 
 def test_from_the_command_to_the_clock_it_is_ten_hops_at_the_most() -> None:
     [chain] = paths()["tune"]
     assert len(chain) - 1 <= LONGEST
+    assert chain[0][1] == "cli.tune.tune"
     assert chain[-1][1] == "measure.sampling.time_batch"
 
 

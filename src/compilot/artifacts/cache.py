@@ -16,7 +16,6 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -26,7 +25,7 @@ from compilot.errors import BundleError, InputError
 from compilot.files import atomic
 from compilot.files.locks import file_lock, is_locked
 from compilot.files.private import cache_home
-from compilot.records import Manifest
+from compilot.records import Manifest, Record
 
 READY = "ready"  # written last: without it the folder is not one
 USED = "used"  # touched at every start, for pruning by age
@@ -55,10 +54,10 @@ class Stays(enum.StrEnum):
     STUCK = "cannot be removed"  # another user's, or on a disk that is read-only
 
 
-class CacheEntry(NamedTuple):
+class CacheEntry(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One unpacked bundle."""
 
-    digest: str
+    digest: str  # SHA-256 of its manifest
     path: Path
     size_bytes: int
     used_s: float  # seconds since 1970
@@ -69,11 +68,11 @@ class CacheEntry(NamedTuple):
     why: str = ""  # of a damaged one
 
 
-class Pruned(NamedTuple):
+class Pruned(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What pruning did."""
 
-    removed: list[CacheEntry]
-    stay: list[Stays]  # of each one that was to go and did not
+    removed: tuple[CacheEntry, ...]
+    stay: tuple[Stays, ...]  # of each one that was to go and did not
 
 
 def bundles_folder() -> Path:
@@ -98,18 +97,19 @@ def prune(folder: Path, max_bytes: int, *, damaged: bool = False) -> Pruned:
     damaged: check all digests and remove what is damaged, or has no manifest to check it against, too.
     """
     atomic.sweep(folder)
-    done = Pruned([], [])
+    removed: list[CacheEntry] = []
+    stay: list[Stays] = []
     total = 0
     for entry in verify(folder) if damaged else list_entries(folder):
         total += entry.size_bytes
         if entry.state is CacheState.READY and total <= max_bytes:
             continue
         if stays := remove(entry):
-            done.stay.append(stays)
+            stay.append(stays)
         else:
             total -= entry.size_bytes
-            done.removed.append(entry)
-    return done
+            removed.append(entry)
+    return Pruned(removed=tuple(removed), stay=tuple(stay))
 
 
 def keep_within_limit(folder: Path) -> None:
@@ -178,11 +178,11 @@ def _verified(entry: CacheEntry) -> CacheEntry:
     manifest = _manifest(entry.path)
     if manifest is None:
         why = f"{MANIFEST} is missing or not the one that the entry is named by"
-        return entry._replace(state=CacheState.UNKNOWN, why=why)
+        return msgspec.structs.replace(entry, state=CacheState.UNKNOWN, why=why)
     try:
         check_unpacked(entry.path, manifest)
     except BundleError as problem:
-        return entry._replace(state=CacheState.DAMAGED, why=str(problem))
+        return msgspec.structs.replace(entry, state=CacheState.DAMAGED, why=str(problem))
     return entry
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SUFFIX = ".sig"
 CURVES = ("secp256r1", "secp384r1", "secp521r1")  # those that model-signing takes
-INSTALL = "pip install 'compilot[model-signing]'"
+INSTALL = "pip install model-signing pyOpenSSL"
 _MAKE = "make one with 'openssl ecparam -name prime256v1 -genkey -noout -out key.pem'"
 _TAKE = "take the public half with 'openssl ec -in key.pem -pubout -out key.pub'"
 _WHOLE_FILE = "."  # what model-signing calls a model that is one file

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.candidates import worth
-from compilot.candidates.process import DENORMALS, MEMORY, threads_knob
+from compilot.candidates.process import DENORMALS, MEMORY, fewer_threads_knob, threads_knob
 from compilot.candidates.search import TimeLeft
 from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.candidates.worth import Worth
@@ -48,10 +48,12 @@ class GuidedSearch:
         precisions: Sequence[Precision] = (),
         *,
         horizon_calls: int | None = None,
+        callers: int = 1,
     ) -> None:
         self._engines = engines  # none: every engine that is usable here
         self._precisions = precisions  # lower ones that the user allows
         self._horizon_calls = horizon_calls
+        self._callers = callers  # at the same time; several share the cores, so fewer threads each may be best
         self._diagnosis = Diagnosis()
         self._offers: dict[str, list[Candidate]] = {}
         self._told: dict[str, Trial] = {}
@@ -130,7 +132,9 @@ class GuidedSearch:
     def _knobs(self, candidate: Candidate) -> list[Knob]:
         """Of the process and of its engine."""
         own = () if candidate.is_eager else space_of(candidate.settings.engine, self._diagnosis).knobs
-        process = () if candidate.is_eager else (threads_knob(self._diagnosis),)
+        process: tuple[Knob, ...] = (threads_knob(self._diagnosis, self._callers),)
+        if candidate.is_eager:  # with one caller eager has the threads that its user gave it
+            process = (fewer_threads_knob(self._diagnosis, self._callers),) if self._callers > 1 else ()
         return list(fitting([*process, MEMORY, *own, DENORMALS], self._diagnosis))
 
     def _allowed(self, candidate: Candidate) -> bool:

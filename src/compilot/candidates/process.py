@@ -37,12 +37,28 @@ MEMORY = Knob(
 )
 
 
-def threads_knob(diagnosis: Diagnosis) -> Knob:
-    """Other thread counts than the process has: one, and half the cores where that is more."""
-    counts = sorted({1, diagnosis.cores // 2, diagnosis.cores} - {diagnosis.threads, 0})
+def threads_knob(diagnosis: Diagnosis, callers: int = 1) -> Knob:
+    """Other thread counts than the process has: one, half the cores, and an even share of them for each caller."""
+    share = max(1, diagnosis.cores // callers)
+    counts = sorted({1, diagnosis.cores // 2, diagnosis.cores, share} - {diagnosis.threads, 0})
     why = "less waiting of threads for each other"
+    whys = {n: why if callers == 1 or n > share else f"leaves cores to the other {callers - 1} callers" for n in counts}
     tried = tuple(
-        Variation(n, f"{n} thread{'s' if n > 1 else ''}", f"the best so far with {n} of {diagnosis.cores} cores: {why}")
+        Variation(
+            n, f"{n} thread{'s' if n > 1 else ''}", f"the best so far with {n} of {diagnosis.cores} cores: {whys[n]}"
+        )
         for n in counts
     )
     return Knob("threads", Acts.PROCESS, (None, *counts), why, variations=tried)
+
+
+def fewer_threads_knob(diagnosis: Diagnosis, callers: int) -> Knob:
+    """Only an even share of the cores and one: under several callers even eager may be best with so few."""
+    most = min(max(1, diagnosis.cores // callers), diagnosis.threads - 1)
+    knob = threads_knob(diagnosis, callers)
+    fewer = tuple(
+        v._replace(rationale=f"{v.value} of {diagnosis.cores} cores per call: leaves cores to the other callers")
+        for v in knob.variations or ()
+        if isinstance(v.value, int) and v.value <= most
+    )
+    return knob._replace(variations=fewer)

@@ -1,15 +1,15 @@
-"""`compilot cache`: the unpacked bundles on this machine. In: the cache folder. Out: a list, a check, a smaller one."""
+"""`compilot cache`: the unpacked bundles on this machine. Prints what the functions of `compilot.cache` return."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from compilot import cache
 from compilot.cli import common
 
 if TYPE_CHECKING:
@@ -26,20 +26,16 @@ MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
 def ls(json: AsJson = False, debug: Debug = False) -> None:
     """List the unpacked bundles, the most recently used one first."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.cache import bundles_folder, list_entries
-
-        _show(json, list_entries(bundles_folder()), f"{bundles_folder()} holds no unpacked bundles.")
+        _show(json, cache.ls(), _nothing())
 
 
 @app.command("verify")
 def verify(json: AsJson = False, debug: Debug = False) -> None:
     """Check every file of every unpacked bundle against its digest; exit code 1 if one is not shown to be whole."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import cache
-
-        entries = cache.verify(cache.bundles_folder())
-        _show(json, entries, f"{cache.bundles_folder()} holds no unpacked bundles.")
-        if any(entry.state is not cache.CacheState.READY for entry in entries):
+        entries = cache.verify()
+        _show(json, entries, _nothing())
+        if any(entry.state != "ready" for entry in entries):
             common.tell("remove the bad ones with 'compilot cache prune --damaged'; each is unpacked again when used.")
             raise typer.Exit(DAMAGED)
 
@@ -55,16 +51,19 @@ def prune(
 ) -> None:
     """Remove the least recently used bundles beyond a size; those in use stay."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import cache
+        done = cache.prune(max_size, damaged=damaged)
+        freed = common.size_text(sum(entry.size_bytes for entry in done.removed))
+        _show(json, done.removed, "nothing was removed." if done.stay else "nothing to remove.")
+        if done.removed and not json:
+            print(f"removed {len(done.removed)} bundle{'s' if len(done.removed) > 1 else ''}, {freed}.")
+        if done.stay:
+            common.tell(_staying(done.stay))
 
-        limit = cache.limit_bytes(max_size or os.environ.get(cache.LIMIT_VARIABLE, cache.DEFAULT_LIMIT))
-        removed, stay = cache.prune(cache.bundles_folder(), limit, damaged=damaged)
-        freed = common.size_text(sum(entry.size_bytes for entry in removed))
-        _show(json, removed, "nothing was removed." if stay else "nothing to remove.")
-        if removed and not json:
-            print(f"removed {len(removed)} bundle{'s' if len(removed) > 1 else ''}, {freed}.")
-        if stay:
-            common.tell(_staying(stay))
+
+def _nothing() -> str:
+    from compilot.artifacts.cache import bundles_folder
+
+    return f"{bundles_folder()} holds no unpacked bundles."
 
 
 def _staying(stay: Sequence[Stays]) -> str:
@@ -73,15 +72,11 @@ def _staying(stay: Sequence[Stays]) -> str:
     return f"{len(stay)} that were to go stay: {reasons}."
 
 
-def _show(as_json: bool, entries: list[CacheEntry], nothing: str) -> None:
+def _show(as_json: bool, entries: Sequence[CacheEntry], nothing: str) -> None:
     if as_json:
-        common.print_json([_document(entry) for entry in entries])
+        common.print_json(common.document(entries))
     else:
         print("\n".join(_line(entry) for entry in entries) or nothing)
-
-
-def _document(entry: CacheEntry) -> dict[str, Any]:
-    return entry._asdict() | {"path": str(entry.path)}
 
 
 def _line(entry: CacheEntry) -> str:

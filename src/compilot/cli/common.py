@@ -6,20 +6,24 @@ In: a command's body. Out: exit codes and what stands on stderr. Light to import
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from compilot._bytes import parse_size as parse_size
 from compilot.errors import CompilotError, Interrupted
+from compilot.files.naming import nearby as nearby
 from compilot.showing import is_terminal as is_terminal
-from compilot.showing.plain import nearby as nearby
+
+if TYPE_CHECKING:
+    from compilot.records import DynamicDim
 
 FAILED = 2
 INTERRUPTED = 130  # 128 + SIGINT, what shells expect
@@ -63,6 +67,13 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def document(record: Any) -> Any:
+    """A record, or some, as plain data: what the function returns is what the command prints."""
+    import msgspec
+
+    return msgspec.to_builtins(record, enc_hook=os.fspath)
+
+
 def print_json(document: Any) -> None:
     """One document on stdout and nothing else."""
     print(json.dumps(document, indent=2, allow_nan=False), flush=True)
@@ -76,6 +87,13 @@ def factory_name(target: str) -> str:
 def size_text(size_bytes: int) -> str:
     """A size for people: 46.8 MB."""
     return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 100_000 else f"{size_bytes / 1e3:.1f} kB"
+
+
+def parse_dims(spellings: Sequence[str] | None) -> tuple[DynamicDim, ...] | None:
+    """The dimensions of --dynamic, in their order; None where there are none."""
+    from compilot.workload.dynamic import parse_dynamic
+
+    return tuple(parse_dynamic(text) for text in spellings) if spellings else None
 
 
 def parse_names(text: str | None) -> tuple[str, ...]:

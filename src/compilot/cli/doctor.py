@@ -1,25 +1,21 @@
-"""`compilot doctor TARGET`: what is wrong, where, what it costs, how to fix it. In: a target. Out: findings.
+"""`compilot doctor TARGET`: what is wrong, where, what it costs, how to fix it. Prints what `compilot.examine` finds.
 
 Exit codes: 0 examined, 1 a finding that --fail-on names, 2 could not run, or --fail-on and not everything was seen.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from compilot.cli import common, tlparsing
+from compilot.cli import common
 
 if TYPE_CHECKING:
-    from compilot.diagnose.fixcheck import FixCheck
+    from compilot.api.examining import Examination
     from compilot.diagnose.report_records import DoctorReport
-    from compilot.records import Finding, Plan, Shipment
-    from compilot.workload.shapetrace import CallSizes
+    from compilot.records import Finding
 
 RED = 1
 FAMILIES = {  # what --fail-on may name -> kinds of findings
@@ -64,44 +60,35 @@ def doctor(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Examine a model: graph breaks, recompiles, where time goes; each with its cost and a fix."""
-    from compilot.diagnose import fixcheck
+    from compilot.api import examining
     from compilot.doctor import report_files
-    from compilot.workload.dispatch import ship_target
-    from compilot.workload.dynamic import parse_dynamic
-    from compilot.workload.shapetrace import read_trace
 
     with common.guarded(debug=debug, as_json=json):
         kinds = _kinds(fail_on)
-        shipment = ship_target(target, seed=seed, extra_dynamic=[parse_dynamic(text) for text in dynamic or []])
         folder = out or report_files.default_folder(target)
-        before = report_files.last_report(folder, shipment.target) if fix_check else None
-        pages = tlparsing.folder_for(folder) if tlparse else None
-        trace = read_trace(shapes) if shapes is not None else ()
-        wish = _Wish(folder, keep=before is None, pages=pages, plan=_plan(plan), quick=quick, shapes=trace)
-        report, pages = _examine(shipment, wish, quiet=quiet)
-        if html is not None:
-            _write_html(report, html, pages)
-        check = fixcheck.compare(before, report) if before is not None else None
-        hits = [one for one in report.findings if _is_wanted(one, kinds)]
-        _show(report, check, folder, hits, pages, as_json=json)
-        if check is not None:
-            _replace_last(report, check, folder, pages)
-        _gate(report, hits, wanted=bool(kinds))
-
-
-class _Wish(NamedTuple):
-    """What is to be made of one examination."""
-
-    folder: Path
-    keep: bool  # write the report as soon as there is one; False: the last one is still needed
-    pages: Path | None
-    plan: Plan | None
-    quick: bool
-    shapes: tuple[CallSizes, ...] = ()
+        found = examining.examination(
+            target,
+            dynamic=common.parse_dims(dynamic),
+            shapes=shapes,
+            seed=seed,
+            plan=plan,
+            quick=quick,
+            out=folder,
+            html=html,
+            tlparse=tlparse,
+            fix_check=fix_check,
+            note=common.tell,
+            progress=not quiet,
+        )
+        hits = [one for one in found.report.findings if _is_wanted(one, kinds)]
+        _show(found, folder, hits, as_json=json)
+        if found.fix_check is not None and found.fix_check.not_checked:
+            common.tell(f"{common.nearby(folder)} keeps the last report: its findings were not all checked.")
+        _gate(found.report, hits, wanted=bool(kinds))
 
 
 def _is_wanted(one: Finding, kinds: set[str]) -> bool:
-    """A recompile that is told with the graph break behind it is a recompile all the same."""
+    """A recompile that is reported with the graph break behind it is a recompile all the same."""
     return one.kind in kinds or ("recompile" in kinds and one.recompiles > 0)
 
 
@@ -117,16 +104,6 @@ def _gate(report: DoctorReport, hits: list[Finding], *, wanted: bool) -> None:
         raise typer.Exit(common.FAILED)
 
 
-def _replace_last(report: DoctorReport, check: FixCheck, folder: Path, pages: Path | None) -> None:
-    """The new report takes the last one's place, unless findings of that one are still to be checked."""
-    from compilot.doctor import report_files
-
-    if check.not_checked:
-        common.tell(f"{common.nearby(folder)} keeps the last report: its findings were not all checked.")
-    else:
-        report_files.save(report, folder, pages)
-
-
 def _kinds(fail_on: str | None) -> set[str]:
     from compilot.errors import InputError
 
@@ -137,85 +114,20 @@ def _kinds(fail_on: str | None) -> set[str]:
     return {kind for name in names for kind in FAMILIES[name]}
 
 
-def _write_html(report: DoctorReport, path: Path, pages: Path | None) -> None:
-    from compilot.errors import RunDirError
-    from compilot.report.doctor_html import write_page
+def _show(found: Examination, folder: Path, hits: list[Finding], *, as_json: bool) -> None:
+    from compilot.doctor.tlparsing import INDEX
 
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_page(report, path, pages)
-    except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --html.") from problem
-
-
-def _plan(path: Path | None) -> Plan | None:
-    from compilot.artifacts.planfolder import open_plan
-    from compilot.artifacts.rundir import RunDir
-
-    return open_plan(RunDir(path).plan if path.is_dir() else path) if path is not None else None
-
-
-def _examine(shipment: Shipment, wish: _Wish, *, quiet: bool) -> tuple[DoctorReport, Path | None]:
-    """The report, saved after each half where that is wished for, and where tlparse's pages are."""
-    from compilot.doctor import checkup
-    from compilot.doctor.report_files import save
-
-    pages = wish.pages
-    with tempfile.TemporaryDirectory(prefix="compilot-doctor-") as folder, _progress(quiet) as tell:
-        trace = Path(folder) / "trace"
-        env = {"TORCH_TRACE": str(trace)} if pages else None
-        report = checkup.run(shipment, Path(folder), tell, env=env, shapes=wish.shapes)
-        if wish.keep:
-            save(report, wish.folder)  # before anything else can fail
-        if wish.plan is not None:
-            checkup.must_fit(wish.plan, report)
-        if pages is not None:
-            tell("writing tlparse's pages")
-            pages = tlparsing.write_pages(trace, pages)
-        if not wish.quick:
-            report = checkup.add_times(report, shipment, Path(folder), tell, plan=wish.plan)
-        if wish.keep:
-            save(report, wish.folder, pages)
-    return report, pages
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """Who hears of the steps: nobody, a line that changes, or plain lines."""
-    if quiet:
-        yield lambda text: None
-    elif not common.is_terminal():
-        yield common.tell
-    else:
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        with console.status("starting") as status:
-            yield lambda text: status.update(text)
-
-
-def _show(
-    report: DoctorReport,
-    check: FixCheck | None,
-    folder: Path,
-    hits: list[Finding],
-    pages: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    import msgspec
-
+    report, check, pages = found
     if as_json:
-        common.print_json(
+        return common.print_json(
             {
-                "report": msgspec.to_builtins(report),
-                "fix_check": msgspec.to_builtins(check),
-                "failed_on": msgspec.to_builtins(hits),
+                "report": common.document(report),
+                "fix_check": common.document(check),
+                "failed_on": common.document(hits),
                 "file": str(folder / "report.json"),
-                "tlparse": str(pages / tlparsing.INDEX) if pages is not None else None,
+                "tlparse": str(pages / INDEX) if pages is not None else None,
             }
         )
-        return
     from rich.console import Console
     from rich.table import Table
 
@@ -235,5 +147,5 @@ def _show(
         files = f"{common.nearby(folder)}: report.json, and report.html with pictures, for any browser"
         console.print(files, soft_wrap=True, markup=False)
     if pages is not None:
-        index = common.nearby(pages / tlparsing.INDEX)
-        console.print(f"{index}: tlparse's pages", soft_wrap=True, markup=False)
+        console.print(f"{common.nearby(pages / INDEX)}: tlparse's pages", soft_wrap=True, markup=False)
+    return None

@@ -1,21 +1,14 @@
-"""`compilot keys`: the keys that bundles are signed with. In: key files. Out: new, trusted or listed keys.
-
-Only public keys are ever copied; a private key stays where it was made.
-"""
+"""`compilot keys`: the keys that bundles are signed with. Prints what the functions of `compilot.keys` return."""
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from compilot import keys
 from compilot.cli import common
-
-if TYPE_CHECKING:
-    from compilot.artifacts.signing import PublicKey
 
 app = typer.Typer(help="Make, trust and list the keys that bundles are signed with.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -30,11 +23,9 @@ def new(
 ) -> None:
     """Make a key pair to sign bundles with."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.signing import generate_key
-
-        key = generate_key(path)
-        text = f"key {key.key_id}: private {path} (keep it secret), public {key.path} (give it to those who load)"
-        _show(json, {"private": str(path), **_document(key)}, text)
+        key = keys.new(path)
+        text = f"key {key.key_id}: private {path} (keep it secret), public {key.public} (give it to those who load)"
+        _show(json, key, text)
 
 
 @app.command("trust")
@@ -45,41 +36,20 @@ def trust(
 ) -> None:
     """Load bundles that were signed with this key."""
     with common.guarded(debug=debug, as_json=json):
-        key = add_trusted(file)
-        _show(json, _document(key), f"bundles signed with key {key.key_id} are loaded from now on ({key.path})")
+        key = keys.trust(file)
+        _show(json, key, f"bundles signed with key {key.key_id} are loaded from now on ({key.public})")
 
 
 @app.command("ls")
 def ls(json: AsJson = False, debug: Debug = False) -> None:
     """List the trusted keys."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.trust import trusted_folder, trusted_keys
+        from compilot.artifacts.trust import trusted_folder
 
-        keys = trusted_keys()
-        lines = [f"{key.key_id}  {key.path}" for key in keys]
-        _show(json, [_document(key) for key in keys], "\n".join(lines) or f"no trusted keys ({trusted_folder()})")
-
-
-def add_trusted(file: Path) -> PublicKey:
-    """Copy a public key to the folder of trusted ones; one that is there already stays."""
-    from compilot.artifacts.signing import PUBLIC_SUFFIX, load_public_key, public_pem
-    from compilot.artifacts.trust import trusted_folder
-    from compilot.files import atomic
-    from compilot.files.private import private_directory
-
-    key = load_public_key(file)
-    folder = private_directory(trusted_folder())
-    known = next(iter(folder.glob(f"*{key.key_id}{PUBLIC_SUFFIX}")), None)
-    name = re.sub(r"[^\w.-]", "_", file.name.split(".")[0])
-    path = known or folder / f"{name}-{key.key_id}{PUBLIC_SUFFIX}"
-    if known is None:
-        atomic.write_bytes(path, public_pem(key))
-    return key._replace(path=path)
+        found = keys.ls()
+        lines = [f"{key.key_id}  {key.public}" for key in found]
+        _show(json, found, "\n".join(lines) or f"no trusted keys ({trusted_folder()})")
 
 
-def _document(key: PublicKey) -> dict[str, Any]:
-    return {"key_id": key.key_id, "public": os.fspath(key.path) if key.path else None}
-
-
-def _show(as_json: bool, document: Any, text: str) -> None:
-    common.print_json(document) if as_json else print(text)
+def _show(as_json: bool, records: Any, text: str) -> None:
+    common.print_json(common.document(records)) if as_json else print(text)

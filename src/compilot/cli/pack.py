@@ -1,16 +1,15 @@
-"""`compilot pack DIR -o BUNDLE`: a finished run as one portable file. In: run directories. Out: a bundle."""
+"""`compilot pack DIR -o BUNDLE`: a finished run as one portable file. Prints what `compilot.pack` made."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from compilot.api import bundling
+from compilot.api.bundling import PackedBundle
 from compilot.cli import common
-
-if TYPE_CHECKING:
-    from compilot.packing import Packed
 
 
 def pack(
@@ -37,49 +36,29 @@ def pack(
 ) -> None:
     """Pack a plan with everything it needs, so that it starts at once elsewhere."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import openssf
-        from compilot.packing import PackOptions
-        from compilot.packing import pack as pack_runs
-        from compilot.progress import Observer
-        from compilot.showing.plain import PlainObserver
-
-        watching = Observer() if quiet else PlainObserver()
-        options = PackOptions(folder=folder, carry_weights=carry_weights, twin=twin, key=sign)
-        if openssf_key is not None:
-            openssf.ready_to_sign(openssf_key)
-        packed = pack_runs(runs, out, options, watching)
-        signature = None if openssf_key is None else openssf.sign(packed.path, openssf_key)
-        show(packed, as_json=json, signature=signature)
+        packed = bundling.pack(
+            runs,
+            out,
+            folder=folder,
+            carry_weights=carry_weights,
+            twin=twin,
+            sign=sign,
+            openssf_key=openssf_key,
+            progress=not quiet,
+        )
+        show(packed, as_json=json)
 
 
-def show(packed: Packed, *, as_json: bool, signature: Path | None = None) -> None:
+def show(packed: PackedBundle, *, as_json: bool) -> None:
     """What was made, and how to use it."""
     if as_json:
-        return common.print_json(summary(packed, signature))
-    manifest = packed.manifest
-    print(f"\n{packed.path}: {manifest.label} on {manifest.engine}, {common.size_text(packed.size_bytes)}")
-    for sentence in manifest.sentences:
+        return common.print_json(common.document(packed))
+    print(f"\n{packed.bundle}: {packed.model} on {packed.engine}, {common.size_text(packed.size_bytes)}")
+    for sentence in packed.sentences:
         print(f"  {sentence}")
-    if signature is not None:
-        print(f"  OpenSSF signature: {signature}")
+    if packed.openssf_signature is not None:
+        print(f"  OpenSSF signature: {packed.openssf_signature}")
     print("\nUse it:\n")
-    if manifest.standalone:
-        print(f"    fast = compilot.load({str(packed.path)!r})             # no model object, no compiler")
-    return print(f"    fast = compilot.compile(model, {str(packed.path)!r})   # with eager behind it")
-
-
-def summary(packed: Packed, signature: Path | None = None) -> dict[str, Any]:
-    """The same for machines."""
-    manifest = packed.manifest
-    return {
-        "bundle": str(packed.path),
-        "model": manifest.label,
-        "engine": manifest.engine,
-        "weights": str(manifest.weights),
-        "standalone": manifest.standalone,
-        "size_bytes": packed.size_bytes,
-        "needs_compiler": any(entry.needs_compiler for entry in manifest.entries),
-        "start_s": [entry.start_s for entry in manifest.entries],
-        "sentences": list(manifest.sentences),
-        "openssf_signature": None if signature is None else str(signature),
-    }
+    if packed.standalone:
+        print(f"    fast = compilot.load({str(packed.bundle)!r})             # no model object, no compiler")
+    return print(f"    fast = compilot.compile(model, {str(packed.bundle)!r})   # with eager behind it")

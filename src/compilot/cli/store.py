@@ -1,6 +1,6 @@
 """`compilot push`, `pull`, `store ls`, `store rm`, `store gc`: bundles in a place that many machines can reach.
 
-In: URLs (file, s3, gs, http, sftp). Out: one line for people or one JSON document.
+Prints what `compilot.push`, `compilot.pull` and the functions of `compilot.store` return.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from compilot import store
+from compilot.api import sharing
 from compilot.cli import common
 
 if TYPE_CHECKING:
-    from compilot.artifacts.store import Pulled
+    from compilot.artifacts.store.answers import PulledBundle
     from compilot.artifacts.store.layout import StoreEntry
-    from compilot.records import ModelFingerprint
 
 app = typer.Typer(help="List, remove and clean up bundles in a store.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -31,12 +32,9 @@ def push(
 ) -> None:
     """Put a bundle into a store, for every machine like this one."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import store
-
-        done = store.push(bundle, url)
+        done = sharing.push(bundle, url)
         verb = "was there already" if done.was_there else "pushed"
-        text = f"{verb}: {entry_line(done.entry)}{signer_text(done.entry.signed_by)}"
-        _show(json, _document(done.entry) | {"was_there": done.was_there}, text)
+        _show(json, _document(done), f"{verb}: {entry_line(done)}{signer_text(done.signed_by)}")
 
 
 def pull(
@@ -51,30 +49,19 @@ def pull(
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Get the bundle that fits this machine best, or hear why none does."""
+    """Get the bundle that fits this machine best, or an error that says why none does."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import store
-        from compilot.artifacts.bundle_trust import Trust
-        from compilot.identity.machine import machine_fingerprint
-
-        trust = Trust(keys=tuple(key or ()), require_signature=require_signature)
-        done = store.pull(url, out, machine_fingerprint(), _wanted(model), trust)
+        done = sharing.pull(url, out, model=model, trusted_keys=key or (), require_signature=require_signature)
         _tell_doubts(done)
-        _show(
-            json,
-            _pulled(done),
-            f"{done.path}: {entry_line(done.fit.entry)}{signer_text(done.signed_by or '')}{_transfer(done)}",
-        )
+        text = f"{done.path}: {entry_line(done)}{signer_text(done.signed_by or '')}{_transfer(done)}"
+        _show(json, _document(done), text)
 
 
 @app.command("ls")
 def ls(url: Url, json: AsJson = False, debug: Debug = False) -> None:
     """List the bundles in a store, the newest first."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts import store
-        from compilot.artifacts.store.remote import Remote
-
-        found = store.listing(Remote(url))
+        found = store.ls(url)
         for problem in found.problems:
             common.tell(f"warning: {problem}")
         lines = [entry_line(entry) + signer_text(entry.signed_by) for entry in found.entries]
@@ -90,9 +77,7 @@ def rm(
 ) -> None:
     """Remove one bundle from a store, at once; a name that several have is refused."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.store.removing import remove
-
-        entry = remove(url, bundle)
+        entry = store.rm(url, bundle)
         _show(json, _document(entry), f"removed: {entry_line(entry)}{signer_text(entry.signed_by)}")
 
 
@@ -109,16 +94,10 @@ def gc(
 ) -> None:
     """Remove what is of no use in a store: damaged, unfinished or forgotten objects."""
     with common.guarded(debug=debug, as_json=json):
-        from compilot.artifacts.store.gc import collect, find_garbage
-        from compilot.artifacts.store.remote import Remote
-
-        remote = Remote(url)
-        garbage = find_garbage(remote, keep=keep, verify=verify)
-        if not dry_run:
-            collect(remote, garbage)
+        garbage = store.gc(url, keep=keep, verify=verify, dry_run=dry_run)
         verb = "would remove" if dry_run else "removed"
         lines = [f"{verb} {one.name}: {one.why}" for one in garbage]
-        _show(json, [one._asdict() for one in garbage], "\n".join(lines) or "nothing to remove.")
+        _show(json, common.document(garbage), "\n".join(lines) or "nothing to remove.")
 
 
 def entry_line(entry: StoreEntry) -> str:
@@ -138,50 +117,26 @@ def signer_text(signed_by: str | None) -> str:
     return f", signed by {signed_by}" if signed_by else ", not signed"
 
 
-def _wanted(model: str | None) -> str | ModelFingerprint | None:
-    """A target is opened here, as 'compilot tune' would, to know what model it is."""
-    if model is None or ":" not in model:
-        return model
-    from compilot.identity.model import model_fingerprint
-    from compilot.workload.target import load_target
-
-    return model_fingerprint(load_target(model).model, weights=True)
-
-
-def _tell_doubts(done: Pulled) -> None:
+def _tell_doubts(done: PulledBundle) -> None:
     for refusal in done.skipped:
         common.tell(f"skipped: {refusal}")
     if done.signed_by is None:
         common.tell("warning: it is not signed: whoever can write to this store decides what runs here.")
-    for difference in done.fit.unproven:
-        common.tell(f"warning: {difference.sentence} Its speed is unproven here.")
-    if done.fit.note:
-        common.tell(f"note: {done.fit.note}.")
+    for difference in done.unproven:
+        common.tell(f"warning: {difference} Its speed is unproven here.")
+    if done.note:
+        common.tell(f"note: {done.note}.")
 
 
-def _transfer(done: Pulled) -> str:
-    if done.transfer is None:
+def _transfer(done: PulledBundle) -> str:
+    if not done.fetched_bytes and not done.resumed_bytes:
         return "; was there already"
-    resumed = done.transfer.resumed_bytes
-    return f"; continued after {common.size_text(resumed)}" if resumed else ""
-
-
-def _pulled(done: Pulled) -> dict[str, Any]:
-    return _document(done.fit.entry) | {
-        "path": str(done.path),
-        "signed_by": done.signed_by,
-        "note": done.fit.note,
-        "skipped": list(done.skipped),
-        "unproven": [difference.sentence for difference in done.fit.unproven],
-        "fetched_bytes": done.transfer.fetched_bytes if done.transfer else 0,
-        "resumed_bytes": done.transfer.resumed_bytes if done.transfer else 0,
-    }
+    return f"; continued after {common.size_text(done.resumed_bytes)}" if done.resumed_bytes else ""
 
 
 def _document(entry: StoreEntry) -> dict[str, Any]:
-    import msgspec
-
-    return {"model_id": entry.model_id, "signed_by": entry.signed_by, **msgspec.to_builtins(entry)}
+    """The record, with the id that `pull --model` takes; who signed it is there even where nobody knows."""
+    return {"model_id": entry.model_id, "signed_by": entry.signed_by, **common.document(entry)}
 
 
 def _show(as_json: bool, document: Any, text: str) -> None:

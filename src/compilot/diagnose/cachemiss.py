@@ -2,7 +2,7 @@
 
 In: the key components of a start that was warm (or of the build) and of the one that was cold. Out: `Cause` records,
 the most decisive first: an empty cache explains everything, then what is in every key, then what only may matter.
-`not_compared` says what one of the two did not write down, so that silence about it is not taken for "the same".
+`not_compared` says what one of the two did not write down, so that nothing is taken for "the same" in silence.
 Pure: no torch, no clock. Not covered: what no fingerprint can read; that is said.
 """
 
@@ -38,17 +38,26 @@ class Cause(Record, frozen=True, kw_only=True):
     weight: Weight = Weight.KEY
 
 
+class ColdCauses(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """Why a start was cold, as far as that was recorded."""
+
+    compared_with: str | None = None  # the second start; None: there was nothing to compare
+    causes: tuple[Cause, ...] = ()  # the most decisive first; none: nothing that was recorded differs
+    not_compared: tuple[str, ...] = ()  # what one of the two has no record of
+    answer: str | None = None  # why no start of it is ever cold; None: one can be
+
+
 UNKNOWN = (
     "nothing that was recorded differs; what remains is something in the model that cannot be read (an iterator, an "
     "object of compiled code) or a cache that another program emptied in between"
 )
 _MACHINE = (
-    ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts anew"),
-    ("python", "Python", Weight.KEY, "compiled code is bound to the Python version: build the artifacts anew"),
+    ("torch", "torch", Weight.KEY, "every torch version has a cache of its own: build the artifacts again"),
+    ("python", "Python", Weight.KEY, "compiled code is bound to the Python version: build the artifacts again"),
     ("platform", "platform", Weight.KEY, "build the artifacts on this platform"),
     ("threads", "number of torch threads", Weight.KEY, "call torch.set_num_threads or set OMP_NUM_THREADS as before"),
     ("cpu_isa", "CPU instructions", Weight.KEY, "build on a machine like this one, or pin ATEN_CPU_CAPABILITY"),
-    ("compiler", "C++ compiler", Weight.KEY, "use the same compiler version, or build the artifacts anew"),
+    ("compiler", "C++ compiler", Weight.KEY, "use the same compiler version, or build the artifacts again"),
     ("glibc", "C library", Weight.LIKELY, "build on the image that runs"),
     ("cpu_model", "CPU", Weight.LIKELY, "build on a machine like this one"),
     ("gpu", "GPU", Weight.KEY, "build for this GPU"),
@@ -153,7 +162,7 @@ def _model(old: ModelFingerprint | None, new: ModelFingerprint | None) -> Iterat
     for field, words, component in _MODEL:
         a, b = getattr(old, field), getattr(new, field)
         if a != b:
-            advice = "a changed model is compiled anew once; build the artifacts again and ship them"
+            advice = "a changed model is compiled again once; build the artifacts again and ship them"
             yield _cause(component, f"{words} changed", a, b, advice)
 
 

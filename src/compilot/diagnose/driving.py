@@ -46,7 +46,7 @@ def listed_calls(workload: Workload, trace: Sequence[CallSizes] = ()) -> Iterato
 
 
 def drive(workload: Workload, model: Callable[..., Any], heard: Heard, trace: Sequence[CallSizes] = ()) -> list[str]:
-    """Make every call; `heard` is told the name of each before it begins. What failed comes back as sentences.
+    """Make every call; `heard` gets the name of each before it begins. What failed comes back as sentences.
 
     A failing call ends neither the drive nor the examination; the user's own drive ends where it raises.
     """

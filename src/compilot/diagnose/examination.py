@@ -1,6 +1,6 @@
 """The examination, step by step. In: a workload in a process of its own. Out: a `DoctorReport`.
 
-Every step is one method, so that the parent can tell the user what is going on. The model is compiled with a backend
+Every step is one method, so that the parent can report what is going on. The model is compiled with a backend
 that runs the captured graphs as they are: it costs seconds, needs no C++ compiler, and meets the same graph breaks and
 recompiles as any other backend. Nothing is put back afterwards: this process ends.
 Covered: graphs, breaks and what they cost, recompiles over the drive, compile time and bounds where they are asked for.
@@ -10,11 +10,9 @@ Not covered: backward graphs.
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from statistics import median
 from typing import Any, TypeVar
 
 import msgspec
@@ -24,7 +22,7 @@ from compilot._torch import dynamo_events
 from compilot._torch.dynamo_events import BreakEvent, CompileEvent, Event, LimitEvent, RecompileEvent
 from compilot._tree import Call, dotted_name, parameter_names, resolve_dynamic
 from compilot._version import __version__
-from compilot.diagnose import driving, frames, ranking
+from compilot.diagnose import driving, frames, ranking, trusted
 from compilot.diagnose.driving import fresh
 from compilot.diagnose.frames import CodeSpot, FileLine
 from compilot.diagnose.graphs import breaks, costs, watching
@@ -49,10 +47,6 @@ WARM_CALLS = 2
 TIMED_CALLS = 5
 MOST_TRIES = 12  # calls made to get them; one that compiles something is no sample, and some models compile for long
 AGAIN = "the first example again"
-NEVER_WARM = (
-    "every call of the first example made torch.compile trace something again, so the time that graph breaks cost "
-    "could not be told apart from it"
-)
 _Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
@@ -61,7 +55,7 @@ class Examination:
 
     def __init__(self, workload: Workload, trace: Sequence[CallSizes] = ()) -> None:
         for call in trace:
-            traced_sizes(workload, call)  # a wrong line is told before anything takes time
+            traced_sizes(workload, call)  # a wrong line is refused before anything takes time
         self.workload, self.trace = workload, trace
         self.watch = watching.Watch(workload.model)
         self.compiled = torch.compile(workload.model, backend=self.watch.backend)
@@ -72,19 +66,22 @@ class Examination:
         self.first_graphs = 0
         self.outside_s: dict[FileLine, float] = {}
         self.fusion_s: dict[FileLine, float] = {}
+        self.unpriced: set[FileLine] = set()  # breaks whose time cannot be trusted
         self.passed: dict[FileLine, list[str]] = {}
         self.notes: list[str] = list(workload.notes)
+        self.drive_starved = False  # other programs held the cores during the drive
         self.unseen: list[str] = []  # calls that failed, and with them what they would have shown
 
     def eager(self) -> None:
         """Time a few eager calls; what fails here fails without any compiler."""
-        samples = []
+        watch = trusted.Stopwatch()
+        self._once(self.workload.model, fresh(self.workload.call))  # the first call is not like the others
         for _ in range(EAGER_CALLS):
             call = fresh(self.workload.call)
-            begin = time.perf_counter()
-            self._once(self.workload.model, call)
-            samples.append(time.perf_counter() - begin)
-        self.eager_call_s = median(samples)
+            watch.lap(lambda call=call: self._once(self.workload.model, call))  # type: ignore[misc]
+        self.eager_call_s = watch.typical()
+        if self.eager_call_s is None:
+            self._left_out()
 
     def capture(self) -> None:
         """The first compiled call: graphs and breaks."""
@@ -99,10 +96,13 @@ class Examination:
             return
         for _ in range(WARM_CALLS):
             self._listen(lambda: self._named(AGAIN, self.workload.call))
-        samples = self._samples()
-        self.outside_s = costs.typical(samples)
+        samples, starved = self._samples()
         if not samples:
-            self.notes.append(NEVER_WARM)
+            self.notes.append(trusted.NEVER_WARM)
+        self.outside_s = {} if starved else costs.typical(samples)
+        self.unpriced = set(costs.places(samples) if samples else self._breaks()) - set(self.outside_s)
+        if samples and self.unpriced:
+            self._left_out()
         self._weigh_copies()
         self._count_lines()
 
@@ -115,7 +115,11 @@ class Examination:
             self.driven += 1
             begun.append((name, len(self.heard)))
 
+        cores = trusted.Cores()
         self._listen(lambda: self.unseen.extend(driving.drive(self.workload, self.compiled, began, self.trace)))
+        self.drive_starved = cores.starved()
+        if self.drive_starved:
+            self._left_out()
         self._forget_failed(begun)
 
     def report(self, fingerprint: Fingerprint | None = None) -> DoctorReport:
@@ -126,7 +130,7 @@ class Examination:
     def _graph_report(self) -> DoctorReport:
         weighed = [self._weighed(place, one) for place, one in self._breaks().items()]
         found, again = breaks.fold(weighed, self._recompiles())
-        whole = inspection.model_findings(self.workload, self.eager_call_s) if self.eager_call_s is not None else ()
+        whole = inspection.model_findings(self.workload, self.eager_call_s)
         report = DoctorReport(
             schema=REPORT_SCHEMA,
             compilot=__version__,
@@ -145,6 +149,10 @@ class Examination:
         )
         traced = [*map(ranking.of_break, found), *(ranking.of_recompile(one, report.spread) for one in again)]
         return msgspec.structs.replace(report, findings=(*traced, *whole))
+
+    def _left_out(self) -> None:
+        if trusted.LEFT_OUT not in self.notes:
+            self.notes.append(trusted.LEFT_OUT)
 
     # ---------------------------------------------------------------------------------------------------- the calls
 
@@ -167,11 +175,11 @@ class Examination:
     def _forget_failed(self, begun: list[tuple[str, int]]) -> None:
         """Drop what the tracer said in a call that failed: eager answers for the compiler, so eager failed, too.
 
-        The error would be told as a compile error, and the input that it does not take as a recompile.
+        The error would be reported as a compile error, and the input that it does not take as a recompile.
         """
         ends = [*(begin for _, begin in begun[1:]), len(self.heard)]
         for (name, begin), end in reversed(list(zip(begun, ends, strict=True))):
-            if any(told.startswith(f"{name} failed: ") for told in self.unseen):
+            if any(one.startswith(f"{name} failed: ") for one in self.unseen):
                 del self.heard[begin:end]
 
     # --------------------------------------------------------------------------------------------------- the breaks
@@ -182,20 +190,26 @@ class Examination:
     def _breaks(self) -> dict[FileLine, GraphBreak]:
         return breaks.reconcile(self._said(BreakEvent), driving.BOUNDARY)
 
-    def _samples(self) -> list[dict[FileLine, float]]:
-        """Seconds outside of graphs in some calls, by break; calls in which anything is compiled do not count."""
+    def _samples(self) -> tuple[list[dict[FileLine, float]], bool]:
+        """Seconds outside of graphs in some calls, by break, and whether most of them had to wait for the cores.
+
+        Calls in which anything is compiled do not count.
+        """
         samples: list[dict[FileLine, float]] = []
+        starved: list[bool] = []
         for _ in range(MOST_TRIES):
             said = len(self.heard)
             self.calls.append(AGAIN)
             call = fresh(self.workload.call)
+            cores = trusted.Cores()
             with self._listening():
                 begin, end, runs = self.watch.timed(lambda call=call: self._once(self.compiled, call))  # type: ignore[misc]
             if len(self.heard) == said:
+                starved.append(cores.starved())
                 samples.append(costs.outside(begin, end, runs, self._ending, self._graphless()))
             if len(samples) == TIMED_CALLS:
                 break
-        return samples
+        return samples, 2 * sum(starved) > len(starved)
 
     def _ending(self, graph: int) -> costs.Ending:
         """The break that ended a graph, if one did."""
@@ -234,14 +248,14 @@ class Examination:
             found,
             passed=self.passed.get(place, []),
             outside_s=self.outside_s.get(place),
-            fusion_s=self.fusion_s.get(place),
+            fusion_s=self.fusion_s.get(place) if place not in self.unpriced else None,  # a part is not the cost
         )
 
     # -------------------------------------------------------------------------------------------------- the drive
 
     def _recompiles(self) -> tuple[Recompile, ...]:
         called, written = _heads(self.workload.model)
-        took = {event.compile_id: event.wall_s for event in self._said(CompileEvent)}
+        took = {event.compile_id: event.wall_s for event in self._said(CompileEvent) if not self.drive_starved}
         states = {event.compile_id: event.state for event in self._said(CompileEvent)}
         seen = [
             changes.Seen(_undecorated(event, called, written), call, took.get(event.compile_id), states)

@@ -231,7 +231,7 @@ class InputPipeline(Record, frozen=True, kw_only=True):
 
 
 class DoctorReport(Record, frozen=True, kw_only=True):
-    """One examination of one model: what is wrong, where, what it costs, how to mend it."""
+    """One examination of one model: what is wrong, where, what it costs, how to fix it."""
 
     schema: int
     compilot: str  # version that wrote it

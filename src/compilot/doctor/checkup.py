@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
+from compilot.diagnose.untimed import without_times
 from compilot.errors import CompilotError, EnvironmentProblem, InputError
 from compilot.identity.differences import differences
 from compilot.records import Candidate, Plan, Settings, Shipment
@@ -34,8 +35,8 @@ LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down
 _WORDS = {
     ExamineStep.EAGER: "running the model in eager",
     ExamineStep.CAPTURE: "tracing the first call",
-    ExamineStep.WEIGH: "timing what lies between the graphs",
-    ExamineStep.DRIVE: "driving the model over its inputs",
+    ExamineStep.WEIGH: "timing the code between the graphs",
+    ExamineStep.DRIVE: "calling the model with all its inputs",
     ExamineStep.REPORT: "writing the report",
 }
 _LATER = {  # steps that make many calls, and what is not known without them
@@ -45,7 +46,6 @@ _LATER = {  # steps that make many calls, and what is not known without them
 _PATIENT = Candidate(settings=Settings(), label="doctor", rationale="examined, not measured")
 
 _TIMING = "timing the eager call and a compile with torch's defaults"
-BESIDE = "other work ran on this machine meanwhile, so costs are higher than of a model that runs alone"
 
 Tell = Callable[[str], None]
 
@@ -70,15 +70,15 @@ def run(
 def beside(shipment: Shipment, folder: Path, *, total_s: float) -> Iterator[Callable[[], DoctorReport]]:
     """The same while the caller does something else; what it gets waits for the report, or raises as `run` does.
 
-    After total_s the report is what there is by then. Costs are weighed all the same: the other work makes all of them
-    higher, so their order, which is what the caller needs, stays; the report has a note about it.
+    After total_s the report is what there is by then. It has no times: the other work makes all of them longer, by
+    how much nobody knows. They only decide the order of the findings.
     """
     child = _child(folder)
     try:
         with ThreadPoolExecutor(1, thread_name_prefix="compilot-doctor") as pool:
             report = pool.submit(_steps, child, shipment, folder, lambda text: None, time.monotonic() + total_s)
             try:
-                yield lambda: _noted(report.result(), BESIDE)
+                yield lambda: without_times(report.result())
             finally:
                 child.end()  # the caller may leave early; the thread then hears of a death
     finally:
@@ -197,10 +197,7 @@ def _failure(step: ExamineStep, take: Callable[[ExamineStep], Any]) -> dict[Exam
 
 def _without(found: DoctorReport, missing: Mapping[ExamineStep, Exception]) -> DoctorReport:
     """The report with what is missing; costs that are not known hide no finding, so that is a note."""
-    said = {
-        step: f"{_WORDS[step]} did not come to its end, so {_LATER[step]}: {problem}"
-        for step, problem in missing.items()
-    }
+    said = {step: f"{_WORDS[step]} did not finish, so {_LATER[step]}: {problem}" for step, problem in missing.items()}
     if note := said.pop(ExamineStep.WEIGH, ""):
         found = _noted(found, note)
     return msgspec.structs.replace(found, unseen=(*found.unseen, *said.values()))

@@ -14,9 +14,9 @@ from compilot.engines.space import Value
 from compilot.records import Diagnosis, MemoryFormat, Precision, Settings
 
 
-def installed(extra: str, packages: Sequence[str]) -> Availability:
+def installed(*packages: str) -> Availability:
     """Are these packages there? The first one's version is the engine's."""
-    install = f"pip install 'compilot[{extra}]'"
+    install = f"pip install {' '.join(packages)}"
     missing = [name for name in packages if _version(name) is None]
     if missing:
         return Availability(ok=False, why=f"{' and '.join(missing)} not installed", install=install)

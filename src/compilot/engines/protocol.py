@@ -127,7 +127,7 @@ class BuildHalf(Protocol):
 class LoadHalf(Protocol):
     """engines/NAME/load.py implements this as a module-level function.
 
-    `TRAITS = EngineTraits(...)` beside it tells the rest of compilot what it needs to know (traits.py). An optional
+    `TRAITS = EngineTraits(...)` beside it is what the rest of compilot needs to know (traits.py). An optional
     function `import_engine()` imports the engine's package; it is run beside the checking of a bundle's digests.
     """
 

@@ -8,7 +8,6 @@ of the whole process (candidates/), whether settings make sense (the engine's `v
 from __future__ import annotations
 
 import enum
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -110,8 +109,7 @@ def fitting(knobs: Iterable[Knob], diagnosis: Diagnosis) -> tuple[Knob, ...]:
 def seeded(engine: str, space: Space, diagnosis: Diagnosis) -> list[Candidate]:
     """The seeds as candidates, without those that set a knob which does not fit; sizes vary where they are declared."""
     fit = {knob.name for knob in fitting(space.knobs, diagnosis)}
-    name = sys.intern(engine)  # an id leaves out what is a default, and msgspec knows a default text by its object
-    start = Settings(engine=name, shapes=Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC)
+    start = Settings(engine=engine, shapes=Shapes.DYNAMIC if diagnosis.dynamic else Shapes.STATIC)
     return [_candidate(start, seed, space) for seed in _checked(engine, space) if fit.issuperset(seed.point)]
 
 

@@ -1,7 +1,7 @@
 """The door to the statistics: pure, typed, deterministic given a seed; numpy only, no torch.
 
 summary.py    one arm: median, quantiles, tails that need enough calls, far-out counts
-bootstrap.py  two arms: log ratios and the hierarchical bootstrap
+bootstrap.py  two arms: log ratios, the hierarchical bootstrap, the saving per call
 noise.py      the race: A/A noise, margin, smallest visible effect, when to stop
 steady.py     the end of the warm-up and the size of a batch
 """
@@ -13,10 +13,12 @@ from compilot.measure.bootstrap import (
     MIN_PAIRS,
     RESAMPLES,
     Interval,
+    Saving,
     bootstrap_draws,
     hierarchical_bootstrap,
     log_ratios,
     long_enough,
+    saving,
 )
 from compilot.measure.noise import (
     FALLBACK_MARGIN,
@@ -28,7 +30,7 @@ from compilot.measure.noise import (
     mde,
     should_stop,
 )
-from compilot.measure.steady import BATCH_TARGET_S, MAX_SLOPE, calls_per_batch, is_steady
+from compilot.measure.steady import BATCH_TARGET_S, MAX_CALLS_PER_BATCH, MAX_SLOPE, calls_per_batch, is_steady
 from compilot.measure.summary import (
     Summary,
     all_finite,
@@ -45,11 +47,13 @@ __all__ = [
     "BLOCK",
     "FALLBACK_MARGIN",
     "LOOKS",
+    "MAX_CALLS_PER_BATCH",
     "MAX_SLOPE",
     "MIN_MARGIN",
     "MIN_PAIRS",
     "RESAMPLES",
     "Interval",
+    "Saving",
     "Summary",
     "aa_noise",
     "all_finite",
@@ -67,6 +71,7 @@ __all__ = [
     "median",
     "percentile_or_none",
     "quantile",
+    "saving",
     "should_stop",
     "summary",
 ]

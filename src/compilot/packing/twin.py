@@ -16,7 +16,6 @@ from compilot.engines import registry
 from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
 from compilot.records import (
-    BreakEven,
     Candidate,
     Comparison,
     Decision,
@@ -34,9 +33,8 @@ from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import ArmLost, Runner
 from compilot.tuning.comparing import side_by_side, try_eager, try_one
-from compilot.verdict.breakeven import break_even
+from compilot.verdict.breakeven import break_even_in
 from compilot.verdict.compare import compare
-from compilot.verdict.contenders import column_median
 from compilot.verdict.plan import make_plan
 from compilot.verdict.words import interval
 
@@ -62,8 +60,10 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
     if problem := registry.build_half(candidate.settings.engine).validate(candidate.settings):
         return Twin(None, f"it has no ahead-of-time form: {problem}")
     limits = Limits(memory_bytes=default_memory_limit())
+    callers = run.run_dir.header().concurrency  # as the plan's own figures
+    runner = LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True, callers=callers)
     try:
-        with LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True) as runner:
+        with runner:
             return _measure(run, entry, candidate, runner, observer)
     except ArmLost as lost:
         return Twin(None, f"the measurement was lost: {lost.reason}")
@@ -130,7 +130,13 @@ def _entry(
         chosen_id=trial.candidate.id,
         because="",
         comparisons=(versus,),
-        break_even=_break_even(trial, eager, race, warm),
+        break_even=break_even_in(
+            race,
+            compare(race, trial.candidate.id, race.arms[0]),
+            cold_s=trial.measurement.cold_s if trial.measurement else None,
+            warm_s=warm.cold_s,
+            eager_first_s=eager.measurement.cold_s if eager.measurement else None,
+        ),
     )
     plan = make_plan(
         verdict,
@@ -144,10 +150,3 @@ def _entry(
         artifacts_dir=RunDir.artifacts_dir(trial.candidate.id),
     )
     return plan.entries[0]
-
-
-def _break_even(trial: Trial, eager: Trial, race: Race, warm: Measurement) -> BreakEven | None:
-    eager_s, own_s = column_median(race, 0), column_median(race, race.arms.index(trial.candidate.id))
-    if trial.measurement is None or eager.measurement is None or eager_s is None or own_s is None:
-        return None
-    return break_even(eager_s, own_s, trial.measurement.cold_s, warm.cold_s, eager.measurement.cold_s)

@@ -1,7 +1,8 @@
-"""Report: what a run found, for people and for programs. In: a run directory. Out: rows, CSV, JSON, a table.
+"""Report: what a run found, for people and for programs. In: a run directory. Out: rows, CSV, records, a table.
 
 data.py      journal -> plain rows; every figure is computed again from the raw samples
-files.py     trials.csv and the JSON document
+results.py   the records of a run, which are its JSON documents too
+files.py     trials.csv
 terminal.py  the table (the only module here that needs rich)
 Names load on first use: the pipeline needs only `write_csv`. An HTML report is one more reader of data.py.
 """
@@ -13,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from compilot.report.data import Row, RunData, read_run
-    from compilot.report.files import as_json, write_csv
+    from compilot.report.files import write_csv
+    from compilot.report.results import Bench, Results, bench_of, results_of
 
 _HOMES = {
+    "Bench": "compilot.report.results",
+    "Results": "compilot.report.results",
+    "bench_of": "compilot.report.results",
+    "results_of": "compilot.report.results",
     "Row": "compilot.report.data",
     "RunData": "compilot.report.data",
-    "as_json": "compilot.report.files",
     "read_run": "compilot.report.data",
     "write_csv": "compilot.report.files",
 }
 
-__all__ = ["Row", "RunData", "as_json", "read_run", "write_csv"]
+__all__ = ["Bench", "Results", "Row", "RunData", "bench_of", "read_run", "results_of", "write_csv"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 from compilot.artifacts.rundir import RunDir
 from compilot.measure.stats import Summary, calls_needed, summary
 from compilot.records import (
+    BreakEven,
     Candidate,
     Check,
     Comparison,
@@ -35,10 +36,12 @@ from compilot.records import (
     VerdictLine,
     WarmStartLine,
 )
+from compilot.verdict.breakeven import break_even_in
 from compilot.verdict.compare import compare
 from compilot.verdict.plan import precision_words
 
 MIB = 2**20
+FRESH, TRIAL = "fresh process", "trial"  # where memory was measured; the two cannot be set against each other
 PROVING = ("bench", "confirm")  # races in fresh processes: what they say counts for more than any earlier race
 
 
@@ -49,6 +52,7 @@ class Row(TypedDict):
     id: str
     model: str
     batch: int | None
+    callers: int  # at the same time: p50_ms, eager_p50_ms and samples_per_s are over all of them
     engine: str
     mode: str | None
     precision: str  # "as-is", or a lower one that the user allows
@@ -60,7 +64,7 @@ class Row(TypedDict):
     p50_ms: float | None  # in the race or screening that the speed-up comes from; without one, of single calls
     eager_p50_ms: float | None  # eager's, from the same rounds
     samples_per_s: float | None  # from the same rounds as p50_ms
-    calls: int  # single calls behind the next three, timed apart from the race
+    calls: int  # single calls behind the next three, as their caller sees them; timed apart from the race
     p95_ms: float | None
     p99_ms: float | None
     std_ms: float | None
@@ -68,8 +72,12 @@ class Row(TypedDict):
     speedup_low: float | None
     speedup_high: float | None
     speedup_from: str  # "baseline", "confirm", "bench", "race", "twin", "screening" or ""
+    break_even_calls: int | None  # after which a cold start is paid back; only of a gain that was shown
+    break_even_low: int | None
+    break_even_high: int | None  # None beside a low end: the other end of the interval never pays back
     peak_rss_mib: float | None
     steady_rss_mib: float | None
+    memory_from: str  # "fresh process": it only loads and runs; "trial": it exported, built and checked, too; or ""
     compiler_runs: int | None
     compile_cpu_s: float | None
     caveats: str  # what a user of it must know: checks that it leaves out, outputs that share no memory
@@ -100,6 +108,14 @@ class SpeedUp(NamedTuple):
     source: str = ""
     own_s: tuple[float, ...] = ()
     eager_s: tuple[float, ...] = ()
+
+
+class Memory(NamedTuple):
+    """Resident memory of a process, and which kind of process that was."""
+
+    peak_mib: float | None = None
+    steady_mib: float | None = None
+    source: str = ""
 
 
 def read_run(run_dir: Path) -> RunData:
@@ -146,6 +162,21 @@ def best_race(data: RunData, candidate_id: str, baseline_id: str | None = None) 
     return None
 
 
+def paid_back(data: RunData, trial: Trial) -> BreakEven | None:
+    """When a candidate's start is paid back, by the race that its speed-up comes from; None: no gain was shown."""
+    race, first = best_race(data, trial.candidate.id), trial.measurement
+    if trial.candidate.is_eager or race is None or first is None:
+        return None
+    baseline = data.trials.get(race.arms[0])
+    return break_even_in(
+        race,
+        compare(race, trial.candidate.id, race.arms[0]),
+        cold_s=first.cold_s,
+        warm_s=_warm_s(data.warm.get(trial.candidate.id, ())),
+        eager_first_s=baseline.measurement.cold_s if baseline is not None and baseline.measurement else None,
+    )
+
+
 def _best_first(races: Sequence[Race]) -> list[Race]:
     """Proving races before others, later ones before earlier ones: a resumed run may have several."""
     latest_first = list(reversed(races))
@@ -164,15 +195,16 @@ def _row(data: RunData, trial: Trial) -> Row:
     candidate, first = trial.candidate, trial.measurement
     calls = _calls(trial, data.warm.get(candidate.id, ()))
     figures = summary(calls)
-    # fresh processes with kept artifacts are what the user will run; a trial's own process has also built and checked
-    memory = data.warm.get(candidate.id, ()) or ([first] if first else [])
+    memory = _memory(first, data.warm.get(candidate.id, ()))
     speed = _speed_up(data, trial)
-    timed = summary(speed.own_s) or figures
+    timed = summary(speed.own_s or _shared(data, calls))
+    even = paid_back(data, trial)
     return Row(
         candidate=candidate.label,
         id=candidate.id,
         model=data.header.workload.label,
         batch=first.samples_per_call if first else None,
+        callers=data.header.concurrency,
         engine=candidate.settings.engine,
         mode=candidate.settings.mode,
         precision=candidate.settings.precision.value,
@@ -192,8 +224,12 @@ def _row(data: RunData, trial: Trial) -> Row:
         speedup_low=speed.low,
         speedup_high=speed.high,
         speedup_from=speed.source,
-        peak_rss_mib=_mib(max((m.peak_rss_bytes for m in memory), default=0)),
-        steady_rss_mib=_mib(max((m.steady_rss_bytes for m in memory), default=0)),
+        break_even_calls=even.cold_calls if even else None,
+        break_even_low=even.cold_low if even else None,
+        break_even_high=even.cold_high if even else None,
+        peak_rss_mib=memory.peak_mib,
+        steady_rss_mib=memory.steady_mib,
+        memory_from=memory.source,
         compiler_runs=first.compiler_runs if first else None,
         compile_cpu_s=first.cold_cpu_s if first else None,
         caveats="; ".join(trial.check.caveats) if trial.check else "",
@@ -206,6 +242,11 @@ def _calls(trial: Trial, warm: Sequence[Measurement]) -> tuple[float, ...]:
     """The single calls to quote: those of the fresh processes where there are any, else the trial's own."""
     confirmed = tuple(s for measurement in warm for s in measurement.call_s)
     return confirmed or (trial.measurement.call_s if trial.measurement else ())
+
+
+def _shared(data: RunData, calls: Sequence[float]) -> tuple[float, ...]:
+    """Single calls as wall seconds per call over all callers: while one waits, the others are served, too."""
+    return tuple(s / data.header.concurrency for s in calls)
 
 
 def _warm_s(warm: Sequence[Measurement]) -> float | None:
@@ -224,8 +265,13 @@ def _throughput(first: Measurement | None, figures: Summary | None) -> float | N
     return first.samples_per_call / figures.mean_s
 
 
-def _mib(count: int) -> float | None:
-    return count / MIB if count else None
+def _memory(first: Measurement | None, warm: Sequence[Measurement]) -> Memory:
+    """Of fresh processes with kept artifacts where there are any: they are what the user will run."""
+    for source, measured in ((FRESH, warm), (TRIAL, [first] if first else [])):
+        peak = max((m.peak_rss_bytes for m in measured), default=0)
+        if peak:
+            return Memory(peak / MIB, max(m.steady_rss_bytes for m in measured) / MIB or None, source)
+    return Memory()
 
 
 def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
@@ -242,7 +288,7 @@ def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
 def _baseline(data: RunData, trial: Trial) -> SpeedUp:
     """Eager beside itself: in the race that counts most, else by its single calls."""
     races = _best_first(data.races)
-    own_s = column(races[0], 0) if races else _calls(trial, data.warm.get(trial.candidate.id, ()))
+    own_s = column(races[0], 0) if races else _shared(data, _calls(trial, data.warm.get(trial.candidate.id, ())))
     return SpeedUp(1.0, source="baseline", own_s=own_s, eager_s=own_s)
 
 

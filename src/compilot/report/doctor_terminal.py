@@ -65,7 +65,7 @@ def headline(report: DoctorReport) -> Text:
     if report.unseen:
         text.append("; not everything was looked at", style="bold red")
     elif not report.findings:
-        text.append("; nothing to mend", style="green")
+        text.append("; nothing to fix", style="green")
     return text
 
 

@@ -47,7 +47,7 @@ def cost_text(finding: Finding, calls: int) -> str:
 
 
 def recompiles(report: DoctorReport) -> int:
-    """How often the drive compiled again, what is told with a graph break included."""
+    """How often the drive compiled again, what is reported with a graph break included."""
     return sum(one.count for one in report.recompiles) + sum(one.recompiles for one in report.breaks)
 
 

@@ -1,6 +1,7 @@
-"""Rows for programs. In: a run directory. Out: trials.csv (whole or not at all), and one JSON document.
+"""Rows for programs. In: a run directory. Out: trials.csv (whole or not at all).
 
-Covered: spreadsheets and scripts that compare runs. Not covered: raw samples (they are in journal.jsonl).
+Covered: spreadsheets and scripts that compare runs. Not covered: raw samples (they are in journal.jsonl), JSON
+(results.py).
 """
 
 from __future__ import annotations
@@ -8,29 +9,14 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any, Protocol
-
-import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
-from compilot.records import Plan
-from compilot.report.data import Row, RunData, read_run, unavailable
+from compilot.report.data import Row, read_run, unavailable
 
-REPORT_SCHEMA = 1
 DIGITS = 6  # significant ones; more would only pretend
 _TAILS = {"p95_ms": 0.95, "p99_ms": 0.99}
-
-
-class Finished(Protocol):
-    """What a run that has just ended gives back (`pipeline.Outcome`)."""
-
-    @property
-    def plan(self) -> Plan: ...
-
-    @property
-    def run_dir(self) -> Path: ...
 
 
 def write_csv(run_dir: Path) -> Path:
@@ -46,31 +32,6 @@ def write_csv(run_dir: Path) -> Path:
     except OSError as problem:
         raise cannot_write(path, problem.strerror) from problem
     return path
-
-
-def as_json(source: Path | Finished) -> dict[str, Any]:
-    """One document about a run: what was decided and why, one row per candidate, and the plan itself."""
-    run_dir = source if isinstance(source, Path) else source.run_dir
-    data = read_run(run_dir)
-    plan = RunDir(run_dir).read_plan() if isinstance(source, Path) else source.plan
-    return {
-        "schema": REPORT_SCHEMA,
-        "compilot": data.header.compilot,
-        "run_dir": str(run_dir),
-        "plan_file": str(RunDir(run_dir).plan) if plan else None,
-        "sentence": sentence(plan, data),
-        "verdict": msgspec.to_builtins(data.verdict),
-        "rows": [dict(row) for row in data.rows],
-        "findings": msgspec.to_builtins(data.diagnosis.findings) if data.diagnosis else [],
-        "plan": msgspec.to_builtins(plan),
-    }
-
-
-def sentence(plan: Plan | None, data: RunData) -> str:
-    """The honest sentence of a run: the plan's own, else why eager stays."""
-    if plan is not None:
-        return plan.entries[0].sentence if plan.entries else plan.because
-    return data.verdict.because if data.verdict else "the run ended before a verdict."
 
 
 def _cell(row: Row, name: str, value: object) -> object:

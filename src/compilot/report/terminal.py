@@ -1,29 +1,32 @@
 """The table people read. In: RunData. Out: rich renderables: a line per candidate, the honest sentence, how to use it.
 
 Covered: terminals from 80 columns up: numbers are never cut, names and notes wrap; on a narrow one the notes stand
-below the table, on a very narrow one some figures below others. Not covered: printing (the command line does that),
-colour themes.
+below the table; on a very narrow one a candidate that failed says so in the place of its speed-up, and memory is the
+peak alone. One figure per cell, always. Not covered: printing (the command line does that), colour themes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
-from compilot.records import Plan
-from compilot.report.data import Row, RunData
-from compilot.report.files import sentence
+from compilot.records import Objective, Plan
+from compilot.report.data import TRIAL, Row, RunData
+from compilot.report.results import sentence
+from compilot.verdict.unreached import line
 from compilot.verdict.words import count, shown
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
 NARROW = 112  # columns; below, a note column would be a ladder of single words
 VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
 FIGURES = ("cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB")
+SPEED_UP = FIGURES.index("speed-up")
+THROUGHPUT = tuple("samples/s" if name == "p95 ms" else name for name in FIGURES)  # what was asked for, not the tail
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
@@ -31,13 +34,22 @@ TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
 
 def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     """All that a finished run has to say: what matters most, table, footnotes, the honest sentence."""
-    parts: list[RenderableType] = [*_findings(data), table(data, width=width), *_footnotes(data.rows, width), Text()]
+    parts: list[RenderableType] = [
+        *_findings(data),
+        table(data, width=width),
+        *legend(data, width),
+        *_notes(data.rows, width),
+        Text(),
+    ]
     parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
     versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
     if versus is not None:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
     for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
         parts.append(Text(f"Note: {caveat}.", style="yellow"))
+    if data.verdict is not None and data.verdict.not_reached is not None:
+        told = line(data.verdict.not_reached, nearby(data.run_dir))
+        parts.append(Text(told[0].upper() + told[1:]))
     return Group(*parts)
 
 
@@ -55,20 +67,30 @@ def _findings(data: RunData) -> list[RenderableType]:
 
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
-    title = f"{data.header.workload.label}: {_how_many(data.rows)}"
-    view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    title = f"{data.header.workload.label}: {_how_many(data.rows)}{_callers(data)}"
+    rate = _is_rate(data)
+    view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     view.add_column("", width=1)
-    view.add_column("candidate", min_width=16, overflow="fold")
-    view.add_column("state", no_wrap=True)
-    for name in _arranged(FIGURES, width):
+    view.add_column("candidate", min_width=13 if width < VERY_NARROW else 16, overflow="fold")
+    if width >= VERY_NARROW:
+        view.add_column("state", no_wrap=True)
+    for name in THROUGHPUT if rate else FIGURES:
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
     for row in data.rows:
-        figures = [Text(figure) for figure in _arranged(_figures(row), width)]
-        cells = [*_names(row), *figures, Text(_short(_remarks(row)))]
-        view.add_row(*cells[: len(view.columns)], style="bold" if row["chosen"] else "")
+        view.add_row(*_cells(row, width, rate=rate), style="bold" if row["chosen"] else "")
     return view
+
+
+def _cells(row: Row, width: int, *, rate: bool) -> list[Text]:
+    """A row as the columns of this width want it."""
+    mark, name, state = _names(row)
+    figures = [Text(figure) for figure in _figures(row, rate=rate)]
+    if width < VERY_NARROW:
+        figures[SPEED_UP] = figures[SPEED_UP] if row["state"] == "ok" else state
+        return [mark, name, *figures[:-1], Text(_memory(row, steady=False))]
+    return [mark, name, state, *figures, *([Text(_short(_remarks(row)))] if width >= NARROW else [])]
 
 
 def _how_many(rows: list[Row]) -> str:
@@ -77,13 +99,15 @@ def _how_many(rows: list[Row]) -> str:
     return ("eager and " if others < len(rows) else "") + count(others, "candidate")
 
 
-def _arranged(figures: Sequence[str], width: int) -> list[str]:
-    """Side by side; on a very narrow terminal the warm start below the cold one, eager's time below the candidate's."""
-    if width >= VERY_NARROW:
-        return list(figures)
-    cold, warm, own, eager, *others = figures
-    pairs = ((cold, warm), (own, eager))
-    return [*(f"{upper}\n{lower}" if lower != _MISSING else upper for upper, lower in pairs), *others]
+def _is_rate(data: RunData) -> bool:
+    """Whether samples per second were asked for."""
+    return data.header.objective == Objective.THROUGHPUT
+
+
+def _callers(data: RunData) -> str:
+    """ ", 4 callers at the same time"; nothing for one."""
+    callers = data.header.concurrency
+    return f", {count(callers, 'caller')} at the same time" if callers > 1 else ""
 
 
 def usage(plan: Plan, plan_path: Path) -> str:
@@ -110,14 +134,15 @@ def _names(row: Row) -> list[Text]:
     return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
 
 
-def _figures(row: Row) -> list[str]:
-    """The cells below FIGURES."""
+def _figures(row: Row, *, rate: bool = False) -> list[str]:
+    """The cells below FIGURES; rate: below THROUGHPUT."""
+    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
     return [
         _number(row["cold_s"]),
         _number(row["warm_s"]),
         _number(row["p50_ms"]),
         _number(row["eager_p50_ms"]),
-        "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"]),
+        _number(row["samples_per_s"]) if rate else tail,
         speed_up(row),
         _memory(row),
     ]
@@ -127,9 +152,11 @@ def _remarks(row: Row) -> str:
     return "; ".join(text for text in (row["note"], row["caveats"]) if text)
 
 
-def _memory(row: Row) -> str:
-    sizes = [size for size in (row["peak_rss_mib"], row["steady_rss_mib"]) if size is not None]
-    return "/".join(f"{size:.0f}" for size in sizes) or _MISSING
+def _memory(row: Row, *, steady: bool = True) -> str:
+    """ "512/256"; "~512/256" where it is that of the trial's own process."""
+    sizes = [size for size in (row["peak_rss_mib"], row["steady_rss_mib"] if steady else None) if size is not None]
+    mark = "~" if row["memory_from"] == TRIAL else ""
+    return mark + "/".join(f"{size:.0f}" for size in sizes) if sizes else _MISSING
 
 
 def _number(value: float | None) -> str:
@@ -146,16 +173,30 @@ def _short(note: str) -> str:
     return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
 
 
-def _footnotes(rows: list[Row], width: int) -> list[Text]:
+def _notes(rows: list[Row], width: int) -> list[Text]:
+    """What the candidates have to say, where the table has no room for it."""
+    if width >= NARROW:
+        return []
+    return [Text(f"{row['candidate']}: {_short(_remarks(row))}", style="dim") for row in rows if _remarks(row)]
+
+
+def legend(data: RunData, width: int) -> list[Text]:
+    """What the columns are, as far as this table has them."""
+    rows, rate = data.rows, _is_rate(data)
+    memory = f"RSS MiB: resident memory, {'peak' if width < VERY_NARROW else 'peak/steady'}"
+    if any(row["memory_from"] == TRIAL for row in rows):
+        memory += "; ~: of the trial, which also built and checked it"
     notes = [
-        "warm s: first call of a fresh process with kept artifacts; RSS MiB: resident memory, peak/steady",
-        "p50 ms and eager (its p50 in ms): of the rounds that the speed-up comes from; p95: single calls, timed apart",
+        "warm s: first call of a fresh process that finds the files of an earlier one",
+        "p50 ms, eager (its p50): of the rounds behind the speed-up; "
+        + ("samples/s: by their mean" if rate else "p95: single calls"),
+        memory,
     ]
-    if width < NARROW:
-        notes += [f"{row['candidate']}: {_short(_remarks(row))}" for row in rows if _remarks(row)]
+    if any(row["callers"] > 1 for row in rows):
+        notes.append("with several callers these are wall time over all of them, not what one caller waits")
     if any(row["speedup_from"] == "screening" for row in rows):
-        notes.append("~ from a short screening against eager: no interval, not a proof")
-    if any(row["calls"] and row["p95_ms"] is None for row in rows):
+        notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
+    if not rate and any(row["calls"] and row["p95_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
     return [Text(note, style="dim") for note in notes]
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from compilot.runtime.apply import apply_process, compile  # noqa: A004  # the public name
     from compilot.runtime.fast import Fast, restore
-    from compilot.runtime.notices import CompilotWarning, StalePlanWarning, Stats
+    from compilot.runtime.notices import Stats
     from compilot.runtime.start import load
 
 _HOMES = {
-    "CompilotWarning": "notices",
     "Fast": "fast",
-    "StalePlanWarning": "notices",
     "Stats": "notices",
     "apply_process": "apply",
     "compile": "apply",
@@ -29,7 +27,7 @@ _HOMES = {
     "restore": "fast",
 }
 
-__all__ = ["CompilotWarning", "Fast", "StalePlanWarning", "Stats", "apply_process", "compile", "load", "restore"]
+__all__ = ["Fast", "Stats", "apply_process", "compile", "load", "restore"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,11 +17,21 @@ from torch import nn
 from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.bundle_trust import Trust
 from compilot.engines.baked import OtherWeights
-from compilot.errors import ArtifactError, CompilotError, InputError, StalePlan, UntrustedPlan, first_cause
+from compilot.errors import (
+    ArtifactError,
+    CompilotError,
+    CompilotWarning,
+    InputError,
+    PlanNotUsedWarning,
+    StalePlan,
+    StalePlanWarning,
+    UntrustedPlan,
+    first_cause,
+)
 from compilot.records import Plan
 from compilot.runtime.bundles import opened_bundle
 from compilot.runtime.fast import Fast, attach_eager, refuse_compiled
-from compilot.runtime.notices import CompilotWarning, StalePlanWarning, warn
+from compilot.runtime.notices import warn
 from compilot.runtime.plans import PlanFolder, read_plan
 from compilot.runtime.process import apply_settings
 from compilot.runtime.sources import ApplyOptions
@@ -110,14 +120,14 @@ def _told(error: Exception, plan: Plan | str | os.PathLike[str]) -> tuple[str, t
             if isinstance(error, CompilotError)
             else f"{Path(plan)} could not be loaded: {first_cause(error)}"
         )
-        category = StalePlanWarning if isinstance(error, StalePlan) else CompilotWarning
+        category = StalePlanWarning if isinstance(error, StalePlan) else PlanNotUsedWarning
         return f"{said} Eager answers instead.", category, f"bundle refused: {said}"
     if isinstance(error, UntrustedPlan | ArtifactError):
-        return f"{error} Until then eager answers.", CompilotWarning, f"plan refused: {error}"
+        return f"{error} Until then eager answers.", PlanNotUsedWarning, f"plan refused: {error}"
     if isinstance(error, StalePlan):
         baked = isinstance(error.__cause__, OtherWeights)
         then = "Run 'compilot tune' again; until then eager answers." if baked else "Until then eager answers."
         return f"{error} {then}", StalePlanWarning, f"plan out of date: {error.differences[0]}"
     what = "the plan is not used" if isinstance(error, InputError) else "the engine could not be loaded"
     reason = f"{what}: {first_cause(error)}"
-    return f"{reason}; eager answers instead.", CompilotWarning, reason
+    return f"{reason}; eager answers instead.", PlanNotUsedWarning, reason

@@ -19,7 +19,7 @@ from torch import nn
 
 from compilot._torch import hooks
 from compilot.engines.protocol import Baked, Follows, Loaded
-from compilot.errors import first_cause
+from compilot.errors import FallbackWarning, first_cause
 from compilot.records import Guard
 from compilot.runtime import codegen, own_forward, strict_weights
 from compilot.runtime.code_watch import MethodWatch, Watch
@@ -200,7 +200,7 @@ class Gate:
         """The engine failed where eager did not: said once, and after a few times it is left alone."""
         self._failures += 1
         if self._failures == 1:
-            warn(f"the compiled model failed and eager answered instead: {first_cause(error)}")
+            warn(f"the compiled model failed and eager answered instead: {first_cause(error)}", FallbackWarning)
         if self._failures >= MAX_FAILURES and self.closed is None:
             self.close(f"engine switched off after {MAX_FAILURES} failures, the last: {first_cause(error)}")
             logger.warning("%s", self.closed)
@@ -305,7 +305,7 @@ class Gate:
             self.close(FILES_OUTDATED if in_files else WEIGHTS_CHANGED)
         what = f"code or attributes ({', '.join(names[:MAX_NAMES])})" if names else "weights"
         text = f"the model's {what} changed after they were baked into the compiled model; eager answers from now on."
-        warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.")
+        warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.", FallbackWarning)
 
     # ---- counting ----------------------------------------------------------------------------------------------------
 

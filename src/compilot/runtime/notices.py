@@ -1,4 +1,4 @@
-"""What the run plane tells the user: warning classes and the counting of calls.
+"""What the run plane says to the user: warnings (their classes are in errors.py) and the counting of calls.
 
 In: fallback reasons. Out: Stats, and one warning when too many calls miss the fast path; one at the first call with
 gradients enabled, since then most often all of them are. Silent eager is the enemy; so is a warning per call.
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from compilot.errors import CompilotWarning, FallbackWarning
 
 MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
 MAX_SHARE = 0.01
@@ -47,14 +49,6 @@ _ADVICE = (
     ("device", "move the input first"),
     ("strides", "call .contiguous() on the input first"),
 )
-
-
-class CompilotWarning(UserWarning):
-    """Something works, but not as the user would expect."""
-
-
-class StalePlanWarning(CompilotWarning):
-    """The plan was made for another model, machine or version; eager answers instead."""
 
 
 def warn(text: str, category: type[CompilotWarning] = CompilotWarning) -> None:
@@ -101,7 +95,7 @@ class Fallbacks:
             self._counts[reason] = self._counts.get(reason, 0) + 1
             text = None if said else self._due(reason, fast_calls)
         if text is not None:
-            warn(text)
+            warn(text, FallbackWarning)
 
     def _due(self, reason: str, fast_calls: int) -> str | None:
         """What is to be said now: each of the two warnings once, and of gradients never twice."""

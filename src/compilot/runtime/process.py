@@ -11,6 +11,7 @@ import torch
 
 from compilot._allocator import can_keep_memory, keep_memory, keeps_memory
 from compilot._denormals import flushes_denormals
+from compilot.errors import UnprovenSpeedWarning
 from compilot.records import ProcessSettings
 from compilot.runtime.notices import warn
 
@@ -32,7 +33,7 @@ def tell_differing(settings: ProcessSettings) -> None:
     found = differing(settings)
     if found:
         told = ", ".join(f"{name} = {wanted} (here {now})" for name, (now, wanted) in found.items())
-        warn(f"the plan was measured with {told}; call compilot.apply_process(plan) to set that.")
+        warn(f"the plan was measured with {told}; call compilot.apply_process(plan) to set that.", UnprovenSpeedWarning)
 
 
 def apply_settings(settings: ProcessSettings) -> dict[str, tuple[Any, Any]]:

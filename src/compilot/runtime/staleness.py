@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from compilot.artifacts.bundle import Bundle
-from compilot.errors import StaleBundle, StalePlan
+from compilot.errors import StaleBundle, StalePlan, UnprovenSpeedWarning
 from compilot.identity.differences import Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import Fingerprint, Manifest, ModelFingerprint, Plan, Weights
@@ -50,7 +50,7 @@ def _warn_unproven(made: str, found: Sequence[Difference]) -> None:
     if found:
         from compilot.runtime.notices import warn
 
-        warn(f"{made} under other conditions, so its speed is unproven here: {sentences(found)}")
+        warn(f"{made} under other conditions, so its speed is unproven here: {sentences(found)}", UnprovenSpeedWarning)
 
 
 def machine_differences(manifest: Manifest, model: nn.Module | None = None) -> list[Difference]:

@@ -18,9 +18,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, nearby, outcome_line, result_line
+from compilot.showing.plain import Best, clock, outcome_line, pair_text, race_line, result_lines
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
@@ -35,10 +36,11 @@ class LiveObserver(Observer):
         """result: leave the decision as a last line, where nobody prints it afterwards."""
         self._console = console or Console(stderr=True)
         self._result = result
-        self._budget_s = budget_s  # None: the bar shows the rounds of a race instead
+        self._budget_s = budget_s  # None: the bar shows the pairs of a race instead
         self._rounds: tuple[int, int] | None = None  # done and planned, while a race runs
         self._begin = time.monotonic()
         self._best = Best()
+        self._run_dir = Path()
         self._labels: dict[str, str] = {}
         self._what, self._why, self._step = "starting", "", ""
         self._drawn = 0.0
@@ -62,6 +64,7 @@ class LiveObserver(Observer):
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
+        self._run_dir = run_dir
         self._line(f"Tuning {header.workload.label}; everything seen goes to {nearby(run_dir)}", "bold")
 
     def stage(self, text: str) -> None:
@@ -91,7 +94,7 @@ class LiveObserver(Observer):
         """Between two rounds: the only moment of a race at which drawing disturbs nobody."""
         self._still = True
         arms = ", ".join(dict.fromkeys(self._labels.get(label, label) for label in labels))
-        self._what, self._why, self._step = f"{purpose}: {arms}", "", f"round {done} of at most {planned}"
+        self._what, self._why, self._step = f"{purpose}: {arms}", "", pair_text(done, planned)
         self._rounds = (done, planned)
         if time.monotonic() - self._drawn >= TICK_S:
             self._draw()
@@ -99,14 +102,14 @@ class LiveObserver(Observer):
     def raced(self, race: Race) -> None:
         """A race ended."""
         self._still = False
-        if race.load:
-            self._line(f"note: {race.load}", "yellow")
+        self._line(race_line(race), "yellow" if race.load else "")
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
         self._show("done", "", "")
         if self._result:
-            self._line(result_line(verdict), "bold")
+            for line in result_lines(verdict, self._run_dir):
+                self._line(line, "bold")
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step
@@ -145,9 +148,9 @@ class LiveObserver(Observer):
         )
 
     def _rounds_bar(self, elapsed: float) -> Sequence[RenderableType]:
-        """Without a budget: the rounds of the race; outside of one, that something is under way."""
+        """Without a budget: the pairs of the race; outside of one, that something is under way."""
         rounds = self._rounds  # read once: the ticker draws from a thread of its own
         if rounds is None:
             return clock(elapsed), ProgressBar(total=None, pulse=True, width=30)
         done, planned = rounds
-        return clock(elapsed), ProgressBar(total=planned, completed=done, width=30), f"{done} of {planned} rounds"
+        return clock(elapsed), ProgressBar(total=planned, completed=done, width=30), f"{done} of {planned} pairs"

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, nearby, outcome_line, result_line
+from compilot.showing.plain import Best, clock, outcome_line, pair_text, race_line, result_lines
 
 REDRAW_S = 1.0  # least time between two pictures of a race
 Draw = Callable[[str], None]
@@ -35,11 +36,13 @@ class NotebookObserver(Observer):
         self._budget_s = budget_s
         self._begin = self._drawn = time.monotonic()
         self._best = Best()
+        self._run_dir = Path()
         self._head, self._what = "tuning", "starting"
         self._kept: list[str] = []  # notes and finished trials
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
+        self._run_dir = run_dir
         self._head = f"tuning {header.workload.label}, writing to {nearby(run_dir)}"
         self._show(self._what)
 
@@ -63,16 +66,17 @@ class NotebookObserver(Observer):
     def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
         """Between two rounds."""
         if time.monotonic() - self._drawn >= REDRAW_S:
-            self._show(f"{purpose}: round {done} of at most {planned}")
+            self._show(f"{purpose}: {pair_text(done, planned)}")
 
     def raced(self, race: Race) -> None:
         """A race ended."""
-        if race.load:
-            self._keep(f"note: {race.load}")
+        self._keep(race_line(race))
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        self._show(result_line(verdict))
+        decided, *more = result_lines(verdict, self._run_dir)
+        self._kept += more
+        self._show(decided)
 
     def _keep(self, line: str) -> None:
         self._kept.append(line)

@@ -6,11 +6,11 @@ and notebook.py.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
 
+from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
 
@@ -37,9 +37,11 @@ class PlainObserver(Observer):
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._best = Best()
+        self._run_dir = Path()
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
+        self._run_dir = run_dir
         self._say(f"tuning {header.workload.label}, budget {clock(header.budget_s)}, writing to {nearby(run_dir)}")
 
     def stage(self, text: str) -> None:
@@ -63,19 +65,16 @@ class PlainObserver(Observer):
     def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
         """A race made progress; only its beginning is worth a line."""
         if done == 1:
-            self._say(f"{purpose}: up to {planned} rounds over {len(labels)} arms")
+            self._say(f"{purpose}: up to {planned} pairs with eager in this set of processes, {len(labels)} arms")
 
     def raced(self, race: Race) -> None:
         """A race ended."""
-        from compilot.verdict.words import count  # numpy comes with it, and a command's help needs none
-
-        rounds = count(sum(len(process.rounds) for process in race.processes), "round")
-        done = f"{rounds} done in {count(len(race.processes), 'process', 'es')}"
-        self._say(f"{race.purpose}: {done}" + (f"; {race.load}" if race.load else ""))
+        self._say(race_line(race))
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        self._say(result_line(verdict))
+        for line in result_lines(verdict, self._run_dir):
+            self._say(line)
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
@@ -94,15 +93,28 @@ def outcome_line(trial: Trial, ratio: float | None) -> str:
     return ", ".join(parts)
 
 
-def result_line(verdict: Verdict) -> str:
-    """What the run came to."""
-    return f"decided: {verdict.decision.value}, {verdict.because}"
+def pair_text(done: int, planned: int) -> str:
+    """How far a set of processes is, counted as the result counts it."""
+    return f"pair {done} of at most {planned}"
 
 
-def nearby(path: Path) -> Path:
-    """The path as short as it can be typed from here."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else Path(relative)
+def race_line(race: Race) -> str:
+    """What a race that ended has timed, in the words of the result: "confirm: 3 processes x 80 pairs"."""
+    from compilot.verdict.words import size  # numpy comes with it, and a command's help needs none
+
+    pairs = [len(process.rounds) for process in race.processes]
+    told = f"{race.purpose}: {size(len(pairs), min(pairs, default=0), sum(pairs))}"
+    return f"{told}; {race.load}" if race.load else told
+
+
+def result_lines(verdict: Verdict, run_dir: Path) -> list[str]:
+    """What the run came to, and what its budget did not reach."""
+    lines = [f"decided: {verdict.decision.value}, {verdict.because}"]
+    if verdict.not_reached is not None:
+        from compilot.verdict.unreached import line  # numpy comes with it, and a command's help needs none
+
+        lines.append(line(verdict.not_reached, nearby(run_dir)))
+    return lines
 
 
 def clock(seconds: float) -> str:

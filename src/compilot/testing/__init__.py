@@ -1,7 +1,7 @@
 """For tests of what plugs into compilot: the engines' contract, a fake runner. Light: names are imported on use.
 
 `class TestMine(EngineContract): engine = "mine"` runs it for an engine that is registered or installed
-(docs/engines.md); it needs pytest and transformers: `pip install 'compilot[testing]'`. `FakeRunner` lets a whole
+(docs/engines.md); it needs pytest and transformers: `pip install pytest transformers`. `FakeRunner` lets a whole
 `tune` run in milliseconds, with a `Fate` for each candidate.
 """
 

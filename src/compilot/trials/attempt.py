@@ -1,4 +1,4 @@
-"""One candidate's trial: build -> check -> warm-up -> single calls -> pairs with eager, in its own process.
+"""One candidate's trial: build -> check -> warm-up -> pairs with eager -> single calls, in its own process.
 
 In: the run's workers, a job, what answers are held against. Out: its Trial, whatever happens. Every step gets what is
 left of the time and no step more than its own limit. `build` may run beside other builds, `measure` has the machine.
@@ -7,10 +7,11 @@ Not covered: what the samples mean (verdict/).
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 
@@ -26,7 +27,20 @@ from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
 
 SCREENING_PAIRS = 8  # enough to sort candidates; who wins is decided in the race
 FEWEST_SCREENING_PAIRS = 2  # of a model so slow that the trial's time is up
-SCREENING_TAIL_S = 1.5
+FIRST_LOOK = 3
+HOPELESS = 0.6  # of the best speed-up so far: three pairs scatter by 18 % each, so this one does not catch up
+SCREENING_TAIL_S = 0.7  # 660 calls of a millisecond; a slow model has no honest tail in any time that a trial has
+
+
+class ScreeningRules(TypedDict):
+    """How a trial's race against eager goes on."""
+
+    looks: tuple[int, ...]
+    stop: Callable[[Sequence[Sequence[float]]], bool]
+    seed: int
+    time_is_up: Callable[[], bool]
+    discard: int
+    fewest: int
 
 
 class Judge(NamedTuple):
@@ -73,8 +87,12 @@ class Attempt:
         if self.trial.state is State.OK:  # so far
             with self._story():
                 self._check()
-                self._steady()
-                self._screen()
+                self._warm()
+                if not self._job.candidate.is_eager:
+                    with self._step("pairing", "pairing with eager"):
+                        samples = race([self._workers.eager, self._worker], **self._screening_rules())
+                    self._know(screening=tuple((row[0], row[1]) for row in samples.rounds))
+                self._single_calls()
         if self.trial.state is not State.OK and not self.trial.candidate.is_eager:
             self._workers.drop(self.trial.candidate.id)
         check = self.trial.check
@@ -124,29 +142,34 @@ class Attempt:
         if not check.passed:
             raise Failure(child.owner, State.WRONG, check.why)
 
-    def _steady(self) -> None:
-        with self._step("warming up", "warming up and timing single calls"):
+    def _warm(self) -> None:
+        with self._step("warming up", "warming up"):
             warmed = self._workers.warm_up(self._worker, self._limits())
-            assert self.trial.measurement is not None  # of the first call
-            measured = timed(self._worker, self.trial.measurement, warmed, SCREENING_TAIL_S)
+        assert self.trial.measurement is not None  # of the first call
+        self._know(measurement=steadied(self.trial.measurement, warmed))
+
+    def _screening_rules(self) -> ScreeningRules:
+        """A few rounds; fewer for a candidate that is hopeless after the first of them, or where time is up."""
+        return ScreeningRules(
+            looks=(FIRST_LOOK, SCREENING_PAIRS),
+            stop=lambda rounds: len(rounds) >= SCREENING_PAIRS or is_hopeless(rounds, self._job.best_ratio),
+            seed=0,
+            time_is_up=lambda: self._left_s() < 0,
+            discard=1,
+            fewest=FEWEST_SCREENING_PAIRS,
+        )
+
+    def _single_calls(self) -> None:
+        """For the tail; not of a hopeless one, which nobody will ask about."""
+        pairs = self.trial.screening
+        hopeless = bool(pairs) and len(pairs) < SCREENING_PAIRS and is_hopeless(pairs, self._job.best_ratio)
+        assert self.trial.measurement is not None
+        with self._step("single calls", "timing single calls"):
+            tail_s = 0.0 if hopeless else SCREENING_TAIL_S
+            measured = with_tail(self._worker, self.trial.measurement, tail_s)
         self._know(measurement=measured)
         if not self._job.candidate.is_eager and (why := too_large(measured, self._workers.limits.memory_bytes)):
             raise Failure(self._job.candidate.id, State.INFEASIBLE, why)
-
-    def _screen(self) -> None:
-        if self._job.candidate.is_eager:
-            return
-        with self._step("pairing", "pairing with eager"):
-            samples = race(
-                [self._workers.eager, self._worker],
-                looks=(SCREENING_PAIRS,),
-                stop=lambda _: True,
-                seed=0,
-                time_is_up=lambda: self._left_s() < 0,
-                discard=1,
-                fewest=FEWEST_SCREENING_PAIRS,
-            )
-        self._know(screening=tuple((row[0], row[1]) for row in samples.rounds))
 
     # --------------------------------------------------------------------------------------------------- the story
 
@@ -201,19 +224,30 @@ def first_call(built: Built) -> Measurement:
     )
 
 
-def timed(child: Child, first: Measurement, warmed: Warmed, for_s: float) -> Measurement:
-    """The measurement of a warm worker, with single calls for the tail."""
-    tail = must(child, child.ask(TimeCalls(calls=TAIL_CALLS, for_s=for_s), CallsTimed, limit_s=120.0, doing="timing"))
+def is_hopeless(rounds: Sequence[Sequence[float]], best_ratio: float | None) -> bool:
+    """Whether a candidate is far behind the best so far; rounds: eager's and its own seconds per call."""
+    ratios = [row[0] / row[1] for row in rounds if row[1] > 0]
+    return best_ratio is not None and bool(ratios) and statistics.median(ratios) < HOPELESS * best_ratio
+
+
+def steadied(first: Measurement, warmed: Warmed) -> Measurement:
+    """The measurement of a warm worker, before single calls are timed."""
     return msgspec.structs.replace(
         first,
         warm_up=warmed.warm_up,
         calls_per_batch=warmed.calls_per_batch,
-        call_s=tail.call_s,
         samples_per_call=warmed.samples_per_call,
-        peak_rss_bytes=max(warmed.peak_rss_bytes, tail.peak_rss_bytes),
+        peak_rss_bytes=warmed.peak_rss_bytes,
         steady_rss_bytes=warmed.rss_bytes,
         doubts=(*first.doubts, *(() if warmed.warm_up.steady else ("unsteady",))),
     )
+
+
+def with_tail(child: Child, steady: Measurement, for_s: float) -> Measurement:
+    """The measurement with single calls, for the tail."""
+    tail = must(child, child.ask(TimeCalls(calls=TAIL_CALLS, for_s=for_s), CallsTimed, limit_s=120.0, doing="timing"))
+    peak = max(steady.peak_rss_bytes, tail.peak_rss_bytes)
+    return msgspec.structs.replace(steady, call_s=tail.call_s, peak_rss_bytes=peak)
 
 
 def too_large(measured: Measurement, limit_bytes: int | None) -> str:

@@ -28,11 +28,21 @@ from compilot.measure.racing import race as run_race
 from compilot.measure.reference import RUNNING
 from compilot.measure.stats import candidate_columns, should_stop
 from compilot.progress import Observer
-from compilot.records import Candidate, Measurement, ProcessSamples, Race, Reference, Shipment, State, Trial
-from compilot.trials.attempt import Attempt, Judge, first_call, timed
+from compilot.records import (
+    Candidate,
+    MachineLoad,
+    Measurement,
+    ProcessSamples,
+    Race,
+    Reference,
+    Shipment,
+    State,
+    Trial,
+)
+from compilot.trials.attempt import Attempt, Judge, first_call, steadied, with_tail
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
-from compilot.trials.load import LoadWatch
+from compilot.trials.load import LoadLook, LoadWatch
 from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import Inspect, Inspected, Opened, PrepareToolchain, ToolchainReady
 from compilot.trials.refusing import refusal
@@ -50,6 +60,7 @@ from compilot.trials.runner import (
     arm_ids,
 )
 from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+from compilot.verdict.busy import busy_note, is_busy
 
 MOST_DEADLY = 4  # cases that may end eager's process before the model itself is to blame
 
@@ -69,17 +80,19 @@ class LocalRunner:
         builds_at_once: int = 1,
         compiler_first: bool = False,
         doctor: Doctor | None = None,
+        callers: int = 1,
     ) -> None:
         """tolerance: of lower precisions; None: each one's default. builds_at_once: how many builds may overlap.
 
         compiler_first, doctor: try the C++ compiler, and have the model examined, beside eager's start.
+        callers: that call at the same time whenever something is timed, eager too.
         """
         self.run_dir = run_dir
         self.limits = limits
         self.observer = observer
         self.tolerance = tolerance
         self.toolchain: ToolchainReady | None = None  # None: not tried yet
-        self.workers = Workers(None, run_dir, limits=limits, observer=observer)
+        self.workers = Workers(None, run_dir, limits=limits, observer=observer, callers=callers)
         self._builds_at_once = builds_at_once
         self._compiler_first = compiler_first
         self._doctor = doctor
@@ -87,6 +100,7 @@ class LocalRunner:
         self._wait_for_compiler: Callable[[], ToolchainReady] | None = None
         self._wait_for_doctor: Callable[[], DoctorReport] | None = None
         self._reference: Reference | None = None
+        self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
 
@@ -117,6 +131,7 @@ class LocalRunner:
     def open(self, workload: Shipment) -> Model:
         """Start eager's worker; the compiler's trial and the doctor begin beside it where they were asked for."""
         self.workers.shipment = workload
+        look = LoadLook()  # first: who is busy is said before anything is spent
         if self._compiler_first:
             self._wait_for_compiler = self._beside.enter_context(self._compiler_beside())
         if self._doctor is not None:
@@ -125,6 +140,9 @@ class LocalRunner:
         opened = self._start_eager()
         self.workers.open_s = time.monotonic() - begin
         self.workers.nursery.learn(opened.imports)
+        self._load = look.result()
+        if self._load is not None and is_busy(self._load):
+            self.observer.note(busy_note(self._load))
         return Model(opened.ref, opened.notes)
 
     def _start_eager(self) -> Opened:
@@ -145,7 +163,7 @@ class LocalRunner:
         self._dynamic = inspected.diagnosis.dynamic
         tried = self.toolchain
         problem = tried.problem if tried is not None else None
-        diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem)
+        diagnosis = msgspec.structs.replace(inspected.diagnosis, compiler_problem=problem, load=self._load)
         return Inspection(diagnosis, inspected.fingerprint, tried.wall_s if tried is not None else None, seen)
 
     def _told(self) -> DoctorReport | str | None:
@@ -327,7 +345,7 @@ class LocalRunner:
         with_aa = self._with_aa(trials)
         with self._losses():
             arms, warm = self._fresh_arms([trial.candidate for trial in trials], with_aa, rules.tail_s)
-            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose="confirm")
+            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose=rules.purpose)
             ids = arm_ids(EAGER.id, trials, with_aa)
             samples, load = self._time(arms, ids, timing, seed=rules.number)
         self.workers.close()
@@ -361,7 +379,7 @@ class LocalRunner:
             refuse_fallbacks(arm, built)
             warmed = self.workers.warm_up(arm, self.limits)
             if candidate.id not in warm:  # eager's twin has nothing to add
-                warm[candidate.id] = timed(arm, first_call(built), warmed, tail_s)
+                warm[candidate.id] = with_tail(arm, steadied(first_call(built), warmed), tail_s)
         return arms, warm
 
     def _time(

@@ -95,14 +95,15 @@ class Warm(Request, frozen=True, kw_only=True):
     """Call until steady, then calibrate the batch."""
 
     for_s: float  # at the most
+    callers: int = 1  # that call at the same time, from here on
 
 
 class TimeBatch(Request, frozen=True, kw_only=True):
-    """Time one calibrated batch."""
+    """Time one calibrated batch, with the callers of the warm-up."""
 
 
 class TimeCalls(Request, frozen=True, kw_only=True):
-    """Time single calls, for the tails."""
+    """Time single calls, for the tails, as each caller of the warm-up sees them."""
 
     calls: int
     for_s: float  # at the most

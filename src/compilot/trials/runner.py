@@ -39,6 +39,7 @@ class Job(NamedTuple):
     candidate: Candidate
     limit_s: float  # for all of it, as far as a step under way can be told
     known_code: Mapping[str, str] = {}  # digest of each program seen so far -> id of the candidate that has it
+    best_ratio: float | None = None  # the best speed-up over eager so far; who is far behind it is timed less
 
 
 class Model(NamedTuple):
@@ -80,6 +81,7 @@ class SetRules(NamedTuple):
     number: int = 0  # of this set: decides the order of the rounds
     for_s: float = math.inf
     tail_s: float = TAIL_S  # for the single calls of each arm
+    purpose: str = "confirm"  # what progress calls it
 
 
 class FreshSet(NamedTuple):
@@ -115,7 +117,7 @@ class Runner(Protocol):
         """Start eager's own worker, which stays for the whole run. What is not timed may begin beside it."""
 
     def inspect(self) -> Inspection:
-        """Look at the model, and make what every candidate is held against."""
+        """Look at the model, and make what every candidate is held against; the diagnosis has the machine's load."""
 
     @property
     def capacity(self) -> Capacity:

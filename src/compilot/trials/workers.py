@@ -61,11 +61,14 @@ def refuse_fallbacks(child: Child, built: Built) -> None:
 class Workers:
     """Child processes over one shipment."""
 
-    def __init__(self, shipment: Shipment | None, run_dir: RunDir, *, limits: Limits, observer: Observer) -> None:
+    def __init__(
+        self, shipment: Shipment | None, run_dir: RunDir, *, limits: Limits, observer: Observer, callers: int = 1
+    ) -> None:
         self.shipment = shipment  # None: nothing was opened yet
         self.run_dir = run_dir
         self.limits = limits
         self.observer = observer
+        self.callers = callers  # at the same time, in every worker that is timed
         self.at_once = BEFORE_A_LOOK
         self.open_s = USUAL_OPEN_S  # start of a process, imports and the model: the quickest one so far
         self.indices = IndexFacts()  # of the model, as eager's worker found them
@@ -110,7 +113,7 @@ class Workers:
 
     def warm_up(self, child: Child, limits: Limits) -> Warmed:
         """Call until the times are steady."""
-        warm = Warm(for_s=limits.warm_s)
+        warm = Warm(for_s=limits.warm_s, callers=self.callers)
         return must(child, child.ask(warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up"))
 
     # --------------------------------------------------------------------------------------------- whom we have

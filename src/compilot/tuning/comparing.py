@@ -15,8 +15,12 @@ import msgspec
 
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem, WorkerError
-from compilot.records import Candidate, Measurement, Race, State, Trial
+from compilot.measure.scatter import scatter
+from compilot.progress import Observer
+from compilot.records import Candidate, MachineLoad, Measurement, Race, State, Trial
 from compilot.trials.runner import ArmLost, Job, RaceRules, Runner, SetRules, arm_ids
+from compilot.verdict.busy import is_busy, noisy_note, smallest_shown
+from compilot.verdict.words import NOISY
 
 
 class Compared(NamedTuple):
@@ -43,6 +47,14 @@ def try_eager(runner: Runner, limit_s: float) -> Trial:
     if trial.state is not State.OK:
         raise EnvironmentProblem(f"eager itself failed ({trial.state}): {trial.reason}.")
     return trial
+
+
+def tell_scatter(eager: Trial, load: MachineLoad | None, observer: Observer) -> None:
+    """Say at once that eager's own calls vary so much that little can be shown, unless the load has said as much."""
+    seen = scatter(eager.measurement.call_s) if eager.measurement is not None else None
+    said = smallest_shown(load) if load is not None and is_busy(load) else 1.0
+    if seen is not None and seen.noise > NOISY and seen.smallest > said:
+        observer.note(noisy_note(seen.smallest))
 
 
 def in_fresh_processes(
@@ -78,7 +90,7 @@ def side_by_side(runner: Runner, trials: Sequence[Trial], *, pairs: int, process
         runner,
         trials,
         enough=lambda race: len(race.processes) >= processes,
-        rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes))),
+        rules=lambda race: first_has_the_tail(SetRules(pairs, len(race.processes), purpose=purpose)),
         purpose=purpose,
     )
 

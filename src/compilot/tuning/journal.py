@@ -45,7 +45,7 @@ from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
-from compilot.tuning.resuming import finished_trials, usable
+from compilot.tuning.resuming import finished_trials, refuse_other_callers, usable
 from compilot.tuning.timeouts import is_worth_another
 from compilot.verdict.finalists import screening_ratio
 
@@ -68,6 +68,7 @@ class RunJournal:
         self.verdict: Verdict | None = None
         if resume:
             run_dir.refuse_foreign()
+            refuse_other_callers(run_dir, options.goal.concurrency)
         else:
             run_dir.refuse_second_run()
         self._file = run_dir.open_journal() if resume else None
@@ -200,7 +201,7 @@ def examined(diagnosis: Diagnosis, doctor: DoctorReport | str | None, run_dir: R
     if isinstance(doctor, str):
         observer.note(f"the doctor could not look at the model: {doctor}")
         return diagnosis
-    save(doctor, run_dir.doctor)
+    save(msgspec.structs.replace(doctor, eager_call_s=diagnosis.eager_call_s), run_dir.doctor)  # timed alone
     for what in doctor.unseen:
         observer.note(f"the doctor did not see everything: {what}")
     findings = once((*top_findings(doctor), *diagnosis.findings))
@@ -218,6 +219,7 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         budget_s=options.budget_s,
         objective=options.goal.objective,
         horizon_calls=options.goal.horizon_calls,
+        concurrency=options.goal.concurrency,
         argv=options.argv,
         allow_precision=options.allow_precision,
         tolerance=options.tolerance,

@@ -30,7 +30,9 @@ def options_of(header: RunHeader) -> TuneOptions:
     """What a run was asked for, so that it can be resumed without saying it again."""
     return TuneOptions(
         budget_s=header.budget_s,
-        goal=Goal(objective=Objective(header.objective), horizon_calls=header.horizon_calls),
+        goal=Goal(
+            objective=Objective(header.objective), horizon_calls=header.horizon_calls, concurrency=header.concurrency
+        ),
         engines=header.engines,
         max_memory_bytes=header.max_memory_bytes,
         argv=header.argv,

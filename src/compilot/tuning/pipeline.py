@@ -17,7 +17,7 @@ from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates.search import OrderedSearch, Search, plain_compile
+from compilot.candidates.search import OrderedSearch, Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
@@ -26,13 +26,14 @@ from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import Budget, Spending
-from compilot.tuning.comparing import try_eager
+from compilot.tuning.comparing import tell_scatter, try_eager
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
 from compilot.tuning.timeouts import advised
+from compilot.verdict.busy import told_of_busy
 from compilot.verdict.decide import decide, explained, told_of_train_mode
-from compilot.verdict.finalists import FINALISTS, choose_finalists
+from compilot.verdict.finalists import FINALISTS, best_screened, choose_finalists
 from compilot.verdict.plan import make_plan
 
 PREPARE_FROM_S = 60.0  # of budget; the compiler's trial and the doctor take 10 to 20 s of it
@@ -60,15 +61,17 @@ def tune(
     search.begin(diagnosis)
     spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
     observer.trying(EAGER, 1, budget.remaining_s)
-    journal.append(try_eager(runner, budget.seconds))  # eager first, always; on resume its figures are today's
+    eager = try_eager(runner, budget.seconds)
+    journal.append(eager)  # eager first, always; on resume its figures are today's
+    tell_scatter(eager, diagnosis.load, observer)
     tell_room(runner, finalists, observer)
     for trial in journal.settled():  # those of an interrupted part of this run, too
         search.tell(trial)
     while (may_try := spending.may_try()) and (jobs := search.ask(runner.free_slots(), budget)):
         for number, candidate in enumerate(jobs, len(journal.trials)):
             observer.trying(candidate, number + 1, budget.remaining_s)
-        limit_s, known = spending.trial_limit_s(), journal.known_code()
-        runner.submit([Job(candidate, limit_s, known) for candidate in jobs])
+        known, best = journal.known_code(), best_screened(journal.trials.values())
+        runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
         for trial in runner.completed():  # builds may overlap, timing never does
             journal.append(trial)  # at once: a crash loses nothing
             search.tell(trial)
@@ -78,11 +81,11 @@ def tune(
     final = Final(runner, journal, spending, goal, finalists, observer)
     race, warm = final.confirm(final.race())
     trials = list(journal.trials.values())
-    verdict = decide(trials, race, horizon_calls=goal.horizon_calls, objective=goal.objective, warm_starts=warm)
+    verdict = decide(trials, race, goal, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
-    verdict = told_of_train_mode(verdict, diagnosis.training)
-    verdict = advised(verdict, trials, budget.elapsed_s, observer)
+    verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
+    verdict = advised(verdict, trials, unasked(search), budget)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
         runner.fetch(trial)
@@ -128,7 +131,7 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
     """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
-    search = OrderedSearch(engines=options.engines, precisions=options.allow_precision)
+    search = OrderedSearch(options.engines, options.allow_precision, callers=options.goal.concurrency)
     with (
         RunJournal(directory, options, budget, observer, resume=resume) as journal,
         remembered(directory, workload_label(shipment), observer),
@@ -186,6 +189,7 @@ def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> L
         tolerance=options.tolerance,
         compiler_first=prepare,
         doctor=doctor if prepare else None,
+        callers=options.goal.concurrency,
     )
 
 

@@ -2,8 +2,8 @@
 
 In: a run directory, and the trials in its journal. Out: the trials that can be used as they are. A candidate whose
 files are damaged or gone is tried again, from an empty folder: a compiler would take a damaged file of its cache for
-its own. Covered: damaged files, runs that were about another model or machine. Not covered: folders of somebody else
-(artifacts/rundir.py), races (measured.py).
+its own. Covered: damaged files, runs about another model, machine or number of callers. Not covered: folders of
+somebody else (artifacts/rundir.py), races (measured.py).
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ from compilot.errors import RunDirError
 from compilot.identity.differences import differences
 from compilot.progress import Observer
 from compilot.records import JournalLine, Precision, RunHeader, State, Trial, TrialLine
+from compilot.verdict.words import count
+
+
+def refuse_other_callers(run_dir: RunDir, callers: int) -> None:
+    """Figures of another number of callers cannot be set beside new ones; said before anything is started."""
+    before = run_dir.last_header().concurrency
+    if before != callers:
+        raise RunDirError(
+            f"{run_dir} cannot be resumed: its figures are those of {count(before, 'caller')} at the same time, not of "
+            f"{callers}. Leave --objective and --concurrency away, or start a new run."
+        )
 
 
 def finished_trials(run_dir: RunDir, lines: Sequence[JournalLine], header: RunHeader) -> dict[str, Trial]:

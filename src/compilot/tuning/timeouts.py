@@ -1,23 +1,21 @@
-"""Candidates that only ran out of time: who is tried again, and which budget to advise.
+"""Candidates that the budget did not reach: who ran out of time, who is tried again, and which budget to advise.
 
-In: trials, the time that a run has. Out: whether a resumed run tries a candidate again; one sentence of advice.
-Covered: trials whose own time was up, because the budget was short. Not covered: a step that took longer than its own
-limit (trials/limits.py), since a longer budget does not change that; how long a trial may take (budget.py).
+In: trials, what the search would still ask for, the time that a run has. Out: whether a resumed run tries a candidate
+again; the verdict with what was not reached. Covered: trials whose own time was up because the budget was short, and
+candidates that nobody tried. Not covered: a step that took longer than its own limit (trials/limits.py), since a longer
+budget does not change that; how long a trial may take (budget.py); the words (verdict/unreached.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from compilot.progress import Observer
-from compilot.records import Decision, State, Trial, Verdict
-from compilot.verdict.words import count
-
-TRY_AGAIN_FROM = 2.0  # times what it had: with a little more it would most likely end the same way
-LEAST_TRIAL_S = 60.0  # that is advised for each: most builds take 10 to 40 s, and checks and timing follow
+from compilot.records import Candidate, Decision, NotReached, State, Trial, Verdict
+from compilot.tuning.budget import Budget
+from compilot.verdict.decide import RAISE_BUDGET
+from compilot.verdict.unreached import TRY_AGAIN_FROM, clause, make_not_reached
 
 
 def ran_out(trial: Trial) -> bool:
@@ -30,27 +28,19 @@ def is_worth_another(trial: Trial, budget_s: float) -> bool:
     return ran_out(trial) and budget_s >= TRY_AGAIN_FROM * trial.wall_s
 
 
-def advice(trials: Iterable[Trial], elapsed_s: float) -> str:
-    """What to do about the trials that ran out of time in a run that took this long; "" where there are none."""
-    short = [trial for trial in trials if ran_out(trial)]
-    if not short:
-        return ""
-    more_s = sum(max(LEAST_TRIAL_S, TRY_AGAIN_FROM * trial.wall_s) for trial in short)
-    who = count(len(short), "candidate")
-    return f"{who} ran out of time: raise --budget to {_minutes(elapsed_s + more_s)}; --resume keeps what is finished"
+def not_reached(trials: Iterable[Trial], left: Sequence[Candidate], spent_s: float) -> NotReached | None:
+    """What a run that had this long did not get to; None where it got to everything."""
+    tried = list(trials)
+    short = [trial for trial in tried if ran_out(trial)]
+    return make_not_reached(short, left, [trial for trial in tried if not ran_out(trial)], spent_s)
 
 
-def advised(verdict: Verdict, trials: Iterable[Trial], elapsed_s: float, observer: Observer) -> Verdict:
-    """The verdict with the advice: in its reason where eager is kept, as a note where a candidate won."""
-    sentence = advice(trials, elapsed_s)
-    if sentence and verdict.decision is Decision.KEEP_EAGER:
-        return msgspec.structs.replace(verdict, because=f"{verdict.because}; {sentence}")
-    if sentence:
-        observer.note(sentence)
-    return verdict
-
-
-def _minutes(seconds: float) -> str:
-    """Whole minutes, rounded up, as --budget takes them: "9m", "1h05m"."""
-    hours, minutes = divmod(math.ceil(seconds / 60.0), 60)
-    return f"{hours}h{minutes:02d}m" if hours else f"{minutes}m"
+def advised(verdict: Verdict, trials: Iterable[Trial], left: Sequence[Candidate], budget: Budget) -> Verdict:
+    """The verdict with what was not reached; where eager is kept its reason names the budget, too."""
+    missed = not_reached(trials, left, max(budget.seconds, budget.elapsed_s))
+    if missed is None:
+        return verdict
+    because = verdict.because
+    if verdict.decision is Decision.KEEP_EAGER:
+        because = f"{because.removesuffix(f'; {RAISE_BUDGET}')}; {clause(missed)}"  # that has a figure
+    return msgspec.structs.replace(verdict, because=because, not_reached=missed)

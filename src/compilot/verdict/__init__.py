@@ -7,7 +7,7 @@ plan.py        Verdict -> Plan and the sentence  words.py      figures in plain 
 
 from __future__ import annotations
 
-from compilot.verdict.breakeven import break_even, total_time_s
+from compilot.verdict.breakeven import break_even, break_even_in, total_time_s
 from compilot.verdict.compare import compare, compare_columns
 from compilot.verdict.decide import decide
 from compilot.verdict.finalists import choose_finalists
@@ -15,6 +15,7 @@ from compilot.verdict.plan import honest_sentence, make_plan
 
 __all__ = [
     "break_even",
+    "break_even_in",
     "choose_finalists",
     "compare",
     "compare_columns",

@@ -1,6 +1,6 @@
 """Which candidate, if any, replaces eager?
 
-In: trials, the confirming race, objective and horizon, warm starts. Out: a Verdict that carries its reason.
+In: trials, the confirming race, the goal, warm starts. Out: a Verdict that carries its reason.
 Covered: every objective, a horizon of calls, keeping eager with the exact reason, doubts printed with the decision.
 Not covered: running anything (trials/), the plan file (plan.py). A horizon counts for latency and throughput only.
 """
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from compilot.records import (
-    BreakEven,
     Comparison,
     Decision,
+    Goal,
     Measurement,
     Objective,
     Outcome,
@@ -25,36 +25,36 @@ from compilot.records import (
     Verdict,
 )
 from compilot.verdict import rules
-from compilot.verdict.breakeven import break_even
 from compilot.verdict.contenders import Contender, Field, make_field
 from compilot.verdict.words import count
 
 TRAIN_MODE = "the model is in train mode, which most engines cannot run; call model.eval() first"
+RAISE_BUDGET = "raise --budget"
+LATENCY = Goal()
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
 
 def decide(
     trials: Sequence[Trial],
     race: Race | None,
+    goal: Goal = LATENCY,
     *,
-    horizon_calls: int | None = None,
-    objective: Objective = Objective.LATENCY,
     warm_starts: Mapping[str, Measurement] | None = None,
 ) -> Verdict:
     """Choose among the confirmed finalists, or keep eager; the reason comes with its figures and doubts."""
     field = make_field(trials, race, warm_starts or {}) if race else None
     if field is None or not field.candidates:
         return _keep(_eager_id(trials, race), _nothing_to_choose(trials))
-    choice = _apply_rule(field, objective, horizon_calls)
+    choice = _apply_rule(field, goal)
     comparisons = tuple(c.versus_eager for c in field.candidates if c.versus_eager is not None)
     if choice.contender is None:
-        return _keep(field.eager.id, choice.because + _doubts(field.candidates), comparisons)
+        return _keep(field.eager.id, choice.because + _callers(goal) + _doubts(field.candidates), comparisons)
     return Verdict(
         decision=Decision.USE,
         chosen_id=choice.contender.id,
-        because=choice.because + _doubts((choice.contender,)),
+        because=choice.because + _callers(goal) + _doubts((choice.contender,)),
         comparisons=comparisons,
-        break_even=_break_even(field, choice.contender) if choice.contender.is_faster else None,
+        break_even=rules.paid_back(field, choice.contender),
     )
 
 
@@ -66,7 +66,7 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
     if unjudgeable:
         return msgspec.structs.replace(verdict, because=unjudgeable)
     if verdict.decision is Decision.USE and processes < wanted:
-        why = f"confirmed in {processes} of {wanted} processes when the budget ended; raise --budget"
+        why = f"confirmed in {processes} of {wanted} processes when the budget ended; {RAISE_BUDGET}"
         eager = verdict.comparisons[0].baseline_id
         return _keep(eager, f"{verdict.because}, but {why}", verdict.comparisons)
     if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):
@@ -86,10 +86,12 @@ def _nearly_shown(comparison: Comparison) -> bool:
     return comparison.outcome is Outcome.NO_DIFFERENCE and comparison.low > 1.0
 
 
-def _apply_rule(field: Field, objective: Objective, horizon_calls: int | None) -> rules.Choice:
-    match objective:
+def _apply_rule(field: Field, goal: Goal) -> rules.Choice:
+    """Throughput is speed, too: with several callers every sample is wall time per call over all of them."""
+    match goal.objective:
         case Objective.LATENCY | Objective.THROUGHPUT:
-            return rules.by_speed(field) if horizon_calls is None else rules.by_horizon(field, horizon_calls)
+            calls = goal.horizon_calls
+            return rules.by_speed(field) if calls is None else rules.by_horizon(field, calls)
         case Objective.P99:
             return rules.by_p99(field)
         case Objective.STARTUP:
@@ -119,12 +121,10 @@ def _nothing_to_choose(trials: Sequence[Trial]) -> str:
     return "no candidate could be used: " + ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
 
 
+def _callers(goal: Goal) -> str:
+    return f"; {count(goal.concurrency, 'caller')} at the same time" if goal.concurrency > 1 else ""
+
+
 def _doubts(contenders: Sequence[Contender]) -> str:
     doubts = dict.fromkeys(doubt for contender in contenders for doubt in contender.doubts)
     return f"; doubts: {', '.join(doubts)}" if doubts else ""
-
-
-def _break_even(field: Field, chosen: Contender) -> BreakEven:
-    eager = field.eager
-    first_s = eager.per_call_s if eager.first_s is None else eager.first_s
-    return break_even(eager.per_call_s, chosen.per_call_s, chosen.first_s, chosen.warm_s, first_s)

@@ -33,6 +33,12 @@ def screening_ratio(trial: Trial) -> float | None:
     return math.exp(median(pairs)) if pairs else None
 
 
+def best_screened(trials: Iterable[Trial]) -> float | None:
+    """The best speed-up over eager that a screening has seen; None: no candidate has one."""
+    able = [trial for trial in trials if trial.state is State.OK and not trial.candidate.is_eager]
+    return max((ratio for trial in able if (ratio := screening_ratio(trial)) is not None), default=None)
+
+
 def pick_finalists(trials: Mapping[str, Trial], goal: Goal, limit: int = FINALISTS) -> list[Trial]:
     """The fastest at the screening; for another objective than speed the best under that rule has a place too."""
     finalists = [trials[i] for i in choose_finalists(trials.values(), limit=limit)]
@@ -74,7 +80,7 @@ def best_in_race(trials: Mapping[str, Trial], race: Race, goal: Goal) -> str:
         able = [i for i in ranked if compare(race, i, eager).outcome is not Outcome.SLOWER]
         smallest = best_under_the_rule(goal, [trials[i] for i in able])
         return smallest.candidate.id if smallest else ranked[0]
-    chosen = decide(list(trials.values()), race, horizon_calls=goal.horizon_calls, objective=goal.objective).chosen_id
+    chosen = decide(list(trials.values()), race, goal).chosen_id
     return chosen if chosen != eager else ranked[0]
 
 

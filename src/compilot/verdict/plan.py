@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from compilot.records import (
     PLAN_SCHEMA,
-    BreakEven,
     Candidate,
     Comparison,
     Decision,
@@ -33,7 +34,7 @@ from compilot.records import (
 )
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
-from compilot.verdict.words import count, seconds, shown, varied
+from compilot.verdict.words import count, pays_back, seconds, shown, size, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
 ISA_NAMES = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("avx", "AVX"), ("sve", "SVE"), ("neon", "NEON"))
@@ -58,6 +59,7 @@ def make_plan(
     if verdict.decision is Decision.USE and race is not None:
         trial = next(t for t in trials if t.candidate.id == verdict.chosen_id and t.state is State.OK)
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
+        evidence = msgspec.structs.replace(evidence, callers=header.concurrency)
         sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
         entries = (_entry(verdict.entry, trial, evidence, sentence, artifacts_dir),)
         process = trial.candidate.process
@@ -128,14 +130,16 @@ def honest_sentence(
     versus = evidence.versus_eager
     if versus is None:
         return f"not compared with eager; {count(evidence.candidates_tried, 'candidate')} tried."
-    speed, noise = _speed(versus, machine, process.threads or machine.threads), _noise(versus, aa)
+    place = _place(machine, process.threads or machine.threads, evidence.callers)
+    timed = size(versus.processes, versus.pairs, versus.all_pairs or versus.processes * versus.pairs)
+    speed, noise = shown(versus, setting=f"{timed}, {place}"), _noise(versus, aa)
     parts = [
         speed,
         precision_words(settings.precision, evidence.relative_error, evidence.tolerance),
         "denormal numbers taken as zero" if process.flush_denormals else "",
         "freed memory kept" if process.keep_memory else "",
         _starts(evidence),
-        _pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
+        pays_back(evidence.break_even) if versus.outcome is Outcome.FASTER else "",
         noise if noise not in speed else "",
         *(versus.doubts if versus.outcome is not Outcome.UNDECIDED else ()),  # an undecided one has named them
         f"{count(evidence.candidates_tried, 'candidate')} tried",
@@ -143,17 +147,10 @@ def honest_sentence(
     return "; ".join(part for part in parts if part) + "."
 
 
-def _speed(versus: Comparison, machine: MachineFingerprint, threads: int) -> str:
-    place = f"{count(threads, 'thread')}, {cpu_name(machine)}, torch {machine.torch}"
-    return shown(versus, setting=f"{_size(versus)}, {place}")
-
-
-def _size(versus: Comparison) -> str:
-    """ "3 processes x 80 pairs"; "126 pairs in 3 processes" where time made some of them shorter than others."""
-    processes = count(versus.processes, "process", "es")
-    if versus.all_pairs in (0, versus.processes * versus.pairs):
-        return f"{processes} x {count(versus.pairs, 'pair')}"
-    return f"{count(versus.all_pairs, 'pair')} in {processes}, at least {versus.pairs} in each"
+def _place(machine: MachineFingerprint, threads: int, callers: int) -> str:
+    """ "4 callers, 2 threads, Intel Xeon AVX-512, torch 2.13.0"; a single caller is not worth a word."""
+    words = [count(callers, "caller")] if callers > 1 else []
+    return ", ".join([*words, count(threads, "thread"), cpu_name(machine), f"torch {machine.torch}"])
 
 
 def precision_words(precision: Precision, error: float | None, tolerance: float | None) -> str:
@@ -177,14 +174,6 @@ def _starts(evidence: Evidence) -> str:
         return ""
     warm = f", {seconds(evidence.warm_s)} with kept artifacts" if evidence.warm_s is not None else ""
     return f"first call {seconds(evidence.cold_s)} cold{warm}"
-
-
-def _pays_back(even: BreakEven | None) -> str:
-    if even is None or even.cold_calls is None:
-        return "never pays back a cold start"
-    return f"pays back after {count(even.cold_calls, 'call')}" + (
-        f" ({even.warm_calls} with kept artifacts)" if even.warm_calls is not None else ""
-    )
 
 
 def _noise(versus: Comparison, aa: float | None) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compilot.measure.stats import MIN_MARGIN, calls_needed, percentile_or_none
-from compilot.records import Outcome
-from compilot.verdict.breakeven import break_even, total_time_s
+from compilot.records import BreakEven, Outcome
+from compilot.verdict.breakeven import break_even_in, total_time_s
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import Contender, Field
-from compilot.verdict.words import count, percent, seconds, shown, times
+from compilot.verdict.words import call_time, count, pays_back, percent, seconds, shown, times
 
 CHEAPER_START = 0.5  # a start must be this much cheaper to count among equals
 MEMORY_MARGIN = 0.02  # peak memory of the same program varies by about this between processes
@@ -49,7 +49,7 @@ def by_horizon(field: Field, calls: int) -> Choice:
     totals = f"over {count(calls, 'call')} {seconds(ours)} in total against eager's {seconds(eagers)}"
     if ours < eagers:
         return Choice(best, f"{_speed(best)}; {totals}")
-    return Choice(None, f"{_speed(best)}, but {totals}: {_pays_back(field.eager, best)}")
+    return Choice(None, f"{_speed(best)}, but {totals}: {pays_back(paid_back(field, best))}")
 
 
 def by_p99(field: Field) -> Choice:
@@ -62,8 +62,9 @@ def by_p99(field: Field) -> Choice:
     if not tails:
         return Choice(None, not_faster(field))
     best = min((c for c in field.faster if c.id in tails), key=lambda c: tails[c.id])
-    words = f"p99 {seconds(tails[best.id])} against eager's {seconds(eager)}"
-    if tails[best.id] < eager:
+    own = tails[best.id]
+    words = f"p99 {call_time(own)} against eager's {call_time(eager)} ({times(eager / own)})"
+    if own < eager:
         return Choice(best, f"{_speed(best)}; {words}")
     return Choice(None, f"{_speed(best)}, but {words}")
 
@@ -90,6 +91,14 @@ def by_memory(field: Field) -> Choice:
         return Choice(None, f"{words}, not {percent(MEMORY_MARGIN)} lower")
     assert best.versus_eager is not None
     return Choice(best, f"{words}; {shown(best.versus_eager)}")
+
+
+def paid_back(field: Field, contender: Contender) -> BreakEven | None:
+    """When its start is paid back, by the race; None: it was not shown faster."""
+    if contender.versus_eager is None:
+        return None
+    starts = {"cold_s": contender.first_s, "warm_s": contender.warm_s}
+    return break_even_in(field.race, contender.versus_eager, **starts, eager_first_s=field.eager.first_s)
 
 
 def not_faster(field: Field) -> str:
@@ -135,12 +144,6 @@ def _instead_of(chosen: Contender, best: Contender) -> str:
     known = f"{times(best.versus_eager.ratio)}, {seconds(best.cold_s)}"
     figures = known if best.first_s is not None else "start unknown"
     return f"; no difference from {best.label} shown ({figures}), and it starts in {seconds(chosen.cold_s)}"
-
-
-def _pays_back(eager: Contender, best: Contender) -> str:
-    first = eager.per_call_s if eager.first_s is None else eager.first_s
-    calls = break_even(eager.per_call_s, best.per_call_s, best.first_s, None, first).cold_calls
-    return "never pays back" if calls is None else f"pays back after {count(calls, 'call')}"
 
 
 def _start(contender: Contender) -> str:

@@ -7,7 +7,7 @@ Speed-ups and noise have one unit, x; percentages are for shares. Not covered: l
 from __future__ import annotations
 
 from compilot.measure.stats import MIN_MARGIN
-from compilot.records import Comparison, Outcome
+from compilot.records import BreakEven, Comparison, Outcome
 
 NOISY = 0.05  # A/A noise above which most gains of a compiler cannot be proven: the machine is what to change
 
@@ -23,6 +23,13 @@ def seconds(value: float) -> str:
     return f"{value * 1e3:.1f} ms" if value >= 1e-3 else f"{value * 1e6:.0f} us"
 
 
+def call_time(value: float) -> str:
+    """The duration of a call, to be set against another: milliseconds with three digits, "10.0 ms", "0.125 ms"."""
+    ms = value * 1e3
+    decimals = next((d for d, least in enumerate((100.0, 10.0, 1.0)) if ms >= least), 3)
+    return f"{ms:.{decimals}f} ms"
+
+
 def percent(value: float) -> str:
     """A share as a percentage with one decimal."""
     return f"{value * 100:.1f} %"
@@ -31,6 +38,17 @@ def percent(value: float) -> str:
 def count(number: int, noun: str, plural: str = "s") -> str:
     """A number with its noun: "1 candidate", "3 processes"."""
     return f"{number} {noun}{'' if number == 1 else plural}"
+
+
+def size(processes: int, least: int, total: int) -> str:
+    """How much was timed: "3 processes x 80 pairs"; progress and results have the same words for the same race.
+
+    "126 pairs in 3 processes, at least 40 in each" where time made some of them shorter than others.
+    """
+    sets = count(processes, "process", "es")
+    if total == processes * least:
+        return f"{sets} x {count(least, 'pair')}"
+    return f"{count(total, 'pair')} in {sets}, at least {least} in each"
 
 
 def times(ratio: float) -> str:
@@ -63,6 +81,23 @@ def shown(comparison: Comparison, than: str = "eager", *, setting: str = "") -> 
     if abs(comparison.ratio - 1.0) <= MIN_MARGIN:
         return f"no difference from {than} shown: {times(comparison.ratio)} {figures}"
     return f"looks {claim} {figures}, but {_why_not(comparison)}"
+
+
+def pays_back(even: BreakEven | None) -> str:
+    """ "pays back after 870 calls (95 % 790-980), with kept artifacts after 12 (95 % 11-14)"."""
+    if even is None or even.cold_calls is None:
+        return "never pays back a cold start"
+    cold = f"pays back after {count(even.cold_calls, 'call')}{_calls_between(even.cold_low, even.cold_high)}"
+    if even.warm_calls is None:
+        return cold
+    return f"{cold}, with kept artifacts after {even.warm_calls}{_calls_between(even.warm_low, even.warm_high)}"
+
+
+def _calls_between(low: int | None, high: int | None) -> str:
+    """The interval of a break-even; "" where there is none, or where it is a single number."""
+    if low is None or low == high:
+        return ""
+    return f" (95 % at least {count(low, 'call')})" if high is None else f" (95 % {low}-{high})"
 
 
 def _claim(ratio: float, than: str) -> str:

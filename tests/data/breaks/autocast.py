@@ -14,10 +14,21 @@ class Net(nn.Module):
 
 
 # advice: set it once, before the first call
+# edit: in the calling program
 def broken():
     def drive(call):
         call(torch.randn(4, 8))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             call(torch.randn(4, 8))
+
+    return Workload(Net(), (torch.randn(4, 8),), drive=drive)
+
+
+def fixed():
+    """No call under autocast, as at the first call."""
+
+    def drive(call):
+        call(torch.randn(4, 8))
+        call(torch.randn(4, 8))
 
     return Workload(Net(), (torch.randn(4, 8),), drive=drive)

@@ -39,7 +39,7 @@ class Fixed(Net):
         return Double.apply(self.linear(x)).sin()
 
 
-# advice: write a custom gradient with forward and backward only
+# advice: write the custom gradient with forward and backward only
 def broken():
     return Workload(Net(), (torch.randn(4, 8),), grad=True)
 

@@ -31,3 +31,13 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8),)
+
+
+class FixedWithCond(Net):
+    def forward(self, x):
+        y = self.linear(x)
+        return torch.cond(y.sum() > 0, lambda y: y * 2, lambda y: y - 1, (y,))
+
+
+def fixed_with_cond():
+    return FixedWithCond(), (torch.randn(4, 8),)

@@ -23,3 +23,8 @@ def fixed():
     x = torch.randn(4, 8)
     torch._dynamo.mark_dynamic(x, 0)
     return Workload(Net(), examples=[(x,), (torch.randn(6, 8),)])
+
+
+def fixed_by_padding():
+    padded = torch.cat([torch.randn(4, 8), torch.zeros(2, 8)])
+    return Workload(Net(), examples=[(padded,), (torch.randn(6, 8),)])

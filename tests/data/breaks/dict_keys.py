@@ -16,7 +16,7 @@ class Net(nn.Module):
         return total
 
 
-# advice: give batch the same keys in every call (zeros for what is missing)
+# advice: give batch the same keys in the same order in every call (zeros for what is missing)
 # edit: in the calling program
 def broken():
     one = {"a": torch.randn(4, 8)}

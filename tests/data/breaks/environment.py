@@ -18,3 +18,15 @@ class Net(nn.Module):
 # advice: do it before or after the model's call
 def broken():
     return Net(), (torch.randn(4, 8),)
+
+
+class Fixed(nn.Module):
+    """The calling program sets it before the call."""
+
+    def forward(self, x):
+        return x.sin().cos()
+
+
+def fixed():
+    os.environ["SEEN"] = "1"
+    return Fixed(), (torch.randn(4, 8),)

@@ -29,3 +29,18 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8), torch.tensor(2.0))
+
+
+class FixedWithList(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = [2.0 for _ in range(1000)]
+
+    def forward(self, x):
+        y = x.sin()
+        scale = self.scales[0]
+        return y.cos() * scale
+
+
+def fixed_with_list():
+    return FixedWithList(), (torch.randn(4, 8),)

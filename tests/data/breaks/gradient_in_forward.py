@@ -22,3 +22,23 @@ class Net(nn.Module):
 # advice: set torch._dynamo.config.trace_autograd_ops = True
 def broken():
     return Workload(Net(), (torch.randn(4, 8, requires_grad=True),), grad=True)
+
+
+class Fixed(nn.Module):
+    """The calling program takes the gradient of the answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 1)
+
+    def forward(self, x):
+        return self.linear(x.sin()).sum()
+
+
+def fixed():
+    torch._dynamo.config.trace_autograd_ops = True
+    return broken()
+
+
+def fixed_outside():
+    return Workload(Fixed(), (torch.randn(4, 8, requires_grad=True),), grad=True)

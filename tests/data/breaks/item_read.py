@@ -25,3 +25,8 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8),)
+
+
+def fixed_by_setting():
+    torch._dynamo.config.capture_scalar_outputs = True
+    return broken()

@@ -24,7 +24,7 @@ class Fixed(nn.Module):
         return x
 
 
-# advice: torch.where(x.sum() > 100, then, otherwise)
+# advice: x = torch.where(done, x, new), then done = done | (x.sum() > 100)
 def broken():
     return Net(), (torch.randn(4, 8),)
 

@@ -19,3 +19,8 @@ class Net(nn.Module):
 # advice: set torch._dynamo.config.allow_rnn = True
 def broken():
     return Net().eval(), (torch.randn(4, 2, 8),)
+
+
+def fixed():
+    torch._dynamo.config.allow_rnn = True
+    return Net().eval(), (torch.randn(4, 2, 8),)

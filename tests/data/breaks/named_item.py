@@ -20,7 +20,7 @@ class Fixed(nn.Module):
         return torch.where(largest > 5, y * 2, y)
 
 
-# advice: keep `x.max()` a tensor, compute both sides and choose with torch.where
+# advice: keep `x.max()` a tensor; where it decides, compute both sides and choose with torch.where
 def broken():
     return Net(), (torch.randn(4, 8),)
 

@@ -20,5 +20,6 @@ def broken():
 
 
 def fixed():
-    wanted = torch.randn(4, 8, requires_grad=True)
-    return Workload(Net(), examples=[(torch.randn(4, 8),), (wanted.detach(),)], grad=True)
+    return Workload(
+        Net(), examples=[(torch.randn(4, 8),), (torch.randn(4, 8, requires_grad=True).detach(),)], grad=True
+    )

@@ -26,3 +26,8 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8),)
+
+
+def fixed_by_setting():
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    return broken()

@@ -26,3 +26,15 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8),)
+
+
+class FixedInEagerOnly(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        if not torch.compiler.is_compiling():
+            print("mean", y.mean())
+        return y.cos()
+
+
+def fixed_in_eager_only():
+    return FixedInEagerOnly(), (torch.randn(4, 8),)

@@ -22,6 +22,7 @@ class Fixed(nn.Module):
 
 
 # advice: draw it with torch (torch.rand, torch.randn)
+# answers: random
 def broken():
     return Net(), (torch.randn(4, 8),)
 

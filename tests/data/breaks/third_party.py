@@ -30,3 +30,23 @@ def broken():
 
 def fixed():
     return Fixed(), (torch.randn(4, 8),)
+
+
+@torch.library.custom_op("compilot_tests::size_of_text", mutates_args=())
+def size_of_text(y: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(len(msgspec.json.encode([1, 2, 3])))
+
+
+@size_of_text.register_fake
+def _(y):
+    return torch.empty((), dtype=torch.int64)
+
+
+class FixedWithOperator(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        return y.cos() + size_of_text(y)
+
+
+def fixed_with_operator():
+    return FixedWithOperator(), (torch.randn(4, 8),)

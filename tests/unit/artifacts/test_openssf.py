@@ -18,7 +18,7 @@ from compilot.errors import EnvironmentProblem, KeyProblem, UntrustedBundle
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("model_signing") is None,
-    reason="model-signing is not installed; pip install 'compilot[model-signing]'",
+    reason="model-signing is not installed; pip install model-signing pyOpenSSL",
 )
 
 
@@ -183,7 +183,7 @@ def test_without_the_package_the_next_step_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "model_signing", None)
     openssf.signature_path(bundle).write_text("{}")
-    told = r"^model-signing is not installed; pip install 'compilot\[model-signing\]'\.$"
+    told = r"^model-signing is not installed; pip install model-signing pyOpenSSL\.$"
     with pytest.raises(EnvironmentProblem, match=told):
         openssf.check(bundle, public)
     with pytest.raises(EnvironmentProblem, match=told):

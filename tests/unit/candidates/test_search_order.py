@@ -1,6 +1,7 @@
 """The search asks for what it asked for when tests/data/search_order.json was written, in the same order.
 
-One search that is resumed there was written anew since: a resumed search no longer varies what was a variation itself.
+Written anew since: one search that is resumed there (a resumed search no longer varies what was a variation itself),
+and those on a GPU (max-autotune is offered there, too). Ids never change.
 """
 
 from __future__ import annotations

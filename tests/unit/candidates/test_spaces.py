@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -14,6 +15,7 @@ import torch
 from compilot.candidates.search import OrderedSearch
 from compilot.candidates.spaces import candidates_of, space_of, unserved, usable_engines, why_nobody
 from compilot.engines import registry
+from compilot.engines.inductor.build import below_the_code
 from compilot.engines.space import LOWER, Acts, Knob, Need, Seed, Space, fitting, seeded, setting, turned, varied
 from compilot.errors import InputError
 from compilot.records import (
@@ -186,6 +188,40 @@ def test_denormals_come_last_and_only_where_the_model_meets_them():
     assert [c.label for c in others] == without
     assert last.process == ProcessSettings(flush_denormals=True)
     assert last.label == "inductor, denormals as zero"
+
+
+# ---- modes of torch.compile ----------------------------------------------------------------------------------------
+
+
+def modes(diagnosis: Diagnosis) -> set[str | None]:
+    return {c.settings.mode for c in candidates_of("inductor", diagnosis)}
+
+
+@pytest.mark.parametrize("more", [{}, {"dynamic": True}, {"size_recompiles": 2}])
+def test_max_autotune_is_offered_where_it_differs_from_its_form_without_cuda_graphs(more: dict[str, Any]):
+    assert modes(Diagnosis(**more)) == {None, "max-autotune-no-cudagraphs", "reduce-overhead"}
+    assert modes(Diagnosis(cuda=True, **more)) == modes(Diagnosis(**more)) | {"max-autotune"}
+    labels = [c.label for c in candidates_of("inductor", Diagnosis(cuda=True, **more))]
+    assert labels.index("inductor max-autotune") == labels.index("inductor max-autotune-no-cudagraphs") + 1
+
+
+def test_what_max_autotune_has_beyond_that_form_are_cuda_graphs():
+    options = importlib.import_module("torch._inductor").list_mode_options
+    graphs, without = options("max-autotune"), options("max-autotune-no-cudagraphs")
+    assert graphs == {**without, "triton.cudagraphs": True}
+
+
+@pytest.mark.parametrize(("gpu", "alike"), [(False, True), (True, False)])
+def test_cuda_graphs_make_another_program_of_the_same_code_where_there_is_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, gpu: bool, alike: bool
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    plain, without, graphs = (
+        below_the_code(Candidate(settings=Settings(engine="inductor", mode=mode), label="", rationale=""))
+        for mode in (None, "max-autotune-no-cudagraphs", "max-autotune")
+    )
+    assert plain == without
+    assert (graphs == without) is alike
 
 
 # ---- engines for GPUs ------------------------------------------------------------------------------------------------

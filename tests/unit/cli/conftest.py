@@ -1,16 +1,21 @@
-"""A command line whose pipeline is a fake: no worker process starts."""
+"""A command line whose pipeline and runner are fakes: no worker process starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from compilot.artifacts.planfile import save_plan
+from compilot.artifacts.rundir import RunDir
 from compilot.progress import Observer
-from compilot.records import Shipment
+from compilot.records import Diagnosis, ProcessSamples, Shipment, State, Trial
+from compilot.testing.runner import FakeRunner
+from compilot.trials import local
+from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
 from compilot.tuning import pipeline
 
 
@@ -57,3 +62,55 @@ def compilot() -> Callable[..., Result]:
 
     runner = CliRunner()
     return lambda *args: runner.invoke(app, list(args))
+
+
+class BenchRunner(FakeRunner):
+    """Answers with the small run's figures."""
+
+    small: Any = None
+    broken: tuple[str, ...] = ()  # labels whose trial crashes
+    dying: tuple[str, ...] = ()  # labels that pass their trial and die in a race
+    room: int = 99  # workers that fit in memory
+    races: list[tuple[str, ...]]
+    shipment: Any = None
+
+    def __init__(self, run_dir: RunDir, **_: Any) -> None:
+        super().__init__({}, workers=self.room)
+        BenchRunner.races = []
+        self.known = {t.candidate.id: t for t in self.small.trials}
+
+    def open(self, workload: Shipment) -> Model:
+        BenchRunner.shipment = workload
+        return Model(self.small.header.workload, ("the model is in train mode",))
+
+    def inspect(self) -> Inspection:
+        return Inspection(Diagnosis(), self.small.header.fingerprint, compiler_tried_s=1.0)
+
+    def completed(self) -> Iterator[Trial]:
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            if job.candidate.label in self.broken:
+                yield Trial(candidate=job.candidate, state=State.CRASHED, reason="SIGSEGV while building")
+            else:
+                yield self.known[job.candidate.id]
+
+    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
+        candidates = [trial.candidate for trial in trials]
+        if rules.number == 0:
+            BenchRunner.races.append(tuple(arm.label for arm in candidates))
+        for arm in candidates:
+            if arm.label in self.dying:
+                raise ArmLost(arm.id, State.CRASHED, "in a race: SIGBUS while timing")
+        race = self.small.confirm
+        columns = [race.arms.index(arm.id) for arm in candidates]
+        rows = tuple((row[0], row[1], *(row[i] for i in columns)) for row in race.processes[rules.number].rounds)
+        warm = {arm.id: self.known[arm.id].measurement for arm in candidates}
+        return FreshSet(ProcessSamples(rounds=rows), True, warm)
+
+
+@pytest.fixture
+def fake_runner(fake: Any, small_run: Any, monkeypatch: pytest.MonkeyPatch) -> type[BenchRunner]:
+    monkeypatch.setattr(local, "LocalRunner", BenchRunner)
+    monkeypatch.setattr(BenchRunner, "small", small_run)
+    save_plan(small_run.plan, Path("plan.json"))
+    return BenchRunner

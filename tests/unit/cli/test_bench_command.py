@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,64 +12,8 @@ import msgspec
 import pytest
 
 from compilot.artifacts.planfile import save_plan
-from compilot.artifacts.rundir import RunDir
-from compilot.records import Diagnosis, DynamicDim, ProcessSamples, Shipment, State, Trial
+from compilot.records import DynamicDim
 from compilot.showing.live import LiveObserver
-from compilot.testing.runner import FakeRunner
-from compilot.trials import local
-from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
-
-
-class BenchRunner(FakeRunner):
-    """Answers with the small run's figures."""
-
-    small: Any = None
-    broken: tuple[str, ...] = ()  # labels whose trial crashes
-    dying: tuple[str, ...] = ()  # labels that pass their trial and die in a race
-    room: int = 99  # workers that fit in memory
-    races: list[tuple[str, ...]]
-    shipment: Any = None
-
-    def __init__(self, run_dir: RunDir, **_: Any) -> None:
-        super().__init__({}, workers=self.room)
-        BenchRunner.races = []
-        self.known = {t.candidate.id: t for t in self.small.trials}
-
-    def open(self, workload: Shipment) -> Model:
-        BenchRunner.shipment = workload
-        return Model(self.small.header.workload, ("the model is in train mode",))
-
-    def inspect(self) -> Inspection:
-        return Inspection(Diagnosis(), self.small.header.fingerprint, compiler_tried_s=1.0)
-
-    def completed(self) -> Iterator[Trial]:
-        jobs, self._jobs = self._jobs, []
-        for job in jobs:
-            if job.candidate.label in self.broken:
-                yield Trial(candidate=job.candidate, state=State.CRASHED, reason="SIGSEGV while building")
-            else:
-                yield self.known[job.candidate.id]
-
-    def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
-        candidates = [trial.candidate for trial in trials]
-        if rules.number == 0:
-            BenchRunner.races.append(tuple(arm.label for arm in candidates))
-        for arm in candidates:
-            if arm.label in self.dying:
-                raise ArmLost(arm.id, State.CRASHED, "in a race: SIGBUS while timing")
-        race = self.small.confirm
-        columns = [race.arms.index(arm.id) for arm in candidates]
-        rows = tuple((row[0], row[1], *(row[i] for i in columns)) for row in race.processes[rules.number].rounds)
-        warm = {arm.id: self.known[arm.id].measurement for arm in candidates}
-        return FreshSet(ProcessSamples(rounds=rows), True, warm)
-
-
-@pytest.fixture
-def fake_runner(fake: Any, small_run: Any, monkeypatch: pytest.MonkeyPatch) -> type[BenchRunner]:
-    monkeypatch.setattr(local, "LocalRunner", BenchRunner)
-    monkeypatch.setattr(BenchRunner, "small", small_run)
-    save_plan(small_run.plan, Path("plan.json"))
-    return BenchRunner
 
 
 def test_arms_stand_side_by_side_with_a_sentence_each(fake_runner: Any, compilot: Any) -> None:
@@ -82,6 +26,32 @@ def test_arms_stand_side_by_side_with_a_sentence_each(fake_runner: Any, compilot
     assert "pays back after" in text
     with Path("b/trials.csv").open(newline="") as file:
         assert [row["candidate"] for row in csv.DictReader(file)] == ["eager", "inductor", "inductor freezing"]
+
+
+def test_progress_says_what_was_timed_as_the_sentences_do(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
+    asked: list[str] = []
+    confirm = fake_runner.confirm
+    monkeypatch.setattr(
+        fake_runner, "confirm", lambda self, t, rules: (asked.append(rules.purpose), confirm(self, t, rules))[1]
+    )
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
+    assert "bench: 3 processes x 20 pairs\n" in result.stderr
+    assert "; 3 processes x 20 pairs" in " ".join(result.stdout.split())
+    assert asked == ["bench"] * 3  # and so it is called while it goes on
+
+
+def test_an_eager_that_varies_much_is_said_before_the_arms(fake_runner: Any, compilot: Any, small_run: Any) -> None:
+    noise = random.Random(0)
+    eager = small_run.trials[0]
+    rough = tuple(0.02 * noise.lognormvariate(0.0, 0.8) for _ in range(100))
+    measured = msgspec.structs.replace(eager.measurement, call_s=rough)
+    small_run.trials = (msgspec.structs.replace(eager, measurement=measured), *small_run.trials[1:])
+    said = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b").stderr
+    assert said.index("eager's own calls vary much") < said.index("trying 2: inductor")
+
+
+def test_a_steady_eager_is_not_mentioned(fake_runner: Any, compilot: Any) -> None:
+    assert "vary much" not in compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b").stderr
 
 
 def test_json_has_rows_and_sentences(fake_runner: Any, compilot: Any) -> None:

@@ -31,6 +31,12 @@ print("loaded:", sorted({"torch", "numpy", "cloudpickle"} & set(sys.modules)))
         ["why-cold", "--help"],
         ["pull", "--help"],
         ["doctor", "--help"],
+        ["pack", "--help"],
+        ["verify", "--help"],
+        ["push", "--help"],
+        ["store", "ls", "--help"],
+        ["cache", "ls", "--help"],
+        ["keys", "new", "--help"],
     ],
 )
 def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:

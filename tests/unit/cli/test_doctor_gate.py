@@ -18,7 +18,7 @@ from compilot.records import Finding, Shipment
 
 BREAK = Finding(kind="graph-break", where="net.py:3", explanation="a print", advice="remove it", snippet="print(x)")
 AGAIN = Finding(kind="recompile", where="net.py:2", explanation="x changed", advice="mark it", what="the size of x")
-UNSEEN = "driving the model over its inputs did not come to its end: out of memory"
+UNSEEN = "calling the model with all its inputs did not finish: out of memory"
 FOLDER = Path("compilot-doctor/net-net")
 
 
@@ -65,7 +65,7 @@ def test_a_gate_does_not_pass_when_not_everything_was_looked_at(doctor: FakeDoct
     result = compilot("doctor", "net.py:net", "-q", "--fail-on", "graph-break")
     assert result.exit_code == 2
     assert f"error: not everything was looked at, so --fail-on cannot pass: {UNSEEN}; fix that" in result.stderr
-    assert "nothing to mend" not in result.stdout
+    assert "nothing to fix" not in result.stdout
     assert compilot("doctor", "net.py:net", "-q").exit_code == 0
 
 

@@ -3,43 +3,64 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
+import msgspec
 import pytest
 
+from compilot.api import environs
+from compilot.api.environs import EngineHere, PrecisionHere, Toolchain
 from compilot.cli import env
 from compilot.errors import InputError
+from compilot.progress import Observer
+from compilot.records import BusyProcess, Comparison, Outcome
+from compilot.report.loads import SeenLoad
 from compilot.trials.protocol import ToolchainReady
 
-AA = {"outcome": "no-difference", "ratio": 1.003, "low": 0.99, "high": 1.01, "pairs": 40, "margin": 0.012}
+AA = Comparison(
+    candidate_id="eager",
+    baseline_id="eager",
+    outcome=Outcome.NO_DIFFERENCE,
+    ratio=1.003,
+    low=0.99,
+    high=1.01,
+    pairs=40,
+    processes=1,
+    margin=0.012,
+    mde=0.01,
+    aa_noise=0.01,
+    doubts=("one process",),
+)
+
+
+LOAD = SeenLoad(busy=True, others=1.0, steal=0.0, cores=2, processes=(BusyProcess(name="make", pid=9, share=0.9),))
 
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch, small_run: Any) -> dict[str, Any]:
-    import msgspec
-
-    document: dict[str, Any] = {
-        "machine": msgspec.to_builtins(small_run.header.fingerprint.machine),
-        "toolchain": {"works": True, "problem": None, "first_compile_s": 7.25},
+    """What is found, part by part; a test may change it."""
+    found: dict[str, Any] = {
+        "machine": small_run.header.fingerprint.machine,
         "engines": {
-            "eager": {"ok": True, "version": "2.13.0", "why": "", "install": ""},
-            "openvino": {"ok": False, "version": "", "why": "not installed", "install": "pip install openvino"},
+            "eager": EngineHere(ok=True, version="2.13.0"),
+            "openvino": EngineHere(ok=False, why="not installed", install="pip install openvino"),
         },
         "precisions": {
-            "bf16": {"engines": [], "why": "this CPU has no bf16 arithmetic"},
-            "int8-dynamic": {"engines": ["onnxruntime"], "why": ""},
+            "bf16": PrecisionHere(engines=(), why="this CPU has no bf16 arithmetic"),
+            "int8-dynamic": PrecisionHere(engines=("onnxruntime",)),
         },
+        "load": LOAD,
+        "toolchain": Toolchain(works=True, problem=None, first_compile_s=7.25),
         "aa": AA,
     }
 
-    def look(pairs: int, known: env.Known) -> dict[str, Any]:
-        found = {**document, "aa": document["aa"] if pairs else None}
-        known(found, tuple(found))
-        return found
+    def parts(pairs: int, observer: Any) -> Iterator[tuple[str, Any]]:
+        return iter([(name, part) for name, part in found.items() if pairs or name != "aa"])
 
-    monkeypatch.setattr(env, "look", look)
-    return document
+    monkeypatch.setattr(environs, "parts", parts)
+    return found
 
 
 class SlowRunner:
@@ -61,11 +82,11 @@ class SlowRunner:
 def test_each_part_is_printed_before_the_next_begins(
     compiles: bool, compilot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(env, "_runner", lambda: nullcontext(SlowRunner(compiles=compiles)))
+    monkeypatch.setattr(environs, "_runner", lambda: nullcontext(SlowRunner(compiles=compiles)))
     ended = compilot("env")
     assert "never ends" in ended.stderr
     heads = list(dict.fromkeys(line.split()[0] for line in ended.stdout.splitlines()))
-    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision"]
+    known_first = ["CPU", "vector", "GPU", "system", "torch", "engine", "precision", "load"]
     assert heads == known_first + ["compiler"] * compiles
 
 
@@ -84,19 +105,48 @@ def test_without_noise_there_is_no_such_line(looked: Any, compilot: Any) -> None
 
 
 def test_a_broken_compiler_is_quoted(looked: Any, compilot: Any) -> None:
-    looked["toolchain"].update(works=False, problem="g++ not found")
+    looked["toolchain"] = Toolchain(works=False, problem="g++ not found", first_compile_s=0.1)
     assert "does not work: g++ not found" in compilot("env").stdout
 
 
 def test_a_machine_that_differs_from_itself_is_called_not_quiet() -> None:
-    assert "the machine is not quiet" in env.noise_line({**AA, "outcome": "faster"})
+    assert "the machine is not quiet" in env.noise_line(msgspec.structs.replace(AA, outcome=Outcome.FASTER))
 
 
 def test_a_noisy_machine_is_told_so() -> None:
-    text = env.noise_line({**AA, "ratio": 0.8, "low": 0.6, "high": 1.1, "margin": 0.31})
+    text = env.noise_line(msgspec.structs.replace(AA, ratio=0.8, low=0.6, high=1.1, margin=0.31))
     assert "no difference that could be told from noise; margin used here: 31.0 %" in text
     assert "too noisy to prove gains below 31 %: end other programs" in text
 
 
 def test_json(looked: Any, compilot: Any) -> None:
-    assert json.loads(compilot("env", "--json").stdout) == json.loads(json.dumps(looked))
+    document = json.loads(compilot("env", "--json").stdout)
+    assert list(document) == ["machine", "engines", "precisions", "load", "toolchain", "aa"]
+    assert document["engines"]["openvino"] == {
+        "ok": False,
+        "version": "",
+        "why": "not installed",
+        "install": "pip install openvino",
+    }
+    assert document["precisions"]["int8-dynamic"] == {"engines": ["onnxruntime"], "why": ""}
+    assert document["toolchain"] == {"works": True, "problem": None, "first_compile_s": 7.25}
+    assert document["aa"]["ratio"] == 1.003
+    assert json.loads(compilot("env", "--json", "--no-noise").stdout)["aa"] is None
+
+
+def test_a_busy_machine_is_named_and_who_makes_it_so() -> None:
+    told = "load      busy: other processes use 100 % of a core (make, pid 9: 90 %); differences below about 1.5x "
+    assert env.part_lines("load", {"load": LOAD})[0].startswith(told)
+
+
+def test_a_quiet_one_and_one_that_does_not_say() -> None:
+    quiet = msgspec.structs.replace(LOAD, busy=False, others=0.02, processes=())
+    assert env.part_lines("load", {"load": quiet}) == ["load      quiet: other processes use 2 % of a core"]
+    assert "does not say" in env.part_lines("load", {"load": None})[0]
+
+
+def test_the_look_at_the_machine_is_one_of_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environs, "_runner", lambda: nullcontext(SlowRunner(compiles=True)))
+    found = dict(environs.parts(0, Observer()))
+    assert found["load"] is None or found["load"].cores
+    assert list(found) == ["machine", "engines", "precisions", "load", "toolchain"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from compilot.workload import load_target
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-TARGETS = ["tiny.py:mlp", "resnet.py:resnet18", "bert.py:bert"]
+TARGETS = ["tiny.py:mlp", "resnet.py:resnet18", "bert.py:bert", "huggingface.py:classifier"]
 DOCTORED = ("bert", "gpt2_with_cache", "t5_step", "t5_generate", "whisper", "packed_lstm")
 
 
@@ -31,6 +32,11 @@ def test_the_documentation_names_the_command_for_every_model_it_reports_on() -> 
     text = (EXAMPLES.parent / "docs" / "doctor.md").read_text()
     rows = [line for line in text.splitlines() if "`examples/doctor_models.py:" in line]
     assert [row.partition("doctor_models.py:")[2].partition("`")[0] for row in rows] == list(DOCTORED)
+
+
+def test_the_list_of_examples_has_every_file() -> None:
+    listed = re.findall(r"\]\(\.\./examples/(\S+)\)", (EXAMPLES.parent / "docs" / "examples.md").read_text())
+    assert sorted(listed) == sorted(path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".ipynb"))
 
 
 def test_bert_declares_its_sequence_length() -> None:

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from compilot.artifacts.rundir import RunDir
-from compilot.records import DynamicDim, Objective, Precision, RunHeader, WorkloadRef
+from compilot.records import DynamicDim, Goal, Objective, Precision, RunHeader, WorkloadRef
 from compilot.tuning.journal import make_header
 from compilot.tuning.options import TuneOptions
 from compilot.workload.dynamic import merge
 
 ASKED = (
-    *("--budget", "90s", "--objective", "p99", "--horizon", "1000", "--engines", "inductor,eager"),
+    *("--budget", "90s", "--objective", "throughput", "--horizon", "1000", "--engines", "inductor,eager"),
     *("--max-memory", "2GiB", "--seed", "7", "--dynamic", "x:0=1..8"),
     *("--allow-precision", "bf16", "--tolerance", "0.03"),
 )
@@ -68,6 +68,16 @@ def test_what_the_command_line_gives_counts(fake: Any, compilot: Any, small_run:
     assert (options.goal.objective, options.goal.horizon_calls) == (Objective.LATENCY, 5)
     assert (options.allow_precision, options.tolerance) == ((Precision.BF16,), 0.04)
     assert (shipment.seed, shipment.extra_dynamic) == (0, (DynamicDim(input="y", dim=1, min=2, max=4),))
+
+
+def test_callers_are_kept_and_a_horizon_as_far_as_it_makes_sense(fake: Any, compilot: Any, small_run: Any) -> None:
+    begun(fake, compilot, small_run)
+    small_run.header = msgspec.structs.replace(small_run.header, concurrency=4)
+    small_run.write(Path("four"), finished=False)
+    compilot("tune", "--resume", "four", "--quiet")
+    assert fake.asked["options"].goal == Goal(objective=Objective.THROUGHPUT, horizon_calls=1000, concurrency=4)
+    compilot("tune", "--resume", "four", "--objective", "p99", "--quiet")
+    assert fake.asked["options"].goal == Goal(objective=Objective.P99)
 
 
 def test_lower_precisions_can_be_closed_again(fake: Any, compilot: Any, small_run: Any) -> None:

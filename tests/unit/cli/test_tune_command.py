@@ -12,7 +12,7 @@ import pytest
 from compilot import packing
 from compilot.errors import EnvironmentProblem, Interrupted, TargetError
 from compilot.packing import Packed
-from compilot.records import BUNDLE_SCHEMA, BundleEntry, DynamicDim, Manifest, Objective, Precision, Weights
+from compilot.records import BUNDLE_SCHEMA, BundleEntry, DynamicDim, Goal, Manifest, Objective, Precision, Weights
 
 
 def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, compilot: Any) -> None:
@@ -26,15 +26,15 @@ def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, com
 
 def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     compilot(
-        *("tune", "net.py:net", "--budget", "1m30s", "--objective", "p99", "--horizon", "1000"),
+        *("tune", "net.py:net", "--budget", "1m30s", "--objective", "throughput", "--horizon", "1000"),
+        *("--concurrency", "4"),
         *("--engines", "inductor, eager", "--max-memory", "2GiB", "--seed", "7"),
         *("--dynamic", "x:0=1..8", "--dynamic", "y:1=2..4"),
         *("--allow-precision", "int8-dynamic, bf16", "--tolerance", "0.03"),
     )
     options, shipment = fake.asked["options"], fake.asked["shipment"]
     assert options.budget_s == 90.0
-    assert options.goal.objective is Objective.P99
-    assert options.goal.horizon_calls == 1000
+    assert options.goal == Goal(objective=Objective.THROUGHPUT, horizon_calls=1000, concurrency=4)
     assert options.engines == ("inductor", "eager")
     assert options.max_memory_bytes == 2 * 2**30
     assert options.allow_precision == (Precision.INT8_DYNAMIC, Precision.BF16)
@@ -44,6 +44,29 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
         DynamicDim(input="x", dim=0, min=1, max=8),
         DynamicDim(input="y", dim=1, min=2, max=4),
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--objective", "throughput", "--concurrency", "0"), "from 1 to 256; not 0."),
+        (("--objective", "throughput", "--concurrency", "-3"), "from 1 to 256; not -3."),
+        (("--objective", "throughput", "--concurrency", "257"), "from 1 to 256; not 257."),
+        (("--concurrency", "4"), "add --objective throughput"),
+        (("--objective", "p99", "--concurrency", "4"), "not for p99; add --objective throughput"),
+        (("--objective", "p99", "--horizon", "9"), "the objective p99 does not look at; leave the horizon away"),
+        (("--objective", "startup", "--horizon", "9"), "choose latency or throughput"),
+        (("--objective", "memory", "--horizon", "9"), "choose latency or throughput"),
+        (("--horizon", "0"), "at least 1; not 0."),
+    ],
+)
+def test_goals_that_make_no_sense_are_refused_in_one_sentence_before_any_work(
+    fake: Any, compilot: Any, given: tuple[str, ...], said: str
+) -> None:
+    result = compilot("tune", "net.py:net", *given)
+    assert (result.exit_code, fake.asked) == (2, {})
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_bare_number_below_a_minute_is_taken_as_seconds_and_said_so(fake: Any, compilot: Any) -> None:
@@ -62,7 +85,7 @@ def test_lower_precisions_are_closed_unless_they_are_asked_for(fake: Any, compil
 
 def test_default_run_directory_names_the_factory_and_the_time(fake: Any, compilot: Any) -> None:
     compilot("tune", "net.py:net")
-    assert re.fullmatch(r"compilot-runs/net-\d{8}-\d{6}", str(fake.asked["run_dir"]))
+    assert re.fullmatch(r"compilot-runs/net-\d{8}-\d{6}", str(fake.asked["run_dir"].relative_to(Path.cwd())))
 
 
 def test_progress_goes_to_stderr_one_line_per_event(fake: Any, compilot: Any) -> None:
@@ -133,7 +156,7 @@ def test_a_result_that_cannot_be_packed_is_shown_all_the_same(fake: Any, compilo
 def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any, small_run: Any) -> None:
     small_run.write(Path("earlier"))
     compilot("tune", "net.py:net", "--resume", "earlier")
-    assert fake.asked["run_dir"] == Path("earlier")
+    assert fake.asked["run_dir"] == Path("earlier").absolute()
     assert fake.asked["resume"] is True
 
 

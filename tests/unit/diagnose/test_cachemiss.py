@@ -17,8 +17,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from compilot._tree import Call
+from compilot.api import whycold
 from compilot.artifacts.planfile import save_plan
-from compilot.cli import whycold
 from compilot.cli.main import app
 from compilot.diagnose.cachemiss import Cause, Weight, not_compared, why_cold
 from compilot.identity.keys import (

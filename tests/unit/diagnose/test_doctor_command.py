@@ -25,7 +25,7 @@ def test_a_finding_fails_the_gate_and_goes_away_with_its_fix(tmp_path: Path) -> 
     shutil.copy(PROGRAM, model)
     broken = doctor(tmp_path, "model.py:broken", "--quick", "--fail-on", "graph-break,recompile", "--json")
     assert broken.returncode == 1, broken.stderr
-    assert "timing what lies between the graphs" in broken.stderr  # progress
+    assert "timing the code between the graphs" in broken.stderr  # progress
     document = json.loads(broken.stdout)
     finding = document["failed_on"][0]
     assert (finding["kind"], finding["category"], finding["gb_id"]) == ("graph-break", "print", "GB0059")

@@ -24,6 +24,14 @@ CASES = [
     ("0/0: 2 <= L['x'].size()[0]", Category.SHAPE, "the size of x at dimension 0"),
     ("0/0: not ___dict_contains('b', batch)   # if 'b' in batch:", Category.CONTAINER_LENGTH, "the keys of batch"),
     ("0/0: len(xs) == 2   # total = xs[0]", Category.CONTAINER_LENGTH, "the length of xs"),
+    ("0/0: len(kwargs) != 0", Category.CONTAINER_LENGTH, "the length of kwargs"),
+    ("0/0: list(dict.keys(batch))[0] == 'a'", Category.CONTAINER_LENGTH, "the keys of batch"),
+    ("0/0: not set.__contains__(options, 3)", Category.ARGUMENT_VALUE, "whether 3 is in options"),
+    ("0/0: not hasattr(self, 'scale')", Category.ATTRIBUTE, "whether self.scale is set"),
+    ("0/0: x is y", Category.OBJECT_IDENTITY, "whether x and y are the same tensor"),
+    ('0/0: Duplicate tensors found: ["x", "y"]', Category.OBJECT_IDENTITY, "whether x and y are the same tensor"),
+    ("0/0: (type(k) is float and __math_isnan(k))", Category.ARGUMENT_VALUE, "the value of k"),
+    ("0/0: ___check_obj_id(L['fn'].__code__, 14012)", Category.OBJECT_IDENTITY, "the object behind fn"),
     ("0/0: mask is None   # if mask is None", Category.ARGUMENT_KIND, "whether mask is given"),
     ("0/0: ___check_type_id(mask, 94121)", Category.ARGUMENT_KIND, "the type of mask"),
     ("0/0: ___check_obj_id(L['fn'], 14012)", Category.OBJECT_IDENTITY, "the object behind fn"),
@@ -31,7 +39,7 @@ CASES = [
     ("0/0: self.step == 0   # x * self.step", Category.ATTRIBUTE, "self.step"),
     ("0/0: self._modules['block'].step == 0", Category.ATTRIBUTE, "self.block.step"),
     ("0/0: mode == 'sin'   # if mode", Category.ARGUMENT_VALUE, "the value of mode"),
-    ("0/0: something torch made up", Category.OTHER, "something torch checks"),
+    ("0/0: something torch made up", Category.OTHER, "torch.compile's check `something torch made up`"),
 ]
 
 

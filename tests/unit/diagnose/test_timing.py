@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from compilot.diagnose import trusted
 from compilot.diagnose.report_records import REPORT_SCHEMA, CompileTime, DoctorReport, Saving, StageTime
 from compilot.diagnose.timing import machine_peaks, stages, times
 from compilot.diagnose.timing.machine_peaks import Peaks
@@ -53,7 +54,7 @@ def test_every_part_is_filled_in_and_findings_are_ranked(measured: pytest.Monkey
     assert report.findings[0] == BREAK  # the only one that costs a second per call
     kinds = {finding.kind: finding for finding in report.findings}
     assert "40 s, 36 s of it C++ compile (7 compiler runs)" in kinds["long-compile"].explanation
-    assert kinds["long-compile"].advice == "kept cache would save about 30 s"
+    assert kinds["long-compile"].advice == "compile less: kept cache would save about 30 s"
 
 
 def test_what_cannot_be_measured_becomes_a_note(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -67,10 +68,25 @@ def test_what_cannot_be_measured_becomes_a_note(measured: pytest.MonkeyPatch, tm
     assert report.notes == ("compile time: could not be measured: RuntimeError: no C++ compiler",)
 
 
-def test_a_roof_measured_on_a_busy_machine_is_said_to_be_low(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_roof_measured_on_a_busy_machine_is_left_out(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
     busy = Peaks(flops_per_s=1e9, bandwidth_bytes_per_s=1e9, dtype="float32", threads=2, busy=True)
     measured.setattr(machine_peaks, "machine_peaks", lambda dtype: busy)
-    assert times.BUSY in _timed(_workload(), tmp_path).notes
+    report = _timed(_workload(), tmp_path)
+    assert (report.bound, report.roofline) == (None, None)
+    assert report.notes == (times.BUSY,)
+    assert not [one.kind for one in report.findings if one.kind.endswith(("-bound", "-roof"))]
+
+
+def test_times_that_cannot_be_trusted_are_left_out_and_said_once(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def compiles(*args: object) -> Compiled:
+        raise trusted.Untrusted(trusted.LEFT_OUT)
+
+    measured.setattr(stages, "measure_compile", compiles)
+    measured.setattr(trusted.Stopwatch, "starved", True)
+    report = _timed(_workload(), tmp_path)
+    assert (report.bound, report.roofline, report.eager_call_s) == (None, None, None)
+    assert (report.compile_time, report.stages) == (None, ())
+    assert report.notes == (trusted.LEFT_OUT,)
 
 
 def test_the_peak_is_that_of_the_dtype_most_weights_have(measured: pytest.MonkeyPatch, tmp_path: Path) -> None:

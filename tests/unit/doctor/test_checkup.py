@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilot.diagnose import untimed
 from compilot.diagnose.report_records import DoctorReport
 from compilot.doctor import checkup
 from compilot.errors import EnvironmentProblem
@@ -39,6 +40,10 @@ class Patient:
         self.dies: set[ExamineStep] = set()
         self.takes_s: dict[ExamineStep, float] = {}
         self.taken: list[ExamineStep] = []
+        self.finds: dict[ExamineStep, tuple[Finding, ...]] = {
+            ExamineStep.CAPTURE: (BREAK,),
+            ExamineStep.DRIVE: (BREAK, AGAIN),
+        }
         self.report = DoctorReport(schema=1, compilot="0", created="", label="Net")
 
     def ask(self, request: Request, expect: type[Any], *, limit_s: float, doing: str) -> Any:
@@ -56,7 +61,7 @@ class Patient:
         return Examined(id=1, report=self.seen(step))
 
     def seen(self, step: ExamineStep) -> DoctorReport | None:
-        found = {ExamineStep.CAPTURE: (BREAK,), ExamineStep.DRIVE: (BREAK, AGAIN)}.get(step)
+        found = self.finds.get(step)
         if found:
             self.report = msgspec.structs.replace(self.report, findings=found)
         return self.report if step is ExamineStep.REPORT else None
@@ -85,9 +90,7 @@ def test_a_death_in_the_drive_keeps_the_breaks_and_is_said(patient: Patient, tmp
     report = checkup.run(SHIPMENT, tmp_path)
     assert report.findings == (BREAK,)
     (unseen,) = report.unseen
-    assert unseen.startswith(
-        "driving the model over its inputs did not come to its end, so graph breaks and recompiles"
-    )
+    assert unseen.startswith("calling the model with all its inputs did not finish, so graph breaks and recompiles")
     assert "died of SIGSEGV" in unseen
 
 
@@ -125,6 +128,17 @@ def test_beside_other_work_the_deadline_is_for_all_steps_together(patient: Patie
     with checkup.beside(SHIPMENT, tmp_path, total_s=20.0) as report:
         found = report()
     assert found.findings == (BREAK,)
-    assert found.unseen[0].endswith("driving the model over its inputs took longer than 2 s and was ended")
-    assert found.notes == (checkup.BESIDE,)
+    assert found.unseen[0].endswith("calling the model with all its inputs took longer than 2 s and was ended")
+    assert found.notes == (untimed.note(""),)
     assert patient.clock.now == 120.0
+
+
+def test_costs_are_known_alone_and_left_out_where_other_work_ran(patient: Patient, tmp_path: Path) -> None:
+    priced = msgspec.structs.replace(BREAK, cost_s=0.36)
+    patient.report = msgspec.structs.replace(patient.report, eager_call_s=0.36)
+    patient.finds = {ExamineStep.CAPTURE: (priced,)}
+    alone = checkup.run(SHIPMENT, tmp_path)
+    assert (alone.eager_call_s, alone.findings, alone.notes) == (0.36, (priced,), ())
+    with checkup.beside(SHIPMENT, tmp_path, total_s=20.0) as report:
+        found = report()
+    assert (found.eager_call_s, found.findings) == (None, (BREAK,))

@@ -102,11 +102,28 @@ def test_a_twin_that_is_not_slower_is_taken_and_the_run_still_reports_what_it_co
     assert twin.entry is not None
     assert twin.entry.candidate.label == "aoti freezing"
     assert twin.because.startswith("packed as its twin, not shown slower: aoti freezing against inductor freezing")
-    assert "pays back after 899 calls (4 with kept artifacts)" in twin.entry.sentence
+    assert "pays back after 899 calls, with kept artifacts after 4; " in twin.entry.sentence
     assert twin.entry.sentence.endswith("1 candidate tried.")
     after = report.read_run(run.folder).rows
     assert after[:-1] == before
     assert (after[-1]["candidate"], after[-1]["speedup_from"]) == ("aoti freezing", "twin")
+
+
+def test_a_twin_is_measured_with_the_callers_of_the_plan(
+    run: FinishedRun, small_run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small_run.header = msgspec.structs.replace(small_run.header, objective="throughput", concurrency=4)
+    folder, asked = small_run.write(tmp_path / "four"), list[int]()
+
+    def runner(*_: Any, callers: int, **__: Any) -> TwinRunner:
+        asked.append(callers)
+        return TwinRunner(twin_s=0.01)
+
+    monkeypatch.setattr(twins, "LocalRunner", runner)
+    twin = find_twin(run._replace(folder=folder), run.plan.entries[0], Observer())
+    assert asked == [4]
+    assert twin.entry is not None
+    assert "4 callers" in twin.entry.sentence
 
 
 def test_a_twin_that_was_tried_before_is_not_built_again(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def full_report() -> DoctorReport:
                 kind="data-loading",
                 where="",
                 explanation="data loading is 70 % of the step; compiling will not help",
-                advice="mend the input pipeline before the model: give the DataLoader more workers (num_workers)",
+                advice="fix the input pipeline before the model: give the DataLoader more workers (num_workers)",
                 cost_s=0.0287,
             ),
             Finding(

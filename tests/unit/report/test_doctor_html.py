@@ -43,7 +43,7 @@ def test_every_part_of_the_report_is_on_the_page() -> None:
 
 def test_a_report_with_nothing_in_it_has_a_page_too() -> None:
     page = doctor_page(DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net"))
-    assert "Nothing to mend was found" in page
+    assert "Nothing to fix was found" in page
     assert 'id="roofline"' not in page
 
 
@@ -51,7 +51,7 @@ def test_what_was_not_looked_at_comes_before_the_findings() -> None:
     empty = DoctorReport(schema=REPORT_SCHEMA, compilot="0", created="", label="Net", unseen=("example 2 <b>failed",))
     page = doctor_page(empty)
     assert page.index("Example 2 &lt;b&gt;failed.") < page.index('id="findings"')
-    assert "Nothing to mend was found in what was looked at." in page
+    assert "Nothing to fix was found in what was looked at." in page
     assert 'id="unseen"' not in doctor_page(full_report())
 
 

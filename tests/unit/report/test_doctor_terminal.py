@@ -150,7 +150,7 @@ def test_what_was_not_looked_at_stands_above_the_findings() -> None:
     report = msgspec.structs.replace(REPORT, findings=(), breaks=(), graphs=(), unseen=("example 2 failed: it broke",))
     text = shown(doctor_terminal.summary(report, root=Path("/")), width=120)
     assert "; not everything was looked at\nNot looked at: Example 2 failed: it broke." in text
-    assert "nothing to mend" not in text
+    assert "nothing to fix" not in text
 
 
 def test_recompiles_that_are_told_with_a_break_are_counted() -> None:

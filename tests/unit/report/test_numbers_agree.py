@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +12,32 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from rich.console import Console
+from stories import Story, told
 
-from compilot.records import Candidate, Settings, Trial
-from compilot.report import Row, as_json, read_run, write_csv
+from compilot.cli import bench
+from compilot.cli.common import document as plain
+from compilot.cli.common import print_json
+from compilot.diagnose.timing import roofline
+from compilot.records import Candidate, Evidence, Goal, Objective, ProcessSamples, Settings, Trial
+from compilot.report import Row, bench_of, read_run, results_of, write_csv
+from compilot.report.data import _row
 from compilot.report.sentences import arm_sentence
 from compilot.report.terminal import summary, table
+from compilot.showing import notebook
+from compilot.showing.live import LiveObserver
+from compilot.showing.notebook import NotebookObserver
+from compilot.showing.plain import PlainObserver, outcome_line
+from compilot.testing import runner
+from compilot.testing.runner import Fate
+from compilot.verdict.compare import compare
+from compilot.verdict.finalists import screening_ratio
+from compilot.verdict.plan import honest_sentence
 
 ROOT = Path(__file__).parents[3]
 ROUNDING = 0.011  # two times of three digits each, 0.5 % at the worst, and the ratio's own last digit
 FIGURES = re.compile(r"([\d.]+) +([\d.]+) +\S+ +(~?)([\d.]+)x(?: \[([\d.]+)-([\d.]+)\])?")
+LABEL = re.compile(r"(.+?) +(?:ok +)?[\d.]+ ")
+BREAK_EVEN: tuple[Any, ...] = ("break_even_calls", "break_even_low", "break_even_high")
 SCREENED = Candidate(settings=Settings(engine="openvino"), label="openvino", rationale="test")
 
 
@@ -46,7 +64,7 @@ def figures(text: str) -> dict[str, Printed]:
     for line in text.splitlines():
         if told := FIGURES.search(line):
             own, eager, tilde, ratio, low, high = told.groups()
-            label = line[2:].partition(" ok ")[0].strip()
+            label = LABEL.match(line[2:])[1]  # type: ignore[index]
             found[label] = Printed(
                 float(own), float(eager), bool(tilde), float(ratio), float(low or ratio), float(high or ratio)
             )
@@ -118,7 +136,90 @@ def test_a_break_even_comes_from_the_race_that_the_speed_up_comes_from(small_run
     assert arm_sentence(data._replace(races=(*data.races, slow)), trial) == arm_sentence(data, trial)
 
 
-@pytest.mark.parametrize(("width", "columns"), [(80, 8), (100, 10), (140, 11)])
+def test_a_rows_break_even_follows_from_its_own_figures(run_dir: Path) -> None:
+    rows = {row["candidate"]: row for row in read_run(run_dir).rows}
+    for label in ("inductor", "inductor freezing"):
+        row = rows[label]
+        assert row["cold_s"] is not None
+        assert row["p50_ms"] is not None
+        assert row["eager_p50_ms"] is not None
+        saved_s = (row["eager_p50_ms"] - row["p50_ms"]) / 1e3
+        calls, low, high = row["break_even_calls"], row["break_even_low"], row["break_even_high"]
+        assert calls is not None
+        assert low is not None
+        assert high is not None
+        assert low <= calls <= high
+        assert 1 + (row["cold_s"] - 0.03) / saved_s == pytest.approx(calls, rel=0.02)
+        assert f"pays back after {calls} calls (95 % {low}-{high})" in arm_sentence(
+            read_run(run_dir), read_run(run_dir).trials[row["id"]]
+        )
+    for label in ("eager", "inductor reduce-overhead", "inductor cpp_wrapper"):
+        assert [rows[label][name] for name in BREAK_EVEN] == [None, None, None]
+
+
+def test_what_is_no_faster_has_no_break_even(small_run: Any, tmp_path: Path) -> None:
+    same = msgspec.structs.replace(
+        small_run.confirm,
+        processes=tuple(
+            msgspec.structs.replace(p, rounds=tuple((row[0],) * len(row) for row in p.rounds))
+            for p in small_run.confirm.processes
+        ),
+    )
+    small_run.confirm = same
+    rows = read_run(small_run.write(tmp_path / "same")).rows
+    assert all(row[name] is None for row in rows for name in BREAK_EVEN)
+
+
+@pytest.fixture
+def shared_run(small_run: Any, tmp_path: Path) -> Path:
+    """The same with four callers: what a caller waits is about four times the wall time per call."""
+    small_run.header = msgspec.structs.replace(small_run.header, objective="throughput", concurrency=4)
+    known = {trial.candidate.label: trial for trial in small_run.trials}
+    calls = {"eager": 0.080, "inductor": 0.064, "inductor freezing": 0.040}
+    small_run.trials = tuple(moved(known[label], call_s) for label, call_s in calls.items())
+    return small_run.write(tmp_path / "shared")  # type: ignore[no-any-return]
+
+
+def test_with_several_callers_times_and_samples_are_of_all_of_them(shared_run: Path) -> None:
+    check(shared_run, {"inductor", "inductor freezing"})
+    rows = {row["candidate"]: row for row in read_run(shared_run).rows}
+    assert {row["callers"] for row in rows.values()} == {4}
+    assert rows["inductor"]["p50_ms"] == pytest.approx(16.0, rel=0.01)
+    assert rows["inductor"]["samples_per_s"] == pytest.approx(4 / 0.016, rel=0.01)
+    assert rows["inductor"]["p95_ms"] == pytest.approx(64.0, rel=0.01)  # of a single call, as its caller sees it
+    with write_csv(shared_run).open(newline="") as file:
+        csv_rows = {row["candidate"]: row for row in csv.DictReader(file)}
+    for row in results_of(shared_run).rows:
+        assert row == rows[row["candidate"]]
+        assert csv_rows[row["candidate"]]["samples_per_s"] == f"{row['samples_per_s']:.6g}"
+        assert csv_rows[row["candidate"]]["callers"] == "4"
+
+
+def test_without_a_race_single_calls_are_shared_out_among_the_callers(small_run: Any, tmp_path: Path) -> None:
+    small_run.header = msgspec.structs.replace(small_run.header, objective="throughput", concurrency=4)
+    small_run.trials = (moved(small_run.trials[0], 0.080), msgspec.structs.replace(small_run.trials[1], screening=()))
+    eager, plain = read_run(small_run.write(tmp_path / "cut", finished=False)).rows
+    assert eager["p50_ms"] == eager["eager_p50_ms"] == pytest.approx(20.0)
+    assert eager["samples_per_s"] == pytest.approx(4 / 0.020)
+    assert plain["p50_ms"] == pytest.approx(16.0 / 4, rel=0.01)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_of_a_throughput_run_shows_samples_per_second_and_the_callers(shared_run: Path, width: int) -> None:
+    text = printed(shared_run, width=width)
+    assert "Net: eager and 2 candidates, 4 callers at the same time" in text
+    assert "samples/s" in text
+    assert "p95" not in text
+    assert re.search(r"^ +inductor +(ok )?.* (249|250)\.\d ", text, re.MULTILINE)
+    assert "wall time over all of them, not what one caller" in " ".join(text.split())
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_one_caller_is_not_named(run_dir: Path) -> None:
+    assert "caller" not in printed(run_dir)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 9), (100, 10), (140, 11)])
 def test_the_warm_start_and_eagers_time_are_in_the_table(run_dir: Path, width: int, columns: int) -> None:
     text = printed(run_dir, width=width)
     assert "warm s" in text
@@ -126,8 +227,23 @@ def test_the_warm_start_and_eagers_time_are_in_the_table(run_dir: Path, width: i
     assert all(len(line) <= width for line in text.splitlines())
     view = table(read_run(run_dir), width=width)
     assert len(view.columns) == columns
-    heads = "\n".join(str(column.header) for column in view.columns).split("\n")
-    assert heads[3:10] == ["cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB"]
+    heads = [str(column.header) for column in view.columns]
+    first = heads.index("cold s")
+    assert heads[first : first + 7] == ["cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_each_figure_has_a_cell_of_its_own_at_every_width(run_dir: Path, width: int) -> None:
+    data = read_run(run_dir)
+    for column in table(data, width=width).columns:
+        assert not [str(cell) for cell in (column.header, *column.cells) if "\n" in str(cell)]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_a_candidate_that_failed_says_so_in_its_line_at_every_width(run_dir: Path, width: int) -> None:
+    lines = [line for line in printed(run_dir, width=width).splitlines() if line.startswith("  inductor")]
+    assert [state for state in ("pruned", "wrong") if sum(state in line for line in lines) != 1] == []
+    assert "RMSE 0.031" in printed(run_dir, width=width)
 
 
 @pytest.mark.parametrize(("number", "title"), [(1, "eager and 0 candidates"), (2, "eager and 1 candidate")])
@@ -141,7 +257,155 @@ def test_json_csv_and_rows_have_the_same_names_and_the_documentation_has_them_al
     assert {"warm_s", "std_ms", "p99_ms", "samples_per_s"} <= set(names)
     with write_csv(run_dir).open(newline="") as file:
         assert next(csv.reader(file)) == names
-    assert all(list(row) == names for row in as_json(run_dir)["rows"])
+    assert all(list(row) == names for row in results_of(run_dir).rows)
     section = (ROOT / "docs/tune.md").read_text().partition("### The columns of trials.csv")[2].partition("\n## ")[0]
     documented = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
     assert documented == names
+
+
+# ------------------------------------------------------------------------------- every place that prints a speed-up
+
+RATIO = r"([\d.]+)x"
+SENTENCE = re.compile(rf"(?:{RATIO} faster than|slower than eager: {RATIO}|shown: {RATIO}|looks {RATIO})")
+
+
+def said(sentence: str) -> float:
+    """The speed-up that a sentence names first."""
+    found = SENTENCE.search(sentence)
+    assert found is not None, sentence
+    return float(next(group for group in found.groups() if group))
+
+
+def agrees(ratio: float, own: float, eager: float, low: float | None = None, high: float | None = None) -> bool:
+    """Whether the two times give the ratio, within rounding and its interval."""
+    least, most = min(ratio, low or ratio), max(ratio, high or ratio)
+    return least * (1 - ROUNDING) <= eager / own <= most * (1 + ROUNDING)
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Story:
+    """A whole run on a runner that runs nothing; every candidate's speed is another."""
+    fates = {"inductor": Fate(speed=1.6), "openvino": Fate(speed=2.3), "onnxruntime": Fate(speed=0.7)}
+    return told(tmp_path, fates, noise=0.02)
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_the_table_of_tune_agrees_at_every_width(tuned: Story, width: int) -> None:
+    found = figures(printed(tuned.run_dir.path, width=width))
+    assert set(found) == {"inductor", "openvino", "onnxruntime"}
+    for one in found.values():
+        assert agrees(one.ratio, one.own_ms, one.eager_ms, one.low, one.high), one
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_table_and_the_sentences_of_bench_agree(
+    small_run: Any, tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    small_run.confirm = msgspec.structs.replace(small_run.confirm, purpose="bench")
+    run_dir = small_run.write(tmp_path / "bench")
+    bench.show(bench_of(run_dir, {}))
+    text = capsys.readouterr().out
+    found = figures(text)
+    assert set(found) == {"inductor", "inductor freezing"}
+    joined = " ".join(text.split())
+    for label, one in found.items():
+        assert agrees(one.ratio, one.own_ms, one.eager_ms, one.low, one.high), one
+        assert said(joined.partition(f" {label}: ")[2]) == one.ratio
+    print_json(plain(bench_of(run_dir, {})))
+    document = json.loads(capsys.readouterr().out)
+    for row, sentence in zip(document["rows"][1:3], document["sentences"], strict=False):
+        assert said(sentence) == round(row["speedup"], 2)
+
+
+def test_the_plan_its_sentence_and_the_table_have_one_ratio(tuned: Story) -> None:
+    entry = tuned.plan.entries[0]
+    row = next(row for row in read_run(tuned.run_dir.path).rows if row["chosen"])
+    versus = entry.evidence.versus_eager
+    assert versus is not None
+    assert versus.ratio == row["speedup"]
+    assert said(entry.sentence) == said(str(tuned.plan)) == said(tuned.plan._repr_html_()) == round(versus.ratio, 2)
+    assert said(tuned.verdict.because) == round(versus.ratio, 2)
+    own_s, eager_s = entry.evidence.p50_s, entry.evidence.eager_p50_s
+    assert own_s is not None
+    assert eager_s is not None
+    assert agrees(versus.ratio, own_s, eager_s, versus.low, versus.high)
+    assert (own_s * 1e3, eager_s * 1e3) == pytest.approx((row["p50_ms"], row["eager_p50_ms"]))
+
+
+def test_json_and_csv_agree_row_by_row(tuned: Story) -> None:
+    rows = json.loads(json.dumps(plain(results_of(tuned.run_dir.path))))["rows"]
+    with write_csv(tuned.run_dir.path).open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert len(rows) == len(cells) == 4
+    for row, cell in zip(rows, cells, strict=True):
+        assert agrees(row["speedup"], row["p50_ms"], row["eager_p50_ms"], row["speedup_low"], row["speedup_high"]), row
+        for name in ("speedup", "p50_ms", "eager_p50_ms"):
+            assert float(cell[name]) == pytest.approx(row[name], rel=1e-5)
+
+
+def test_progress_and_table_have_one_figure_for_a_screening(tuned: Story) -> None:
+    data = read_run(tuned.run_dir.path)
+    screened = [t for t in data.trials.values() if t.screening]
+    assert len(screened) == 3
+    for trial in screened:
+        alone = data._replace(races=())
+        row = _row(alone, trial)
+        assert f"~{row['speedup']:.2f}x" in outcome_line(trial, screening_ratio(trial))
+        assert agrees(row["speedup"], row["p50_ms"], row["eager_p50_ms"])
+
+
+def test_a_p99_beside_eagers_has_a_ratio_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "TAIL_CALLS", 700)
+    story = told(tmp_path, {"x": Fate(speed=2.0)}, goal=Goal(objective=Objective.P99))
+    found = re.search(rf"p99 ([\d.]+) ms against eager's ([\d.]+) ms \({RATIO}\)", story.verdict.because)
+    assert found is not None, story.verdict.because
+    own, eager, ratio = map(float, found.groups())
+    assert agrees(ratio, own, eager)
+
+
+def test_the_doctors_times_of_a_plan_have_the_ratio_that_was_proven(tuned: Story) -> None:
+    versus = tuned.plan.entries[0].evidence.versus_eager
+    assert versus is not None
+    planned_s = roofline._plan_s(tuned.plan, 0.020)
+    assert agrees(versus.ratio, planned_s, 0.020)
+
+
+# ------------------------------------------------------------------------------------------- how much was timed
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [((20, 20, 20), "3 processes x 20 pairs"), ((60, 46, 20), "126 pairs in 3 processes, at least 20 in each")],
+)
+def test_progress_says_how_much_was_timed_as_the_result_does(
+    small_run: Any, pairs: tuple[int, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = small_run.confirm.processes[0].rounds * 3
+    sets = tuple(ProcessSamples(rounds=rows[:number]) for number in pairs)
+    race = msgspec.structs.replace(small_run.confirm, processes=sets)
+    versus = compare(race, race.arms[2], race.arms[0])
+    assert f"; {words}, " in honest_sentence(Evidence(versus_eager=versus), small_run.header.fingerprint.machine)
+    console, pictures = Console(file=io.StringIO(), width=200), list[str]()
+    with LiveObserver(None, console) as live:
+        for observer in (PlainObserver(), live, NotebookObserver(300.0, pictures.append)):
+            observer.raced(race)
+    for shown in (capsys.readouterr().err, console.file.getvalue(), pictures[-1]):  # type: ignore[attr-defined]
+        assert f"confirm: {words}" in shown
+
+
+def test_while_a_race_goes_on_everyone_counts_pairs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notebook, "REDRAW_S", 0.0)
+    console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system=None)
+    pictures: list[str] = []
+    PlainObserver().racing("confirm", ("eager", "eager", "x"), 1, 42)
+    NotebookObserver(300.0, pictures.append).racing("confirm", ("eager", "eager", "x"), 7, 42)
+    with LiveObserver(None, console) as live:
+        live.racing("confirm", ("eager", "eager", "x"), 7, 42)
+        live._draw()
+    assert "confirm: up to 42 pairs with eager" in capsys.readouterr().err
+    assert "confirm: pair 7 of at most 42" in pictures[-1]
+    assert "pair 7 of at most 42" in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "7 of 42 pairs" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from compilot.artifacts.journal import Journal
 from compilot.errors import RunDirError
-from compilot.records import Candidate, Check, Precision, Settings, State, Trial
+from compilot.records import Candidate, Check, Measurement, Precision, Settings, State, Trial, WarmStartLine
 from compilot.report import read_run
 
 
@@ -47,6 +48,23 @@ def test_fresh_processes_give_the_calls_and_the_warm_start(run_dir: Path) -> Non
     assert winner["calls"] == 662
     assert winner["warm_s"] == 0.5  # the median of three
     assert winner["p99_ms"] is not None
+
+
+def test_memory_says_which_process_it_is_of(small_run: Any, run_dir: Path, tmp_path: Path) -> None:
+    found = rows(run_dir)
+    assert found["inductor freezing"]["memory_from"] == "fresh process"
+    assert found["inductor"]["memory_from"] == "trial"  # nobody started it again
+    assert found["inductor cpp_wrapper"]["memory_from"] == ""  # it has no figure
+    unfinished = rows(small_run.write(tmp_path / "cut", finished=False))
+    assert unfinished["inductor freezing"]["memory_from"] == "trial"
+
+
+def test_a_fresh_process_whose_memory_nobody_saw_leaves_the_trials(run_dir: Path, small_run: Any) -> None:
+    unseen = Measurement(cold_s=0.5, cold_cache=False)
+    with Journal.open(run_dir / "journal.jsonl") as journal:
+        journal.append(WarmStartLine(candidate_id=small_run.trials[1].candidate.id, measurement=unseen))
+    plain = rows(run_dir)["inductor"]
+    assert (plain["warm_s"], plain["peak_rss_mib"], plain["memory_from"]) == (0.5, 512.0, "trial")
 
 
 def test_confirmation_beats_screening(run_dir: Path) -> None:

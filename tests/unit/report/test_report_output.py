@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from compilot.report import as_json, read_run, write_csv
+from compilot.cli.common import document as plain
+from compilot.report import read_run, results_of, write_csv
 from compilot.report.terminal import summary, usage
 
 
@@ -41,7 +42,7 @@ def test_csv_is_replaced_whole_and_leaves_no_other_file(run_dir: Path) -> None:
 
 
 def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
-    document = json.loads(json.dumps(as_json(run_dir), allow_nan=False))
+    document = json.loads(json.dumps(plain(results_of(run_dir)), allow_nan=False))
     assert document["verdict"]["decision"] == "use"
     assert document["sentence"].startswith("2.00x faster than eager")
     assert document["rows"][0]["candidate"] == "eager"
@@ -50,7 +51,7 @@ def test_json_is_one_document_about_the_run(run_dir: Path) -> None:
 
 
 def test_json_of_an_unfinished_run_has_no_plan(small_run: Any, tmp_path: Path) -> None:
-    document = as_json(small_run.write(tmp_path / "cut", finished=False))
+    document = plain(results_of(small_run.write(tmp_path / "cut", finished=False)))
     assert document["plan"] is None
     assert document["verdict"] is None
     assert "before a verdict" in document["sentence"]
@@ -71,6 +72,23 @@ def test_table_explains_the_tilde(small_run: Any, tmp_path: Path) -> None:
     text = printed(small_run.write(tmp_path / "cut", finished=False), None, 100)
     assert "~2.00x" in text
     assert "not a proof" in text
+
+
+@pytest.mark.parametrize(("width", "size"), [(80, "512"), (100, "512/256")])
+def test_memory_of_a_trial_is_marked_and_the_mark_is_explained(
+    run_dir: Path, small_run: Any, width: int, size: str
+) -> None:
+    lines = printed(run_dir, small_run.plan, width).splitlines()
+    plain, winner = (
+        next(line.split() for line in lines if line[2:].startswith(name)) for name in ("inductor ", "inductor f")
+    )
+    assert (plain[-1], winner[-1]) == (f"~{size}", size)
+    assert any("~: of the trial, which also built and checked it" in line for line in lines)
+
+
+def test_without_a_figure_of_a_trial_there_is_no_mark_to_explain(small_run: Any, tmp_path: Path) -> None:
+    small_run.trials = small_run.trials[2:3]
+    assert "~: of the trial" not in printed(small_run.write(tmp_path / "fresh"), small_run.plan, 100)
 
 
 def test_sentence_and_yardstick_follow_the_table(run_dir: Path, small_run: Any) -> None:

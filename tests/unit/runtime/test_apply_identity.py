@@ -15,6 +15,7 @@ from projects import FILES, NET, changed, imported
 from torch import nn
 
 from compilot._tree import Call
+from compilot.errors import CompilotWarning, StalePlanWarning
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.identity.uncovered import uncovered
@@ -29,7 +30,6 @@ from compilot.records import (
     Shapes,
     WorkloadRef,
 )
-from compilot.runtime import CompilotWarning, StalePlanWarning
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.guards import make_guard
 

@@ -13,7 +13,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.artifacts.homes import home_of, remember
 from compilot.artifacts.planfile import save_plan
-from compilot.errors import InputError, PlanError, StalePlan
+from compilot.errors import CompilotWarning, InputError, PlanError, StalePlan, StalePlanWarning
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import (
@@ -28,7 +28,7 @@ from compilot.records import (
     Shapes,
     WorkloadRef,
 )
-from compilot.runtime import CompilotWarning, Fast, StalePlanWarning, apply_process
+from compilot.runtime import Fast, apply_process
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.guards import make_guard
 

@@ -17,8 +17,8 @@ from torch import nn
 from compilot.engines import baked, registry
 from compilot.engines.protocol import Baked, Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
-from compilot.errors import PlanError, StalePlan
-from compilot.runtime import CompilotWarning, Fast, StalePlanWarning
+from compilot.errors import CompilotWarning, FallbackWarning, PlanError, StalePlan, StalePlanWarning
+from compilot.runtime import Fast
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.gate import FILES_OUTDATED, WEIGHTS_CHANGED
 from compilot.runtime.notices import advice
@@ -90,7 +90,7 @@ def test_row_36_a_change_before_the_first_call_is_seen_by_it(bake, model, kind, 
         change(model)
         for _ in range(3):
             assert torch.equal(fast(X), model(X))
-    assert [w.category for w in caught] == [CompilotWarning]
+    assert [w.category for w in caught] == [FallbackWarning]
     assert fast.stats().fallbacks == {WEIGHTS_CHANGED if kind == "copies" else FILES_OUTDATED: 3}
 
 

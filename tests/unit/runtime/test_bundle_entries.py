@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 import compilot
 from compilot._tree import Call
+from compilot.api import verifying, whycold
 from compilot.artifacts.planfile import save_plan
-from compilot.cli import verify, whycold
 from compilot.cli.main import app
 from compilot.diagnose.cachemiss import why_cold
 from compilot.engines import registry
 from compilot.engines.protocol import Infeasible, Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
-from compilot.errors import BundleError, InputError, StaleBundle
+from compilot.errors import BundleError, CompilotWarning, InputError, StaleBundle
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
@@ -45,7 +45,7 @@ from compilot.records import (
     Weights,
     WorkloadRef,
 )
-from compilot.runtime import CompilotWarning, golden
+from compilot.runtime import golden
 from compilot.runtime.guards import make_guard
 
 USUAL = ProcessSettings()
@@ -408,7 +408,7 @@ def test_an_operator_of_the_users_own_is_told_with_the_next_step(
 @pytest.mark.slow
 def test_verify_tells_a_refused_start_in_one_sentence(overlapping: Path) -> None:
     with pytest.raises(BundleError) as refused:
-        verify.start_up(overlapping, [], False)
+        verifying._start_up(overlapping, [], False)
     assert str(refused.value).startswith(f"{overlapping} was packed for something else: first: ")
     assert str(refused.value).count(str(overlapping)) == 1
 

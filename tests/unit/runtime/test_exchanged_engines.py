@@ -20,12 +20,11 @@ from torch import nn
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Baked, Infeasible, Loaded, LoadRequest
-from compilot.errors import InputError
+from compilot.errors import CompilotWarning, InputError
 from compilot.records import Candidate, Guard, Settings, Shapes
 from compilot.runtime.fast import Fast, attach_closed, entry_core, open_entry
 from compilot.runtime.gate import BEING_BUILT, WEIGHTS_CHANGED
 from compilot.runtime.guards import make_guard
-from compilot.runtime.notices import CompilotWarning
 from compilot.runtime.sources import ApplyOptions, EntryParts
 
 X = torch.randn(2, 3)

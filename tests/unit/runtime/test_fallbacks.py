@@ -10,10 +10,9 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible, NotTaken
-from compilot.errors import InputError, NoFallback
+from compilot.errors import CompilotWarning, FallbackWarning, InputError, NoFallback
 from compilot.records import DynamicDim
 from compilot.runtime import gate, notices, variants
-from compilot.runtime.notices import CompilotWarning
 
 
 class Double(nn.Module):
@@ -31,7 +30,7 @@ def test_one_warning_when_more_than_one_percent_of_the_calls_fall_back(make_fast
         for _ in range(notices.MIN_CALLS + 50):
             fast(X)
     [warning] = caught
-    assert warning.category is CompilotWarning
+    assert warning.category is FallbackWarning
     assert "gradients enabled" in str(warning.message)
     assert "torch.no_grad()" in str(warning.message)
     assert warning.filename == __file__

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from compilot._torch import dicts
+from compilot.errors import CompilotWarning, FallbackWarning
 from compilot.runtime import weight_watch
 from compilot.runtime.gate import WEIGHTS_CHANGED
-from compilot.runtime.notices import CompilotWarning
 from compilot.runtime.weight_watch import INSPECT_EVERY, SMALL_EVERY
 
 X = torch.linspace(-2.0, 3.0, 6).reshape(2, 3)
@@ -111,7 +111,7 @@ def test_row_36_the_next_call_is_right_and_it_is_said_once(pair, change, through
         for _ in range(3):
             assert torch.equal(fast(X), model(X))
     said = [w for w in caught if "gradients enabled" not in str(w.message)]  # a training step through the fast model
-    assert [w.category for w in said] == [CompilotWarning]
+    assert [w.category for w in said] == [FallbackWarning]
     assert "refresh()" in str(said[0].message)
     assert fast.stats().fallbacks[WEIGHTS_CHANGED] == 3
     fast.refresh()

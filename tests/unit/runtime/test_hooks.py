@@ -13,8 +13,8 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from compilot.engines import registry
 from compilot.engines.protocol import Baked, Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
-from compilot.errors import NoFallback
-from compilot.runtime import CompilotWarning, Fast
+from compilot.errors import CompilotWarning, NoFallback
+from compilot.runtime import Fast
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.dispatch import HOOKED
 from compilot.runtime.notices import advice

@@ -20,10 +20,10 @@ from compilot.artifacts.planfile import save_plan
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
-from compilot.errors import ArtifactError, UntrustedPlan
+from compilot.errors import ArtifactError, CompilotWarning, UntrustedPlan
 from compilot.files.digests import file_record
 from compilot.records import Plan, ProcessSettings
-from compilot.runtime import CompilotWarning, Fast
+from compilot.runtime import Fast
 
 NOBODY = 65534
 X = torch.randn(2, 3)

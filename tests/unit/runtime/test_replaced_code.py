@@ -35,13 +35,13 @@ from compilot._torch import dicts
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Baked
-from compilot.errors import StalePlan
+from compilot.errors import CompilotWarning, FallbackWarning, StalePlan
 from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime.code_watch import CodeWatch
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.gate import CODE_CHANGED, FILES_OF_OTHER_CODE
 from compilot.runtime.guards import make_guard
-from compilot.runtime.notices import CompilotWarning, advice
+from compilot.runtime.notices import advice
 from compilot.runtime.weight_watch import INSPECT_EVERY
 
 pytestmark = pytest.mark.usefixtures("no_grad")
@@ -109,7 +109,7 @@ def test_row_36_whatever_else_is_replaced_is_noticed_within_256_calls(make, engi
         change(model)
         assert not torch.equal(model(X), old)
         calls_until_right(fast, model, INSPECT_EVERY)
-    assert [w.category for w in caught] == [CompilotWarning]
+    assert [w.category for w in caught] == [FallbackWarning]
     [reason] = fast.stats().fallbacks
     assert "refresh" in advice(reason) or "compilot tune" in advice(reason)
     for _ in range(3):

@@ -18,8 +18,8 @@ from torch import nn
 
 from compilot._torch import dicts
 from compilot.engines import registry
-from compilot.errors import InputError
-from compilot.runtime import CompilotWarning, Fast
+from compilot.errors import CompilotWarning, FallbackWarning, InputError
+from compilot.runtime import Fast
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.weight_watch import INSPECT_EVERY, SMALL_EVERY
 
@@ -160,7 +160,7 @@ def test_row_36_any_tensor_in_anothers_place_is_noticed_before_the_next_answer(m
         answer = fast(X)
     assert torch.equal(answer, model(X))
     assert not torch.equal(answer, old)
-    assert [w.category for w in caught] == [CompilotWarning]
+    assert [w.category for w in caught] == [FallbackWarning]
 
 
 @pytest.mark.usefixtures("no_grad")
@@ -270,7 +270,7 @@ def calls_until_noticed(model: nn.Module, number: int, calls_before: int) -> int
         right = [torch.equal(fast(X), expected) for _ in range(300)]
     first = right.index(True)
     assert all(right[first:])
-    assert [w.category for w in caught] == [CompilotWarning]
+    assert [w.category for w in caught] == [FallbackWarning]
     return first + 1
 
 

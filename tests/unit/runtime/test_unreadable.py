@@ -13,8 +13,8 @@ from replaceable import Constant, X
 from torch import nn
 
 from compilot.engines import registry
-from compilot.errors import InputError
-from compilot.runtime import CompilotWarning, Fast, unreadable
+from compilot.errors import CompilotWarning, InputError
+from compilot.runtime import Fast, unreadable
 from compilot.runtime import compile as apply_plan
 from compilot.runtime.unreadable import Unreadable
 

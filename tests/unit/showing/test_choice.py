@@ -76,14 +76,14 @@ def test_a_notebook_shows_one_picture_in_place(notebook: FakeDisplay, small_run:
     assert "<i>decided: use, 2.00x faster than eager</i>" in last
     assert '<progress max="60" value="0"></progress> 0:00 of 1:00; best so far: inductor freezing (~2.00x)' in last
     assert "trying 2: inductor freezing" in "".join(notebook.shown)
-    assert "round 2" not in "".join(notebook.shown)
+    assert "pair 2 of" not in "".join(notebook.shown)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, small_run: Any, tmp_path: Path) -> None:
     """A pipeline that only tells what it does."""
 
-    def fake(shipment: Any, run_dir: Path, options: Any, observer: Observer) -> pipeline.Tuned:
+    def fake(shipment: Any, run_dir: Path, options: Any, observer: Observer, *, resume: bool) -> pipeline.Tuned:
         observer.started(small_run.header, run_dir)
         observer.decided(small_run.verdict, small_run.plan)
         return pipeline.Tuned(small_run.plan, small_run.verdict, run_dir, small_run.trials)

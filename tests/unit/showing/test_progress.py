@@ -26,7 +26,7 @@ def test_plain_lines_name_the_best_so_far(small_run: Any, capsys: pytest.Capture
 
 def test_a_race_that_ended_is_told_with_all_that_was_timed(small_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     PlainObserver().raced(small_run.confirm)
-    assert "confirm: 60 rounds done in 3 processes" in capsys.readouterr().err
+    assert "confirm: 3 processes x 20 pairs\n" in capsys.readouterr().err
 
 
 def test_failed_trials_say_why(small_run: Any) -> None:
@@ -58,7 +58,7 @@ def test_without_a_budget_the_bar_shows_the_rounds_of_a_race(small_run: Any) -> 
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "starting eager" in text
     assert "bench: eager, inductor" in text
-    assert "3 of 40 rounds" in text
+    assert "3 of 40 pairs" in text
     assert "left" not in text
 
 

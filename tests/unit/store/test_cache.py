@@ -81,7 +81,7 @@ def test_prune_never_takes_what_a_process_uses(make_bundle: MakeBundle, home: Pa
     place = Path(user.stdout.readline().strip())
     os.utime(place / USED, (0, 0))
     assert cache.list_entries(home)[0].in_use
-    assert cache.prune(home, 0) == ([], [Stays.IN_USE])
+    assert cache.prune(home, 0) == cache.Pruned(removed=(), stay=(Stays.IN_USE,))
     user.communicate("")
     assert [entry.path for entry in cache.prune(home, 0).removed] == [place]
 
@@ -90,9 +90,9 @@ def test_prune_never_takes_what_is_locked_or_was_just_opened(make_bundle: MakeBu
     place = unpack_elsewhere(make_bundle("net"))
     with file_lock(cache.lock_path(place)) as got:
         assert got.held
-        assert cache.prune(home, 0) == ([], [Stays.IN_USE])
+        assert cache.prune(home, 0) == cache.Pruned(removed=(), stay=(Stays.IN_USE,))
     os.utime(place / USED)
-    assert cache.prune(home, 0) == ([], [Stays.RECENT])
+    assert cache.prune(home, 0) == cache.Pruned(removed=(), stay=(Stays.RECENT,))
     assert place.is_dir()
 
 

@@ -37,8 +37,8 @@ def test_a_quiet_machine_is_described_by_nothing():
 
 
 def test_a_busy_machine_is_described_in_words():
-    assert describe(wall_s=10.0, others_s=8.3, steal_s=0.0) == "other processes used 83% of a core"
-    assert "hypervisor took 20% of a core" in describe(wall_s=10.0, others_s=0.0, steal_s=2.0)
+    assert describe(wall_s=10.0, others_s=8.3, steal_s=0.0) == "other processes used 83 % of a core"
+    assert "hypervisor took 20 % of a core" in describe(wall_s=10.0, others_s=0.0, steal_s=2.0)
 
 
 def test_a_model_larger_than_half_the_memory_gets_two_workers_and_no_more():
@@ -110,6 +110,32 @@ def test_a_long_command_leaves_room_for_what_went_wrong():
 @pytest.mark.parametrize(("number", "name"), [(signal.SIGILL, "SIGILL"), (signal.SIGBUS, "SIGBUS"), (35, "signal 35")])
 def test_every_signal_has_a_story_also_those_without_a_name(number: int, name: str):
     assert _signal_obituary(number, "building", "") == (State.CRASHED, f"died of {name} while building")
+
+
+DEEP = "/home/somebody/" + "/".join(f"a-folder-with-a-long-name-{n}" for n in range(12))
+MESSAGE = "fatal error: omp.h: No such file or directory"
+
+
+def test_in_a_deep_folder_the_compilers_message_and_the_files_name_are_still_told():
+    output = f"In file included from {DEEP}/a.h:1:\n{DEEP}/cabc.main.cpp:12:10: {MESSAGE}\n"
+    command = ["g++", f"{DEEP}/cabc.main.cpp", f"-I{DEEP}/include", "-o", f"{DEEP}/cabc.main.o"]
+    told = first_cause(subprocess.CalledProcessError(1, command, stderr=output))
+    assert told.startswith(f".../cabc.main.cpp:12:10: {MESSAGE}; the command ended with exit code 1: g++ ")
+    assert told.endswith("g++ .../cabc.main.cpp -I.../include -o .../cabc.main.o")
+
+
+def test_a_path_that_there_is_room_for_stays_whole():
+    told = first_cause(
+        subprocess.CalledProcessError(1, ["g++", "/tmp/a/b/c.cpp"], stderr=f"/tmp/a/b/c.cpp:1: {MESSAGE}")
+    )
+    assert told == f"/tmp/a/b/c.cpp:1: {MESSAGE}; the command ended with exit code 1: g++ /tmp/a/b/c.cpp"
+
+
+def test_what_is_too_long_without_paths_is_cut_and_shows_that_it_is():
+    told = first_cause(subprocess.CalledProcessError(1, ["g++", "-x" * 300], stderr="error: " + "much " * 100))
+    assert len(told) == 400
+    assert "...; the command ended with exit code 1: g++ -x" in told
+    assert told.endswith("...")
 
 
 def test_the_first_cause_is_told_not_the_wrapping():

@@ -36,6 +36,17 @@ def test_the_doctors_findings_come_first_and_none_twice(tmp_path: Path) -> None:
     assert last_report(tmp_path / "doctor") == REPORT
 
 
+def test_the_page_of_a_run_has_eagers_time_from_the_run_itself(tmp_path: Path) -> None:
+    diagnosis = Diagnosis(findings=(TRAIN,), eager_call_s=0.0087)
+    journal.examined(diagnosis, REPORT, RunDir(tmp_path), Heard())
+    assert last_report(tmp_path / "doctor").eager_call_s == 0.0087
+    assert "8.70 ms" in (tmp_path / "doctor" / "report.html").read_text()
+    disturbed = msgspec.structs.replace(REPORT, eager_call_s=0.36)
+    journal.examined(Diagnosis(findings=(TRAIN,)), disturbed, RunDir(tmp_path), Heard())
+    assert last_report(tmp_path / "doctor").eager_call_s is None
+    assert "eager call" not in (tmp_path / "doctor" / "report.html").read_text()
+
+
 def test_what_stops_an_export_and_changing_sizes_reach_the_search(tmp_path: Path) -> None:
     place = CodeFrame(file="m.py", line=3, function="forward", source="if x.item() > 5:")
     stops = GraphBreak(where=place, category=Category.SCALAR_READ, cause="", fix="")

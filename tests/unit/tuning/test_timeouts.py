@@ -14,12 +14,13 @@ from compilot._durations import parse_duration
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
-from compilot.records import Candidate, Decision, Goal, Measurement, Settings, State, Trial, TrialLine
+from compilot.records import Candidate, Decision, Goal, Measurement, Settings, State, Trial, TrialLine, Verdict
 from compilot.testing.runner import Fate
 from compilot.trials.attempt import Attempt, Judge
 from compilot.trials.runner import Capacity, Job
 from compilot.tuning.budget import Budget, Spending
-from compilot.tuning.timeouts import advice, is_worth_another, ran_out
+from compilot.tuning.timeouts import advised, is_worth_another, not_reached, ran_out
+from compilot.verdict.unreached import clause, line
 
 SLOW_BUILDS = {name: Fate(speed=2.0, cold_s=45.0) for name in ("one", "two", "three")}
 ENDLESS = {"endless": Fate(speed=2.0, cold_s=200.0)}
@@ -121,18 +122,34 @@ def test_where_eager_is_kept_the_reason_names_a_budget_that_would_do(tmp_path: P
     assert again.runner.tried == ["eager", "endless"]
 
 
-def test_where_another_one_won_a_note_says_it(tmp_path: Path) -> None:
-    heard = Notes()
+def test_where_another_one_won_the_result_names_it_and_the_reason_does_not(tmp_path: Path) -> None:
     fates = {"quick": Fate(speed=1.05), **ENDLESS}
-    story = told(tmp_path, fates, budget_s=100.0, observer=heard)
+    story = told(tmp_path, fates, budget_s=100.0)
     assert [t.state for t in story.search.told] == [State.OK, State.OK, State.TIMED_OUT]
     assert story.verdict.decision is Decision.USE
-    assert any(note.startswith("1 candidate ran out of time: raise --budget to ") for note in heard.notes)
+    assert story.verdict.not_reached is not None
+    assert line(story.verdict.not_reached, "DIR").startswith("ran out of time: endless (1); about ")
     assert "ran out of time" not in story.plan.because
 
 
 def test_the_advised_budget_has_room_for_each_of_them() -> None:
-    assert advice([], 60.0) == ""
-    assert "3 candidates ran out of time: raise --budget to 4m;" in advice([ended(8.0)] * 3, 60.0)
-    assert "raise --budget to 1h05m;" in advice([ended(1800.0)], 290.0)
-    assert advice([ended(610.0, limit_s=3000.0)], 60.0) == ""
+    assert not_reached([], [], 60.0) is None
+    assert not_reached([ended(610.0, limit_s=3000.0)], [], 60.0) is None
+    three, long = not_reached([ended(8.0)] * 3, [], 60.0), not_reached([ended(1800.0)], [], 290.0)
+    assert three is not None
+    assert long is not None
+    assert "3 candidates ran out of time: raise --budget to 4m;" in clause(three)
+    assert "raise --budget to 1h05m;" in clause(long)
+
+
+def test_a_budget_is_advised_once() -> None:
+    """Not confirmed in time says "raise --budget"; with a figure for it that is left out."""
+    budget = Budget(60.0, clock=lambda: 0.0)
+    because = "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; raise --budget"
+    kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id="eager", because=because)
+    told = advised(kept, [], [candidate("x")], budget)
+    assert told.because == (
+        "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; "
+        "1 candidate was not tried in time: raise --budget to 2m; --resume keeps what is finished"
+    )
+    assert advised(kept, [], [], budget) is kept

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verdict_fakes import EAGER, candidate, eager_trial, race, trial
 
-from compilot.records import Decision, Measurement, Objective, State, WarmUp
+from compilot.records import Decision, Goal, Measurement, Objective, State, WarmUp
 from compilot.verdict import decide
 
 QUICK, SLOW_START, MEDIOCRE = candidate("default"), candidate("max-autotune"), candidate("cpp-wrapper")
@@ -78,7 +78,7 @@ def test_eager_is_kept_when_there_is_nothing_to_choose(trials: list, because: st
 def test_what_cannot_be_computed_is_never_a_win(objective: Objective) -> None:
     trials = [eager_trial(peak_rss_bytes=2**30), trial(QUICK, peak_rss_bytes=2**20)]
     for broken in (race({QUICK.id: 3.0}, pairs=3), race({QUICK.id: 3.0}, processes=0)):
-        assert decide(trials, broken, objective=objective).decision is Decision.KEEP_EAGER
+        assert decide(trials, broken, Goal(objective=objective)).decision is Decision.KEEP_EAGER
 
 
 def test_doubts_are_printed_with_the_decision() -> None:
@@ -94,7 +94,7 @@ def test_doubts_are_printed_with_the_decision() -> None:
 def test_a_short_life_keeps_eager_and_a_long_one_pays_for_the_compile() -> None:
     trials = [eager_trial(), trial(QUICK, cold_s=5.0), trial(SLOW_START, cold_s=60.0)]
     final = race({QUICK.id: 1.5, SLOW_START.id: 2.0})
-    short, middle, long = (decide(trials, final, horizon_calls=n) for n in (100, 5_000, 1_000_000))
+    short, middle, long = (decide(trials, final, Goal(horizon_calls=n)) for n in (100, 5_000, 1_000_000))
     assert short.decision is Decision.KEEP_EAGER
     assert "over 100 calls" in short.because
     assert "pays back after" in short.because
@@ -105,9 +105,8 @@ def test_a_short_life_keeps_eager_and_a_long_one_pays_for_the_compile() -> None:
 
 def test_a_horizon_never_buys_what_was_not_shown_faster() -> None:
     free = trial(QUICK, cold_s=0.0)
-    assert (
-        decide([eager_trial(cold_s=9.0), free], race({QUICK.id: 1.0}), horizon_calls=2).decision is Decision.KEEP_EAGER
-    )
+    verdict = decide([eager_trial(cold_s=9.0), free], race({QUICK.id: 1.0}), Goal(horizon_calls=2))
+    assert verdict.decision is Decision.KEEP_EAGER
 
 
 @settings(deadline=None, max_examples=25)
@@ -119,7 +118,7 @@ def test_a_longer_horizon_never_picks_a_slower_plan(plans: list[tuple[float, flo
     names = [candidate(f"plan {i}") for i in range(len(plans))]
     trials = [eager_trial(), *(trial(who, cold_s=cold) for who, (_, cold) in zip(names, plans, strict=True))]
     final = race({who.id: ratio for who, (ratio, _) in zip(names, plans, strict=True)}, pairs=10)
-    verdicts = [decide(trials, final, horizon_calls=calls) for calls in sorted(horizons)]
+    verdicts = [decide(trials, final, Goal(horizon_calls=calls)) for calls in sorted(horizons)]
     ratio = {EAGER.id: 1.0} | {c.candidate_id: c.ratio for c in verdicts[0].comparisons}
     picked = [ratio[verdict.chosen_id] for verdict in verdicts]
     assert picked == sorted(picked)
@@ -128,9 +127,29 @@ def test_a_longer_horizon_never_picks_a_slower_plan(plans: list[tuple[float, flo
 # ---- the other objectives ------------------------------------------------------------------------------------------
 
 
-def test_throughput_is_judged_like_latency() -> None:
+def test_throughput_is_judged_like_latency_by_samples_of_all_callers() -> None:
     trials, final = [eager_trial(), trial(QUICK)], race({QUICK.id: 1.5})
-    assert decide(trials, final, objective=Objective.THROUGHPUT) == decide(trials, final)
+    assert decide(trials, final, Goal(objective=Objective.THROUGHPUT)) == decide(trials, final)
+    four = decide(trials, final, Goal(objective=Objective.THROUGHPUT, concurrency=4))
+    assert four.because == f"{decide(trials, final).because}; 4 callers at the same time"
+
+
+@pytest.mark.parametrize("ratio", [0.9, 1.0])
+def test_eager_that_is_kept_names_the_callers_too(ratio: float) -> None:
+    goal = Goal(objective=Objective.THROUGHPUT, concurrency=4)
+    verdict = decide([eager_trial(), trial(QUICK)], race({QUICK.id: ratio}), goal)
+    assert verdict.decision is Decision.KEEP_EAGER
+    assert "; 4 callers at the same time" in verdict.because
+
+
+@pytest.mark.parametrize("objective", [Objective.LATENCY, Objective.THROUGHPUT])
+def test_a_horizon_counts_total_time_for_both(objective: Objective) -> None:
+    """Four callers, 10 ms of wall time per call: 400 calls take eager 4 s, and 2x saves 2 s of them."""
+    goal = Goal(objective=objective, concurrency=4 if objective is Objective.THROUGHPUT else 1)
+    trials, final = [eager_trial(), trial(QUICK, cold_s=5.0)], race({QUICK.id: 2.0})
+    short, long = (decide(trials, final, msgspec.structs.replace(goal, horizon_calls=n)) for n in (400, 4000))
+    assert (short.decision, long.decision) == (Decision.KEEP_EAGER, Decision.USE)
+    assert "over 400 calls 7.0 s in total against eager's 4.0 s: pays back after " in short.because
 
 
 def test_p99_chooses_the_best_tail_among_the_faster() -> None:
@@ -138,21 +157,21 @@ def test_p99_chooses_the_best_tail_among_the_faster() -> None:
     trials = [eager_trial(call_s=(0.010,) * 700), trial(QUICK, call_s=jumpy), trial(MEDIOCRE, call_s=calm)]
     final = race({QUICK.id: 2.0, MEDIOCRE.id: 1.6})
     assert decide(trials, final).chosen_id == QUICK.id
-    verdict = decide(trials, final, objective=Objective.P99)
+    verdict = decide(trials, final, Goal(objective=Objective.P99))
     assert verdict.chosen_id == MEDIOCRE.id
-    assert "p99 6.0 ms against eager's 0.01 s" in verdict.because
+    assert "p99 6.00 ms against eager's 10.0 ms (1.67x)" in verdict.because
 
 
 def test_p99_keeps_eager_when_only_the_median_is_better() -> None:
     trials = [eager_trial(call_s=(0.010,) * 700), trial(QUICK, call_s=(0.005,) * 680 + (0.050,) * 20)]
-    verdict = decide(trials, race({QUICK.id: 2.0}), objective=Objective.P99)
+    verdict = decide(trials, race({QUICK.id: 2.0}), Goal(objective=Objective.P99))
     assert verdict.decision is Decision.KEEP_EAGER
-    assert "but p99 0.05 s" in verdict.because
+    assert "but p99 50.0 ms against eager's 10.0 ms (0.20x)" in verdict.because
 
 
 def test_p99_from_too_few_calls_falls_back_to_latency_and_says_so() -> None:
     trials = [eager_trial(call_s=(0.01,) * 100), trial(QUICK, call_s=(0.005,) * 100)]
-    verdict = decide(trials, race({QUICK.id: 2.0}), objective=Objective.P99)
+    verdict = decide(trials, race({QUICK.id: 2.0}), Goal(objective=Objective.P99))
     assert verdict.chosen_id == QUICK.id
     assert "judged by the median: p99 needs 660 calls" in verdict.because
 
@@ -162,7 +181,7 @@ def test_startup_chooses_the_quickest_warm_start_among_the_faster() -> None:
     verdict = decide(
         trials,
         race({QUICK.id: 2.0, SLOW_START.id: 2.0, MEDIOCRE.id: 1.0}),
-        objective=Objective.STARTUP,
+        Goal(objective=Objective.STARTUP),
         warm_starts={QUICK.id: warm(4.0), SLOW_START.id: warm(0.5), MEDIOCRE.id: warm(0.01)},
     )
     assert verdict.chosen_id == SLOW_START.id
@@ -173,14 +192,14 @@ def test_memory_chooses_the_smallest_that_is_not_slower() -> None:
     small, large = {"peak_rss_bytes": 500 * 2**20}, {"peak_rss_bytes": 900 * 2**20}
     trials = [eager_trial(**large), trial(QUICK, **small), trial(SLOW_START, peak_rss_bytes=100 * 2**20)]
     final = race({QUICK.id: 1.0, SLOW_START.id: 0.7})
-    verdict = decide(trials, final, objective=Objective.MEMORY)
+    verdict = decide(trials, final, Goal(objective=Objective.MEMORY))
     assert verdict.chosen_id == QUICK.id
     assert "peak memory 500 MiB against eager's 900 MiB" in verdict.because
 
 
 def test_memory_keeps_eager_for_less_than_the_noise_of_memory() -> None:
     trials = [eager_trial(peak_rss_bytes=1000), trial(QUICK, peak_rss_bytes=990)]
-    assert decide(trials, race({QUICK.id: 2.0}), objective=Objective.MEMORY).decision is Decision.KEEP_EAGER
+    assert decide(trials, race({QUICK.id: 2.0}), Goal(objective=Objective.MEMORY)).decision is Decision.KEEP_EAGER
 
 
 # ---- for every objective -------------------------------------------------------------------------------------------
@@ -204,7 +223,7 @@ def test_only_what_is_ok_and_not_slower_is_ever_used(
         *(trial(who, state=state, **measured) for who, (_, state) in zip(names, plans, strict=True)),
     ]
     final = race({who.id: ratio for who, (ratio, _) in zip(names, plans, strict=True)}, pairs=10)
-    verdict = decide(trials, final, objective=objective, horizon_calls=horizon)
+    verdict = decide(trials, final, Goal(objective=objective, horizon_calls=horizon))
     able = {who.id for who, (_, state) in zip(names, plans, strict=True) if state is State.OK}
     outcomes = {c.candidate_id: str(c.outcome) for c in verdict.comparisons}
     assert verdict.because

@@ -6,9 +6,19 @@ import msgspec
 import pytest
 from verdict_fakes import candidate, eager_trial, race, trial
 
-from compilot.records import BreakEven, Comparison, Decision, Evidence, MachineFingerprint, Objective, Outcome, State
+from compilot.records import (
+    BreakEven,
+    Comparison,
+    Decision,
+    Evidence,
+    Goal,
+    MachineFingerprint,
+    Objective,
+    Outcome,
+    State,
+)
 from compilot.verdict import compare, decide, honest_sentence
-from compilot.verdict.words import count, shown
+from compilot.verdict.words import count, pays_back, shown
 
 QUICK = candidate("default")
 MACHINE = MachineFingerprint(
@@ -100,6 +110,30 @@ def test_a_break_even_is_said_only_where_a_gain_is_shown() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("even", "told"),
+    [
+        (
+            BreakEven(cold_calls=870, warm_calls=12, cold_low=790, cold_high=980, warm_low=11, warm_high=14),
+            "pays back after 870 calls (95 % 790-980), with kept artifacts after 12 (95 % 11-14)",
+        ),
+        (
+            BreakEven(cold_calls=870, warm_calls=None, cold_low=790),
+            "pays back after 870 calls (95 % at least 790 calls)",
+        ),
+        (
+            BreakEven(cold_calls=1, warm_calls=1, cold_low=1, cold_high=1),
+            "pays back after 1 call, with kept artifacts after 1",
+        ),
+        (BreakEven(cold_calls=870, warm_calls=None), "pays back after 870 calls"),
+        (BreakEven(cold_calls=None, warm_calls=3), "never pays back a cold start"),
+        (None, "never pays back a cold start"),
+    ],
+)
+def test_a_break_even_in_words(even: BreakEven | None, told: str) -> None:
+    assert pays_back(even) == told
+
+
 def test_an_undecided_comparison_names_each_doubt_once() -> None:
     undecided = msgspec.structs.replace(UNPROVEN, outcome=Outcome.UNDECIDED, doubts=("one process",))
     told = honest_sentence(Evidence(versus_eager=undecided), MACHINE)
@@ -109,7 +143,7 @@ def test_an_undecided_comparison_names_each_doubt_once() -> None:
 
 def test_a_plan_chosen_for_its_memory_has_no_break_even_without_a_gain() -> None:
     trials = [eager_trial(peak_rss_bytes=2**30), trial(QUICK, peak_rss_bytes=2**20)]
-    verdict = decide(trials, race({QUICK.id: 1.0}), objective=Objective.MEMORY)
+    verdict = decide(trials, race({QUICK.id: 1.0}), Goal(objective=Objective.MEMORY))
     assert (verdict.decision, verdict.break_even) == (Decision.USE, None)
 
 

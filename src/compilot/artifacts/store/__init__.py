@@ -30,17 +30,17 @@ from compilot.artifacts.store.layout import (
 )
 from compilot.artifacts.store.remote import Remote
 from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
-from compilot.records import MachineFingerprint, ModelFingerprint, encode
+from compilot.records import MachineFingerprint, ModelFingerprint, Record, encode
 
 SHORTEST_ID = 4  # digits of a digest that are taken for one
 SHOWN_DIGITS = 12  # of a bundle's digest, as 'store ls' has them
 
 
-class Listing(NamedTuple):
+class Listing(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What is in a store."""
 
     entries: tuple[StoreEntry, ...]  # newest first
-    problems: tuple[str, ...]  # index files that are none
+    problems: tuple[str, ...]  # index files that cannot be read, a sentence each
 
 
 class Pushed(NamedTuple):
@@ -120,7 +120,8 @@ def listing(remote: Remote) -> Listing:
     names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
     parsed = [parse_entry(name, data) for name, data in remote.read(names).items()]
     entries = sorted((one for one in parsed if isinstance(one, StoreEntry)), key=lambda entry: entry.created)
-    return Listing(tuple(reversed(entries)), tuple(one.why for one in parsed if isinstance(one, Unreadable)))
+    problems = tuple(one.why for one in parsed if isinstance(one, Unreadable))
+    return Listing(entries=tuple(reversed(entries)), problems=problems)
 
 
 def choices(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> list[Fit]:

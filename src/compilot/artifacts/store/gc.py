@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from compilot.artifacts.store.fetching import CHUNK
 from compilot.artifacts.store.layout import (
@@ -26,16 +25,17 @@ from compilot.artifacts.store.layout import (
     parse_entry,
 )
 from compilot.artifacts.store.remote import UPLOADS, Remote
+from compilot.records import Record
 
 UNDER_WAY_S = 24 * 3600  # longer than any upload
 
 
-class Garbage(NamedTuple):
+class Garbage(Record, frozen=True, kw_only=True):
     """One file of no use."""
 
-    name: str
+    name: str  # in the store
     why: str
-    size_bytes: int | None
+    size_bytes: int | None  # None: it is no bundle, or its size is not known
 
 
 def find_garbage(remote: Remote, *, keep: int | None = None, verify: bool = False) -> list[Garbage]:
@@ -53,7 +53,7 @@ def find_garbage(remote: Remote, *, keep: int | None = None, verify: bool = Fals
     kept = foreign | {entry.object_name for name, entry in entries.items() if name not in gone}
     loose = dict(_loose(remote, objects, kept, {entry.object_name for entry in entries.values()}))
     reasons = broken | gone | loose | damaged | _uploads(remote)
-    return [Garbage(name, why, objects.get(name)) for name, why in reasons.items()]
+    return [Garbage(name=name, why=why, size_bytes=objects.get(name)) for name, why in reasons.items()]
 
 
 def collect(remote: Remote, garbage: list[Garbage]) -> None:

@@ -21,15 +21,16 @@ from compilot.artifacts.store.ssh import known_hosts_policy
 from compilot.errors import CompilotError, StoreError, first_cause
 from compilot.files import atomic
 
-EXTRAS = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "http": "http",
-    "https": "http",
-    "sftp": "sftp",
-    "ssh": "sftp",
+SSH = {"sftp", "ssh"}
+PACKAGES = {  # that fsspec needs for a kind of URL
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
 }
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "memory"}  # an upload is there whole or not
 READ_ONLY = {"http", "https"}
@@ -187,10 +188,10 @@ def _open(url: str) -> tuple[Any, str]:
 
     kind = url.partition("://")[0] if "://" in url else "file"
     try:
-        more = {"host_key_policy": known_hosts_policy()} if EXTRAS.get(kind) == "sftp" else {}
+        more = {"host_key_policy": known_hosts_policy()} if kind in SSH else {}
         fs, root = fsspec.url_to_fs(url, skip_instance_cache=True, **more)
     except ImportError as problem:
-        hint = f"pip install 'compilot[{EXTRAS[kind]}]'" if kind in EXTRAS else "install what fsspec needs for it"
+        hint = f"pip install {PACKAGES[kind]}" if kind in PACKAGES else "install what fsspec needs for it"
         raise StoreError(f"{shown(url)} needs a package that is not installed ({problem}); {hint}.") from problem
     except ValueError as problem:
         raise StoreError(f"{shown(url)} cannot hold a store: {problem}.") from problem

@@ -1,7 +1,7 @@
 """Graph breaks: one list out of many reports. In: what the tracer said. Out: `GraphBreak` records, one per place.
 
-torch tells the same break again for each function it tries on the way out, once more when it gives the function up, and
-again after every recompile. Here a place in the source counts once; the report with the longest stack names it, and
+torch reports the same break again for each function it tries on the way out, once more when it gives the function up,
+and again after every recompile. Here a place in the source counts once; the report with the longest stack names it, and
 "the function was given up" is kept if any report said so.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from compilot.diagnose import frames
+from compilot.diagnose.edits import Edit
 from compilot.diagnose.frames import FileLine
 from compilot.diagnose.graphs import advice, causes
 from compilot.diagnose.report_records import Category, CodeFrame, GraphBreak, Recompile
@@ -40,17 +41,17 @@ def _one(reports: Sequence[BreakEvent], boundary: str) -> GraphBreak:
     from compilot._torch.dynamo_events import registered_id
 
     best = max(reports, key=lambda report: len(report.stack))
-    told = causes.read(best.message)
+    said = causes.read(best.message)
     where, inside = frames.blame(best.stack, boundary)
-    category = causes.categorise(told, where.source)
+    category = causes.categorise(said, where.source)
     return GraphBreak(
         where=where,
         inside=inside,
         category=category,
-        cause=causes.explain(told, category),
+        cause=causes.explain(said, category),
         fix=advice.advise(category, where, inside),
-        gb_id=registered_id(told.title) or best.gb_id,
-        gb_type=told.title or best.gb_type,
+        gb_id=registered_id(said.title) or best.gb_id,
+        gb_type=said.title or best.gb_type,
         link=best.link,
         skips=tuple(dict.fromkeys(report.skipped for report in reports if report.skipped)),
         raises=any(report.fatal for report in reports),
@@ -80,7 +81,7 @@ _VALUES = (Category.ARGUMENT_VALUE, Category.OTHER)  # OTHER: a range, such as 0
 
 
 def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[GraphBreak], tuple[Recompile, ...]]:
-    """Recompiles that only follow from a break are told with it: its value changes, and what follows needs it.
+    """Recompiles that only follow from a break are reported with it: its value changes, and what follows needs it.
 
     One that hit the limit stays a finding of its own: what runs in eager for good must never be hidden.
     """
@@ -92,8 +93,7 @@ def fold(found: Sequence[GraphBreak], again: Iterable[Recompile]) -> tuple[list[
             continue
         known = breaks[index]
         if one.limit_hit:
-            fix = f"mend the graph break at {frames.spot(known.where)} first: the value that changes is made there"
-            others.append(msgspec.structs.replace(one, fix=fix))
+            others.append(msgspec.structs.replace(one, fix=Edit.BREAK_FIRST(place=frames.spot(known.where))))
         else:
             breaks[index] = msgspec.structs.replace(known, recompiles=known.recompiles + one.count)
     return breaks, tuple(others)

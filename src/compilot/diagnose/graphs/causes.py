@@ -16,7 +16,7 @@ _ANOTHER = "*** While handling this graph break"  # torch appends what followed;
 _OPERATION = re.compile(r"aten\.(\w+)")
 
 
-class Told(NamedTuple):
+class Message(NamedTuple):
     """The parts of torch's message about a break."""
 
     title: str
@@ -24,12 +24,12 @@ class Told(NamedTuple):
     context: str
 
 
-def read(message: str) -> Told:
+def read(message: str) -> Message:
     """The parts of torch's text; of several breaks in one text the first, which caused the others."""
     first = message.partition(_ANOTHER)[0].strip()
     explanation = re.search(r"Explanation: (.*?)(?=\n  Hint:|\n\n  Developer|\Z)", first, re.DOTALL)
     context = re.search(r"Developer debug context: (.*?)(?=\n\n|\Z)", first, re.DOTALL)
-    return Told(
+    return Message(
         title=first.splitlines()[0].strip() if first else "",
         explanation=" ".join(explanation[1].split()) if explanation else "",
         context=" ".join(context[1].split()) if context else "",
@@ -63,31 +63,31 @@ _CALLS = re.compile(r"marked as skipped|not implemented in python|unsupported fu
 _SCREEN_OR_LOG = {"print": Category.PRINT, "warn": Category.LOGGING}
 
 
-def categorise(told: Told, source: str) -> Category:
+def categorise(said: Message, source: str) -> Category:
     """What kind of code this is."""
-    name = called(told)
+    name = called(said)
     if "os.environ" in source or name.endswith("putenv"):
         return Category.SIDE_EFFECT
     if name.rpartition(".")[2] in _SCREEN_OR_LOG:
         return _SCREEN_OR_LOG[name.rpartition(".")[2]]
-    if "next() on generator" in told.explanation:
+    if "next() on generator" in said.explanation:
         return Category.GENERATOR
-    if _CALLS.search(told.title):
+    if _CALLS.search(said.title):
         return _whose(name)
-    found = (category for pattern, category in _BY_TITLE if re.search(pattern, told.title.lower()))
+    found = (category for pattern, category in _BY_TITLE if re.search(pattern, said.title.lower()))
     return next(found, Category.UNSUPPORTED_PYTHON)
 
 
-def called(told: Told) -> str:
+def called(said: Message) -> str:
     """Dotted name of the function the tracer could not follow, "" where it is not about one."""
-    builtin = re.search(r"builtin operator `(\w+)`", told.explanation)
+    builtin = re.search(r"builtin operator `(\w+)`", said.explanation)
     if builtin:
         return builtin[1]
-    module = re.search(r"module: ([\w.<> ]+), qualname: ([\w.]+)", told.context)
+    module = re.search(r"module: ([\w.<> ]+), qualname: ([\w.]+)", said.context)
     if module:
         known = module[1] if "<" not in module[1] else ""
         return f"{known}.{module[2]}".lstrip(".")
-    function = re.search(r"<(?:built-in |c)?function (\w+)", told.context + told.explanation)
+    function = re.search(r"<(?:built-in |c)?function (\w+)", said.context + said.explanation)
     return function[1] if function else ""
 
 
@@ -124,24 +124,24 @@ _WORDS = {
 }
 
 
-def explain(told: Told, category: Category) -> str:
+def explain(said: Message, category: Category) -> str:
     """The cause in plain words."""
     if category not in _WORDS:
-        return _first_sentence(told.explanation) or f"torch.compile cannot trace this: {told.title}"
-    operation = _OPERATION.search(told.explanation + told.context)
-    manager = re.search(r"enter a `(.+?)` context", told.explanation)
-    error = re.search(r"got (\w+)\(", told.explanation)
+        return _first_sentence(said.explanation) or f"torch.compile cannot trace this: {said.title}"
+    operation = _OPERATION.search(said.explanation + said.context)
+    manager = re.search(r"enter a `(.+?)` context", said.explanation)
+    error = re.search(r"got (\w+)\(", said.explanation)
     return _WORDS[category].format(
-        name=called(told).replace(".Random.", ".") or "function",  # random() is a method of a hidden instance
+        name=called(said).replace(".Random.", ".") or "function",  # random() is a method of a hidden instance
         error=f" ({error[1]})" if error else "",
         operation=operation[1] if operation else "the operator",
-        operation_note=_never_traced(told) or _first_sentence(told.explanation) or told.title,
+        operation_note=_never_traced(said) or _first_sentence(said.explanation) or said.title,
         manager=f" ({manager[1]})" if manager else "",
     )
 
 
-def _never_traced(told: Told) -> str:
-    name = called(told)
+def _never_traced(said: Message) -> str:
+    name = called(said)
     return f"torch.compile never traces {name}" if name.startswith("torch.") else ""
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
+
+from compilot.diagnose import trusted
 
 if TYPE_CHECKING:
     import torch
@@ -75,10 +76,15 @@ def _charge(spent: dict[FileLine, float], payers: Sequence[Ending], seconds: flo
 
 
 def typical(samples: Iterable[Mapping[FileLine, float]]) -> dict[FileLine, float]:
-    """The median over several calls, per break."""
+    """The median over several calls, per break; without breaks whose time is too different from call to call."""
     kept = list(samples)
-    places = dict.fromkeys(place for sample in kept for place in sample)
-    return {place: median(sample.get(place, 0.0) for sample in kept) for place in places}
+    found = {place: trusted.typical([sample.get(place, 0.0) for sample in kept]) for place in places(kept)}
+    return {place: seconds for place, seconds in found.items() if seconds is not None}
+
+
+def places(samples: Iterable[Mapping[FileLine, float]]) -> list[FileLine]:
+    """Every break that any of the calls met."""
+    return list(dict.fromkeys(place for sample in samples for place in sample))
 
 
 def copying_s(tensors: Sequence[torch.Tensor]) -> float:

@@ -34,8 +34,8 @@ def stops_export(found: GraphBreak) -> bool:
 
 def _needed(where: CodeFrame) -> bool:
     """The number itself is needed while exporting: .item() gives a stand-in for it, int() and float() cannot."""
-    statement = scalar_reads.parsed(where.source)
+    statement = scalar_reads.statement_at(where)
     if statement is None or isinstance(statement, ast.Assert):  # an assertion is taken along into the graph
         return False
     converted = any(isinstance(read.func, ast.Name) for read in scalar_reads.reads(statement))
-    return converted or scalar_reads.use_of(where) in scalar_reads.DECIDES
+    return converted or scalar_reads.use_of(where).use in scalar_reads.DECIDES

@@ -2,16 +2,19 @@
 
 `0 < x.max().item() < 5 and not done` becomes `(0 < x.max()) & (x.max() < 5) & torch.logical_not(done)`: nothing is read
 from a tensor, and nothing asks for the truth of a part. None: Python must decide a part of it (`mask is not None`), or
-which of several conversions reads a tensor cannot be told.
+it is not clear which of several conversions reads a tensor.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Sequence
+from typing import TypeVar
 
 from compilot.diagnose.graphs import scalar_reads
 
+_Node = TypeVar("_Node", bound=ast.AST)
 _PYTHONS_OWN = (ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.NamedExpr)
 
 
@@ -27,8 +30,20 @@ def tensor_test(test: ast.expr, numbers: tuple[str, ...]) -> str | None:
     return ast.unparse(ast.fix_missing_locations(_AsTensors(found).visit(whole)))
 
 
+def as_tensors(tree: _Node) -> _Node:
+    """The same code with nothing read from a tensor, conversions around a read included."""
+    whole = copy.deepcopy(tree)
+    found = scalar_reads.reads(whole)
+    around = [call for call in ast.walk(whole) if _converts(call) and any(read in ast.walk(call) for read in found)]
+    return ast.fix_missing_locations(_AsTensors([*found, *around]).visit(whole))  # type: ignore[no-any-return]
+
+
+def _converts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in scalar_reads.NUMBERS
+
+
 class _AsTensors(ast.NodeTransformer):
-    def __init__(self, read: list[ast.Call]) -> None:
+    def __init__(self, read: Sequence[ast.AST]) -> None:
         self._read = read
 
     def visit_Call(self, node: ast.Call) -> ast.expr:

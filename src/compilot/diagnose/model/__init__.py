@@ -1,1 +1,1 @@
-"""The model itself: what one look at eager tells, without a compiler."""
+"""The model itself: what one look at eager shows, without a compiler."""

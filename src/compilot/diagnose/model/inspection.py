@@ -7,11 +7,12 @@ covered: graph breaks, recompiles and stage times; the doctor finds those (`diag
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from compilot._cores import usable_cores
 from compilot._tree import call_leaves, is_tensor
+from compilot.diagnose import trusted
+from compilot.diagnose.edits import Edit
 from compilot.diagnose.model.denormals import meets_denormals
 from compilot.records import Diagnosis, Finding, Reference
 
@@ -60,18 +61,17 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     )
 
 
-def _eager_call_s(workload: Workload) -> float:
-    samples = []
+def _eager_call_s(workload: Workload) -> float | None:
+    watch = trusted.Stopwatch()
     with workload.unit(workload.model).restored() as unit:
         for _ in range(TIMED_CALLS):
-            begin = time.perf_counter()
-            unit.call()
-            samples.append((time.perf_counter() - begin) / unit.calls)
-    return sorted(samples)[TIMED_CALLS // 2]
+            watch.lap(unit.call)
+        typical_s = watch.typical()
+        return None if typical_s is None else typical_s / unit.calls
 
 
-def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ...]:
-    """What is true of the model as a whole."""
+def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Finding, ...]:
+    """What is true of the model as a whole; eager_call_s is None where no time can be trusted."""
     found = []
     if workload.model.training:
         found.append(
@@ -79,16 +79,16 @@ def model_findings(workload: Workload, eager_call_s: float) -> tuple[Finding, ..
                 kind="train-mode",
                 where="",
                 explanation="the model is in train mode: dropout is active and batch norm updates its statistics",
-                advice="call model.eval() before tuning for inference",
+                advice=Edit.EVAL(),
             )
         )
-    if eager_call_s < TINY_CALL_S:
+    if eager_call_s is not None and eager_call_s < TINY_CALL_S:
         found.append(
             Finding(
                 kind="tiny-work",
                 where="",
                 explanation=f"one eager call takes {eager_call_s * 1e6:.0f} microseconds, not much more than a guard",
-                advice="expect eager to stay; batch the work to give a compiler something to do",
+                advice=Edit.LARGER_CALLS(),
             )
         )
     return tuple(found)
@@ -103,9 +103,8 @@ def not_fingerprinted(model: nn.Module) -> Iterator[Finding]:
         yield Finding(
             kind="not-fingerprinted",
             where=unread[0].path,
-            explanation=f"a plan cannot tell whether these changed, since their state cannot be read: {told(unread)}",
-            advice="keep plain values, tensors or objects with readable attributes instead; "
-            "otherwise tune again whenever what is in them changes",
+            explanation=f"a plan cannot check whether these changed: their state cannot be read: {told(unread)}",
+            advice=Edit.READABLE_STATE(),
             count=len(unread),
         )
 
@@ -119,7 +118,7 @@ def random_findings(reference: Reference) -> tuple[Finding, ...]:
             kind="stochastic",
             where="",
             explanation="the model draws random numbers: two eager runs differ unless torch is seeded",
-            advice="candidates that draw other numbers than eager are refused; call model.eval() if none are wanted",
+            advice=Edit.NO_RANDOM(),
         ),
     )
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from compilot.diagnose.edits import Edit
 from compilot.engines import registry
 from compilot.records import Finding
 
@@ -57,8 +58,7 @@ def findings(model: nn.Module) -> tuple[Finding, ...]:
         return ()
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     explanation = f"the model checks values in a way that compiled forms of it leave out (at {lost[0].where}{more})"
-    advice = "where eager raises they would answer: check such inputs before the call"
-    return (Finding(kind="checks-vanish", where=lost[0].where, explanation=explanation, advice=advice),)
+    return (Finding(kind="checks-vanish", where=lost[0].where, explanation=explanation, advice=Edit.CHECK_BEFORE()),)
 
 
 def caveats(model: nn.Module, engine: str) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 One change of an input makes every function after a graph break compile again; that counts as one recompile of several
 functions. The same thing changing again and again counts up; sizes 0 and 1, and sizes beyond what a dynamic dimension
-was compiled for, are told apart from other sizes, because marking the dimension does not help them. A function that was
-compiled too often is marked: from then on it runs eagerly, and nobody is told.
+was compiled for, are kept apart from other sizes, because marking the dimension does not help them. A function that was
+compiled too often is marked: from then on it runs eagerly, and nothing says so.
 """
 
 from __future__ import annotations
@@ -79,21 +79,21 @@ def _declared(record: Recompile, declared: Collection[tuple[str, int]]) -> Recom
     name = re.sub(r"\['?(.+?)'?\]", r".\1", record.name)
     if record.category is not Category.SHAPE or record.dim is None or (name, record.dim) not in declared:
         return record
-    fix = f"{record.fix}; a plan of 'compilot tune' sees to declared dimensions by itself"
+    fix = f"{record.fix}; a plan of 'compilot tune' handles declared dimensions by itself"
     return msgspec.structs.replace(record, declared=True, fix=fix)
 
 
 def _change(one: Seen) -> tuple[str, Change]:
-    """The guard that tells best why no earlier compile fits, and what it says.
+    """The guard that says best why no earlier compile fits, and what it says.
 
     Torch names one guard per compile, the latest first. Code for size 1 serves nothing else; where the call has another
     size, the question is why the code for other sizes did not fit.
     """
-    told = [(guard, _read(one, index)) for index, guard in enumerate(one.event.guards)]
-    first = told[0]
+    said = [(guard, _read(one, index)) for index, guard in enumerate(one.event.guards)]
+    first = said[0]
     if not first[1].own_code or first[1].new in guards.OWN_CODE:
         return first
-    others = [pair for pair in told if pair[1].category is Category.SHAPE and not pair[1].own_code]
+    others = [pair for pair in said if pair[1].category is Category.SHAPE and not pair[1].own_code]
     return min(others, key=lambda pair: not pair[1].dynamic, default=first)
 
 
@@ -138,7 +138,8 @@ def _record(one: Seen, guard: str, change: Change, *, inner: bool) -> Recompile:
 
 def _again(known: Recompile, new: Recompile) -> Recompile:
     same_call = known.call == new.call
-    total = (known.compile_s or 0.0) + (new.compile_s or 0.0)
+    took = [one.compile_s for one in (known, new) if one.compile_s is not None]
+    total = sum(took) if took else None
     if same_call and known.category in _WHOLE_CALL:
         return msgspec.structs.replace(known, functions=known.functions + 1, compile_s=total)
     return msgspec.structs.replace(known, count=known.count + 1, new=new.new, call=new.call, compile_s=total)
@@ -173,7 +174,8 @@ def _cause(change: Change) -> str:
     if change.old == guards.AS_COMPILED:
         return f"{change.what} is not what it was when the code was compiled"
     if change.category is Category.OTHER:
-        return f"{change.what} no longer holds: {change.old}"
+        now = "" if change.new == "changed" else f" (now {change.new})"
+        return f"{change.what} no longer holds{now}"
     return (
         f"{change.what} changed from {change.old} to {change.new}, and the compiled code was made for {change.old} only"
     )

@@ -1,4 +1,4 @@
-"""What to do about a recompile. In: the `Change` behind it and the line of source. Out: one sentence.
+"""What to do about a recompile. In: the `Change` behind it and the line of source. Out: `Advice`.
 
 Covered: every category of change; sizes 0 and 1, sizes beyond what a dynamic dimension was compiled for, and values in
 the middle of a model that only graph breaks make torch.compile look at. Not covered: graph breaks (graphs/advice.py).
@@ -8,92 +8,88 @@ from __future__ import annotations
 
 import re
 
+from compilot.diagnose.edits import Advice, Edit
 from compilot.diagnose.recompiles import guards
 from compilot.diagnose.recompiles.guards import Change
 from compilot.diagnose.report_records import Category
 
-
-def fix(change: Change, source: str, *, inner: bool) -> str:
-    """The edit to make; inner: it is a value in the middle of a model that graph breaks cut."""
-    return _inner_fix(change) if inner and change.category in _TENSORS else _whole_fix(change, source)
-
-
-def _whole_fix(change: Change, source: str) -> str:
-    if change.category is Category.SHAPE and change.dim is not None:
-        return _shape_fix(change)
-    if change.name.endswith(".training"):
-        return "do not switch between train and eval mode with one compiled model: compile one for each"
-    if change.category in _NUMBERS and not change.old.lstrip("-").replace(".", "", 1).isdigit():
-        return (
-            f"keep {change.name} the same for one compiled model: fix it in __init__ and compile one model per value; "
-            "if there are many values, do what depends on it before the call and pass the result as a tensor"
-        )
-    if change.category is Category.CONTAINER_LENGTH and ".append(" in source:
-        return f"do not let {change.name} grow inside forward: return the value and append it outside"
-    if change.name == "kwargs":
-        return "pass the same keyword arguments in every call (None counts as another kind)"
-    if change.category is Category.CONTAINER_LENGTH and "keys" in change.what:
-        return f"give {change.name} the same keys in every call (zeros for what is missing)"
-    if change.what.startswith("the type of ") and "None" not in change.old + change.new:
-        return f"give {change.name} the same type in every call, and compile one model for each type if there are two"
-    return _FIXES[change.category].format(name=change.name, old=change.old, new=change.new)
-
-
-def _shape_fix(change: Change) -> str:
-    if change.own_code:
-        return _own_code_fix(change)
-    if re.search(r"past_key_values|cache", change.name):
-        return "use a cache of fixed size (transformers: StaticCache), so that its shape does not grow with every token"
-    if change.dynamic:
-        return _RELATION.format(what=change.what, old=change.old)
-    mark = f"torch._dynamo.mark_dynamic({change.name}, {change.dim})"
-    if guards.STACK_VALUE in change.name:
-        return "mend the graph break first, or mark the input dimension it comes from as dynamic"
-    return f"call {mark} before the first call; if only a few sizes occur, pad to those instead"
-
-
-def _own_code_fix(change: Change) -> str:
-    """Marking the dimension dynamic does not help sizes 0 and 1."""
-    if change.new not in guards.OWN_CODE:  # and nothing but code for 0 or 1 is there
-        return (
-            f"make the first call with size 2 or more if that is what most calls have; where both occur, each has its "
-            f"code: warm up with one call of each, or pad {change.name} to 2"
-        )
-    unbacked = f"torch._dynamo.decorators.mark_unbacked({change.name}, {change.dim})"
-    return (
-        f"let size {change.new} have its own code (one more compile, once), or pad {change.name} to 2; if nothing in "
-        f"the model asks for this size, {unbacked} before the first call lets one program serve it, too"
-    )
-
-
-def _inner_fix(change: Change) -> str:
-    """Of a value in the middle of the model, which only graph breaks make torch.compile guard."""
-    return _BREAK_FIRST if change.own_code or change.dynamic else f"{_BREAK_FIRST}; {_THEN_MARK}"
-
-
-_RELATION = (
-    "keep {what} within what the code was made for ({old}): pad, or warm up with one call of each kind; two sizes that "
-    "are only by chance the same must differ in the first call"
-)
 _TENSORS = (Category.SHAPE, Category.STRIDE, Category.DTYPE)
-_BREAK_FIRST = "mend the graph breaks first: they make torch.compile guard this value in the middle of the model"
-_THEN_MARK = "then mark the input's dimension with torch._dynamo.mark_dynamic"
-_NUMBERS = (Category.ATTRIBUTE, Category.ARGUMENT_VALUE, Category.GLOBAL_VALUE, Category.CLOSURE_VALUE)
-_FIXES = {
-    Category.SHAPE: "give {name} always the same number of dimensions (unsqueeze or flatten before the call)",
-    Category.STRIDE: "call .contiguous() on {name} before the model, so that its layout is always the same",
-    Category.DTYPE: "convert {name} to one dtype before the call: {name}.to({old})",
-    Category.DEVICE: "keep {name} on one device",
-    Category.REQUIRES_GRAD: "detach {name} before the call, or let it need gradients in every call",
-    Category.ATTRIBUTE: "make {name} a buffer (self.register_buffer with a tensor), or a constant set once in __init__",
-    Category.GLOBAL_VALUE: "pass {name} to forward as a tensor argument instead of reading the global",
-    Category.CLOSURE_VALUE: "pass {name} as an argument, or capture a tensor and change its content",
-    Category.ARGUMENT_VALUE: "pass {name} as a tensor: torch.tensor({new})",
-    Category.ARGUMENT_KIND: "always pass {name} (an all-ones mask or an empty tensor stands for None)",
-    Category.CONTAINER_LENGTH: "stack the items into one tensor with a dynamic dimension, or pad {name} to one make-up",
-    Category.OBJECT_IDENTITY: "reuse the same object for {name} instead of making a new one for each call",
-    Category.GRAD_MODE: "make all calls in the same grad mode, or warm up both before serving",
-    Category.THREADS: "set the number of threads once, before the first call",
-    Category.GLOBAL_STATE: "set it once, before the first call, and keep it",
-    Category.OTHER: "keep it the same between calls",
+_VALUES = (Category.ATTRIBUTE, Category.ARGUMENT_VALUE, Category.GLOBAL_VALUE, Category.CLOSURE_VALUE)
+_EDITS = {
+    Category.SHAPE: Edit.SAME_RANK,
+    Category.STRIDE: Edit.CONTIGUOUS,
+    Category.DTYPE: Edit.ONE_DTYPE,
+    Category.DEVICE: Edit.SAME_KIND,
+    Category.REQUIRES_GRAD: Edit.SAME_GRADIENTS,
+    Category.ATTRIBUTE: Edit.BUFFER,
+    Category.GLOBAL_VALUE: Edit.PASS_GLOBAL,
+    Category.CLOSURE_VALUE: Edit.CAPTURE_TENSOR,
+    Category.ARGUMENT_VALUE: Edit.AS_TENSOR,
+    Category.ARGUMENT_KIND: Edit.ALWAYS_PASS,
+    Category.OBJECT_IDENTITY: Edit.SAME_OBJECT,
+    Category.GRAD_MODE: Edit.SAME_GRAD_MODE,
+    Category.THREADS: Edit.SAME_THREADS,
+    Category.GLOBAL_STATE: Edit.SAME_STATE,
+    Category.OTHER: Edit.UNKNOWN_CHECK,
 }
+
+
+def fix(change: Change, source: str, *, inner: bool) -> Advice:
+    """The edit to make; inner: it is a value in the middle of a model that graph breaks cut."""
+    if (inner and change.category in _TENSORS) or change.name == guards.STACK_VALUE:
+        return Edit.BREAKS_FIRST()
+    if change.category is Category.SHAPE and change.dim is not None:
+        return _shape_edit(change)(name=change.name, dim=change.dim, old=change.old, new=change.new)
+    new = change.new if _is_number(change.new) else "..."
+    return _edit(change, source)(name=change.name, old=change.old, new=new)
+
+
+def _shape_edit(change: Change) -> Edit:
+    if change.own_code:  # marking the dimension dynamic does not help sizes 0 and 1
+        return Edit.PAD_TO_TWO if change.new in guards.OWN_CODE else Edit.FIRST_OF_TWO
+    if re.search(r"past_key_values|cache", change.name):
+        return Edit.FIXED_CACHE
+    if change.dynamic:
+        return Edit.WITHIN
+    return Edit.MARK_DYNAMIC
+
+
+def _edit(change: Change, source: str) -> Edit:
+    if change.category in _VALUES:
+        return _value_edit(change)
+    if change.category is Category.CONTAINER_LENGTH:
+        return _container_edit(change, source)
+    if change.what.startswith("the type of ") and "None" not in change.old + change.new:
+        return Edit.SAME_TYPE
+    if change.what.startswith(guards.KIND):
+        return Edit.SAME_KIND
+    return Edit.OWN_TENSORS if change.what.endswith(guards.SAME_TENSOR) else _EDITS[change.category]
+
+
+def _value_edit(change: Change) -> Edit:
+    if change.name.endswith(".training"):
+        return Edit.ONE_PER_MODE
+    if change.old in guards.SET:
+        return Edit.IN_INIT
+    if not _is_number(change.old):
+        return Edit.ONE_PER_VALUE
+    is_own = change.category is not Category.ATTRIBUTE or change.name.startswith("self.")
+    return _EDITS[change.category] if is_own else Edit.AS_TENSOR  # an attribute of an argument is passed in
+
+
+def _container_edit(change: Change, source: str) -> Edit:
+    if ".append(" in source:
+        return Edit.APPEND_OUTSIDE
+    if change.name == "kwargs":
+        return Edit.SAME_KEYWORDS
+    if "keys" in change.what:
+        return Edit.SAME_KEYS
+    return Edit.SAME_LENGTH if change.name.startswith("self.") else Edit.STACK_ITEMS
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -39,7 +39,10 @@ class Change(NamedTuple):
 
 STACK_VALUE = "a value from before a graph break"
 OWN_CODE = {"0", "1"}  # sizes that torch.compile gives code of their own
-AS_COMPILED = "as compiled"  # an old value that nothing tells
+AS_COMPILED = "as compiled"  # an old value that torch does not give
+SET = ("set", "not set")  # of an attribute
+KIND = "the kind (device, inference mode)"
+SAME_TENSOR = "are the same tensor"
 _NO_STATE: Mapping[str, str] = {}
 _STACK_NAME = re.compile(r"^___stack\d+$")
 _DTYPES = {
@@ -87,7 +90,7 @@ def read(guard: str, value: str = "", old: Mapping[str, str] = _NO_STATE, new: M
         match = re.search(pattern, text)
         if match is not None:
             return make(match, guard, value)
-    return Change(Category.OTHER, "something torch checks before each call", "", text, value or "changed")
+    return Change(Category.OTHER, f"torch.compile's check `{text}`", "", text, value or "changed")
 
 
 def plain(source: str) -> str:
@@ -95,6 +98,7 @@ def plain(source: str) -> str:
     text = re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
     text = re.sub(r"\._(?:modules|buffers|parameters)\['(\w+)'\]", r".\1", text)
     text = re.sub(r"^kwargs\['(\w+)'\]", r"\1", text)  # a decorator's **kwargs: the user wrote input_ids=...
+    text = re.sub(r"\.(?:__code__|_modules)$", "", text)  # of a function; of a ModuleList
     return STACK_VALUE if _STACK_NAME.match(text) else text
 
 
@@ -169,6 +173,30 @@ def _keys(match: re.Match[str], guard: str, value: str) -> Change:
     return Change(Category.CONTAINER_LENGTH, f"the keys of {name}", name, match["old"], value or "others")
 
 
+def _member(match: re.Match[str], guard: str, value: str) -> Change:
+    name, no = plain(match["name"]), text_of(guard).startswith("not ")
+    old, new = ("no", "yes") if no else ("yes", "no")
+    return Change(Category.ARGUMENT_VALUE, f"whether {match['key']} is in {name}", name, old, new)
+
+
+def _has(match: re.Match[str], guard: str, value: str) -> Change:
+    name, no = f"{plain(match['name'])}.{match['key']}", text_of(guard).startswith("not ")
+    old, new = reversed(SET) if no else SET
+    return Change(Category.ATTRIBUTE, f"whether {name} is set", name, old, new)
+
+
+def _same(match: re.Match[str], guard: str, value: str) -> Change:
+    name, other = plain(match["name"]), plain(match["other"])
+    old, new = ("no", "yes") if "Duplicate" in guard or " is not " in text_of(guard) else ("yes", "no")
+    return Change(Category.OBJECT_IDENTITY, f"whether {name} and {other} {SAME_TENSOR}", other, old, new)
+
+
+def _nan(match: re.Match[str], guard: str, value: str) -> Change:
+    name = plain(match["name"])
+    category = Category.ATTRIBUTE if "." in name else Category.ARGUMENT_VALUE
+    return Change(category, name if "." in name else f"the value of {name}", name, "nan", value or "another")
+
+
 def _none(match: re.Match[str], guard: str, value: str) -> Change:
     name = plain(match["name"])
     old, new = ("given", "None") if match["no"] else ("None", "given")
@@ -202,9 +230,8 @@ def _value(match: re.Match[str], guard: str, value: str) -> Change:
     if source.startswith("G["):
         return Change(Category.GLOBAL_VALUE, f"the global {name}", name, old, value or "another")
     category = Category.ATTRIBUTE if "." in name else Category.ARGUMENT_VALUE
-    return Change(
-        category, name if category is Category.ATTRIBUTE else f"the value of {name}", name, old, value or "another"
-    )
+    is_whole = category is Category.ATTRIBUTE or name == STACK_VALUE
+    return Change(category, name if is_whole else f"the value of {name}", name, old, value or "another")
 
 
 _TENSOR = r"tensor '(?P<name>.+?)' "
@@ -222,7 +249,7 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], Change]], ...] = (
     (_TENSOR + r"requires_grad mismatch\. expected requires_grad=(?P<old>\d)", _needs_grad),
     (
         _TENSOR + r"dispatch key set mismatch\. expected (?P<old>.+?), actual (?P<new>.+)",
-        _tensor(Category.GLOBAL_STATE, "the kind (device, inference mode)"),
+        _tensor(Category.GLOBAL_STATE, KIND),
     ),
     (
         r"expected type of '(?P<name>.+?)' to be a tensor type(?:.*but found (?:<class ')?(?:\w+\.)*(?P<new>\w+))?",
@@ -230,9 +257,15 @@ _RULES: tuple[tuple[str, Callable[[re.Match[str], str, str], Change]], ...] = (
     ),
     (r"(?P<name>[\w.\[\]']+)\.(?P<kind>size|stride)\(\)\[(?P<dim>\d+)\]", _symbolic),
     (r"(?P<no>not )?___dict_contains\((?P<key>.+?), (?P<name>.+?)\)", _key),
-    (r"(?:len|___dict_length)\((?P<name>.+?)\) == (?P<old>\d+)", _length),
+    (r"set\.__contains__\((?P<name>.+?), (?P<key>.+)\)", _member),
+    (r"hasattr\((?P<name>.+?), '(?P<key>\w+)'\)", _has),
+    (r"(?:len|___dict_length)\((?P<name>.+?)\) [=!]= (?P<old>\d+)", _length),
+    (r"list\(dict\.keys\((?P<name>[\w.\[\]']+)\)\)\[\d+\] == (?P<old>.+)", _keys),
     (r"list\((?:dict\.keys\()?(?P<name>[\w.\[\]']+?)(?:\.keys\()?\)+ == (?P<old>.+)", _keys),
     (r"^(?:not )?(?P<name>[\w.\[\]']+) is (?P<no>not )?None", _none),
+    (r'Duplicate tensors found: \["(?P<name>.+?)", "(?P<other>.+?)"', _same),
+    (r"^(?P<name>[\w.\[\]']+) is (?:not )?(?P<other>[\w.\[\]']+)$", _same),
+    (r"__math_isnan\((?P<name>[^()]+)\)", _nan),
     (r"___check_type_id\((?P<name>.+?), ", _kind),
     (r"___check_obj_id\((?P<name>.+?), ", _identity),
     (r"^(?P<name>.+?) == (?P<old>.+)$", _value),

@@ -17,7 +17,9 @@ import msgspec
 import torch
 
 from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
+from compilot.diagnose import trusted
 from compilot.diagnose.driving import fresh
+from compilot.diagnose.edits import Advice, Edit
 from compilot.diagnose.model.inspection import TINY_CALL_S
 from compilot.diagnose.report_records import Bound, OperatorTime
 from compilot.diagnose.timing.machine_peaks import Peaks
@@ -76,18 +78,11 @@ def judge(ops: Sequence[Op], eager_s: float, dispatch: Dispatch, peaks: Peaks) -
     )
 
 
-def advice(limited_by: str, eager_s: float) -> str:
+def advice(limited_by: str, eager_s: float) -> Advice:
     """What helps, in plain words."""
     if limited_by == OVERHEAD and eager_s < TINY_CALL_S:
-        return "tiny work: leave it eager, or batch several calls into one"
-    return {
-        OVERHEAD: "Python and dispatch cost more than the work: compiling helps (fewer, larger kernels), and so do "
-        "larger batches; an ahead-of-time engine takes Python out altogether",
-        MEMORY: "memory-bound: fusion (any compiler) and lower precision help, because both move fewer bytes; faster "
-        "matrix kernels do not",
-        COMPUTE: "compute-bound: the matrix kernels decide; constant weights with autotuning, another engine or lower "
-        "precision help, fusion alone gains little",
-    }[limited_by]
+        return Edit.BATCH_CALLS()
+    return {OVERHEAD: Edit.LESS_OVERHEAD, MEMORY: Edit.FEWER_BYTES, COMPUTE: Edit.BETTER_KERNELS}[limited_by]()
 
 
 def work_of(ops: Sequence[Op], outside: set[int], answer: Any) -> Work:
@@ -157,19 +152,20 @@ def _quickest(run: Callable[[Call], Any], example: Call) -> _Quickest:
     """
     run(fresh(example))
     begin = time.perf_counter()
-    plain: list[float] = []
+    plain = trusted.Stopwatch()
     ops: list[Op] = []
     answer: Any = None
     call = example
-    while len(plain) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain):
+    while len(plain.samples) < REPEATS and (time.perf_counter() - begin < LONG_ENOUGH_S or not plain.samples):
         call = fresh(example)
-        before = time.perf_counter()
-        run(call)
-        plain.append(time.perf_counter() - before)
+        plain.lap(lambda call=call: run(call))  # type: ignore[misc]
         call = fresh(example)
         again, answer = watch(lambda call=call: run(call))  # type: ignore[misc]
         ops = _each_quickest(ops, again)
-    return _Quickest(min(plain), ops, call, answer)
+    eager_s = plain.quickest()
+    if eager_s is None:
+        raise trusted.Untrusted(trusted.LEFT_OUT)
+    return _Quickest(eager_s, ops, call, answer)
 
 
 def _each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from compilot.diagnose.edits import Edit
 from compilot.diagnose.report_records import DoctorReport
 from compilot.diagnose.timing.loading import LIMIT, NOTICEABLE
 from compilot.records import Finding
@@ -16,7 +17,7 @@ NEAR_ROOF = 0.7  # above this share of the roof there is little left to win
 
 
 def time_findings(report: DoctorReport) -> list[Finding]:
-    """Everything worth telling, unordered."""
+    """Everything worth reporting, unordered."""
     return [*_loading(report), *_bound(report), *_roof(report), *_compile(report)]
 
 
@@ -24,13 +25,12 @@ def _loading(report: DoctorReport) -> Iterator[Finding]:
     pipeline = report.input_pipeline
     if pipeline is None or not pipeline.step_s or pipeline.load_s / pipeline.step_s < NOTICEABLE:
         return
-    mend = "give the DataLoader more workers (num_workers), cache or precompute the transforms, or store decoded data"
-    first = "mend the input pipeline before the model" if pipeline.load_s >= LIMIT * pipeline.step_s else "watch it"
+    first = "fix the input pipeline before the model" if pipeline.load_s >= LIMIT * pipeline.step_s else "watch it"
     yield Finding(
         kind="data-loading",
         where="",
         explanation=pipeline.because,
-        advice=f"{first}: {mend}",
+        advice=Edit.FASTER_LOADER(first=first),
         cost_s=pipeline.load_s,
     )
 
@@ -61,7 +61,7 @@ def _roof(report: DoctorReport) -> Iterator[Finding]:
         kind="near-the-roof",
         where="",
         explanation=f"{label} runs at {share * 100:.0f} % of what this machine can do for this work",
-        advice="there is little left to win at this precision; only less work (smaller model, lower precision) helps",
+        advice=Edit.NEAR_ROOF(),
     )
 
 
@@ -72,11 +72,11 @@ def _compile(report: DoctorReport) -> Iterator[Finding]:
     whole = [stage for stage in report.stages if not stage.submodule]
     longest = max(whole, key=lambda stage: stage.wall_s)
     savings = sorted(made.savings, key=lambda saving: -saving.saves_s)
-    advice = "; ".join(f"{saving.what} would save about {saving.saves_s:.0f} s" for saving in savings)
+    less = ", ".join(f"{saving.what} would save about {saving.saves_s:.0f} s" for saving in savings)
     yield Finding(
         kind="long-compile",
         where="",
         explanation=f"a cold start compiles for {made.total_s:.0f} s, {longest.wall_s:.0f} s of it {longest.name} "
         f"({made.compiler_runs} compiler runs)",
-        advice=advice or "ship an ahead-of-time artifact instead of compiling at the start",
+        advice=Edit.COMPILE_LESS(savings=less) if less else Edit.SHIP_ARTIFACT(),
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STEPS = 30
 LONGEST_S = 10.0  # for the counted steps; one under way is waited for
-FEW = 3  # from fewer steps than this, the share is told with a word of caution
+FEW = 3  # from fewer steps than this, the share is reported with a word of caution
 LIMIT = 0.5  # above this share, whatever a compiler gains is less than half of the step
 NOTICEABLE = 0.1
 

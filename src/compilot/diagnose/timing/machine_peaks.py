@@ -25,7 +25,7 @@ from compilot.records import Record, encode
 COPY_BYTES = 2**30  # last-level caches of servers hold hundreds of MiB; a smaller copy would measure the cache
 REPEATS = 5
 OURS = 0.9  # on a quiet machine a large product has its cores for itself nearly all of the time
-OURS_COPYING = 0.8  # a copy's threads also wait for one another: 0.91 to 0.97 when quiet, 0.5 beside one other program
+OURS_COPYING = 0.8  # a copy's threads also wait for one another: 0.91 to 0.97 when quiet, 0.5 with one other program
 LONG_ENOUGH_S = 0.05  # a product that takes less is dominated by waking the threads
 SMALLEST, LARGEST = 1024, 8192  # rows of the matrices
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import torch
 
+from compilot.diagnose import trusted
 from compilot.diagnose.ranking import rank
 from compilot.diagnose.report_records import DoctorReport
 from compilot.diagnose.timing import bound, loading, machine_peaks, stages
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from compilot.records import Plan
     from compilot.workload import Workload
 
-BUSY = "other programs used the cores while this machine's peaks were measured: the roof is higher than shown"
+BUSY = (
+    "other programs used the cores while this machine's peaks were measured, so what bounds the work and the roofline "
+    "are left out; run 'compilot doctor' again on a quieter machine"
+)
 
 
 def add_times(
@@ -46,6 +50,9 @@ def with_findings(report: DoctorReport) -> DoctorReport:
 def _add(report: DoctorReport, what: str, part: Callable[[], DoctorReport]) -> DoctorReport:
     try:
         return part()
+    except trusted.Untrusted as problem:
+        notes = (*report.notes, str(problem))
+        return msgspec.structs.replace(report, notes=tuple(dict.fromkeys(notes)))
     except Exception as problem:  # the user's model may do anything; the other parts still count
         note = f"{what}: could not be measured: {first_cause(problem)}"
         return msgspec.structs.replace(report, notes=(*report.notes, note))
@@ -53,11 +60,12 @@ def _add(report: DoctorReport, what: str, part: Callable[[], DoctorReport]) -> D
 
 def _bound(report: DoctorReport, workload: Workload, call: Call, plan: Plan | None) -> DoctorReport:
     peaks = machine_peaks.machine_peaks(_dtype(workload))
+    if peaks.busy:  # both are measured against the peaks
+        raise trusted.Untrusted(BUSY)
     seen = bound.look(workload, call, peaks)
     roof = roofline(seen.work, peaks.flops_per_s, peaks.bandwidth_bytes_per_s, seen.eager_s, plan, peaks.dtype)
     eager_s = min(report.eager_call_s or seen.eager_s, seen.eager_s)
-    notes = (*report.notes, BUSY) if peaks.busy else report.notes
-    return msgspec.structs.replace(report, bound=seen.bound, roofline=roof, eager_call_s=eager_s, notes=notes)
+    return msgspec.structs.replace(report, bound=seen.bound, roofline=roof, eager_call_s=eager_s)
 
 
 def _loading(report: DoctorReport, workload: Workload, call: Call) -> DoctorReport:

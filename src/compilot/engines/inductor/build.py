@@ -37,14 +37,6 @@ KNOBS = (
     FREEZING,
     MAX_AUTOTUNE,
     CHANNELS_LAST,
-    Knob(
-        "mode",
-        Acts.MODE,
-        (None, "max-autotune-no-cudagraphs", "reduce-overhead"),
-        "torch's own names for several options at once",
-        risk=Risk.SLOW_BUILD,
-        variations=(),
-    ),
     Knob("cpp_wrapper", Acts.OPTION, (False, True), "less overhead per call", risk=Risk.SLOW_BUILD, variations=()),
     Knob(
         "shapes",
@@ -63,6 +55,16 @@ KNOBS = (
         variations=(),
     ),
 )
+MODE = Knob(
+    "mode",
+    Acts.MODE,
+    (None, "max-autotune-no-cudagraphs", "reduce-overhead"),
+    "torch's own names for several options at once",
+    risk=Risk.SLOW_BUILD,
+    variations=(),
+)
+# What it has beyond its no-cudagraphs form are CUDA graphs: on a CPU both are the same program.
+CUDA_MODE = MODE._replace(values=(*MODE.values, "max-autotune"))
 _LAST = {"memory_format": MemoryFormat.CHANNELS_LAST}
 PLAIN = Seed("", "what `torch.compile(model)` gives, the yardstick")
 DYNAMIC = Seed(
@@ -70,6 +72,10 @@ DYNAMIC = Seed(
     "one program for all sizes: no recompile when a size changes, often at no cost",
     {"shapes": Shapes.DYNAMIC},
 )
+NO_CUDAGRAPHS = Seed(
+    "max-autotune-no-cudagraphs", "torch's own search over kernels", {"mode": "max-autotune-no-cudagraphs"}
+)
+CUDAGRAPHS = Seed("max-autotune", "torch's own search over kernels, and CUDA graphs", {"mode": "max-autotune"})
 SEEDS = (
     PLAIN,
     Seed("freezing + max_autotune", MAX_AUTOTUNE.why, {"freezing": True, "max_autotune": True}),
@@ -79,7 +85,7 @@ SEEDS = (
         "prepacked convolutions without layout changes in between",
         {"freezing": True, **_LAST},
     ),
-    Seed("max-autotune-no-cudagraphs", "torch's own search over kernels", {"mode": "max-autotune-no-cudagraphs"}),
+    NO_CUDAGRAPHS,
     Seed(
         "reduce-overhead",
         "CUDA graphs; without a GPU it should be the same program as the default",
@@ -93,6 +99,7 @@ RANDOM = (  # all others draw random numbers of their own
     Seed("fallback_random", _WHY_RANDOM, {"fallback_random": True}),
     Seed("freezing + fallback_random", _WHY_RANDOM, {"freezing": True, "fallback_random": True}),
 )
+GRAPH_MODES = ("reduce-overhead", "max-autotune")  # on a GPU they record what the code does: it is not in the code
 # Options whose whole effect shows in the generated code: two candidates that differ only in these and have the same
 # code are the same program. Everything else may act below the code (compiler flags, threads), so it is in the digest.
 _SHOWN_IN_CODE = frozenset(
@@ -109,11 +116,19 @@ def space(diagnosis: Diagnosis) -> Space:
     """Configurations worth their compile time, likely winners first. The first is plain torch.compile."""
     lacks = cast_problems("inductor", diagnosis)
     images = diagnosis.has_4d_input and diagnosis.has_conv
-    seeds = RANDOM if diagnosis.stochastic else (*SEEDS, DYNAMIC)
-    if diagnosis.size_recompiles and not diagnosis.stochastic:  # static code would serve the first size alone
-        seeds = (PLAIN, DYNAMIC, *SEEDS[1:])
+    seeds = RANDOM if diagnosis.stochastic else _seeds(diagnosis)
     cast = cast_seeds(lacks, {"freezing": True, **(_LAST if images else {})})
-    return Space((*KNOBS, precision_knob(lacks)), (*seeds, *cast), lacks)
+    mode = CUDA_MODE if diagnosis.cuda else MODE
+    return Space((*KNOBS, mode, precision_knob(lacks)), (*seeds, *cast), lacks)
+
+
+def _seeds(diagnosis: Diagnosis) -> tuple[Seed, ...]:
+    """One program for all sizes comes early where sizes varied: static code would serve the first one alone."""
+    seeds: tuple[Seed, ...] = SEEDS[1:]
+    if diagnosis.cuda:
+        after = seeds.index(NO_CUDAGRAPHS) + 1
+        seeds = (*seeds[:after], CUDAGRAPHS, *seeds[after:])
+    return (PLAIN, DYNAMIC, *seeds) if diagnosis.size_recompiles else (PLAIN, *seeds, DYNAMIC)
 
 
 def validate(settings: Settings) -> str | None:
@@ -141,4 +156,6 @@ def _refuse_remainders(request: BuildRequest) -> None:
 def below_the_code(candidate: Candidate) -> str:
     """The settings that can change the program without changing its generated code."""
     options = {k: v for k, v in candidate.settings.options.items() if k not in _SHOWN_IN_CODE}
-    return repr((sorted(options.items()), candidate.settings.memory_format.value, candidate.process))
+    below = (sorted(options.items()), candidate.settings.memory_format.value, candidate.process)
+    graphs = candidate.settings.mode in GRAPH_MODES and torch.cuda.is_available()
+    return repr((*below, "CUDA graphs") if graphs else below)

@@ -90,7 +90,7 @@ OPTIONS = {**options_of(KNOBS), "threads": int, "denormals_as_zero": bool}  # th
 
 def available() -> Availability:
     """Needs onnxruntime to run, onnx and onnxscript to export."""
-    return installed("onnxruntime", ("onnxruntime", "onnx", "onnxscript"))
+    return installed("onnxruntime", "onnx", "onnxscript")
 
 
 def space(diagnosis: Diagnosis) -> Space:

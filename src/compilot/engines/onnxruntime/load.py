@@ -74,7 +74,7 @@ def _session(path: Path, settings: Settings) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise Infeasible("onnxruntime is not installed; pip install 'compilot[onnxruntime]'") from error
+        raise Infeasible("onnxruntime is not installed; pip install onnxruntime") from error
     options = session_options(settings, optimised=path.name == OPTIMISED_NAME)
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -61,7 +61,7 @@ OPTIONS = {**options_of(KNOBS), "threads": int}
 
 def available() -> Availability:
     """One package converts and runs."""
-    return installed("openvino", ("openvino",))
+    return installed("openvino")
 
 
 def space(diagnosis: Diagnosis) -> Space:

@@ -80,7 +80,7 @@ def _program(path: Path, settings: Settings) -> Program:
     try:
         openvino = import_openvino()
     except ImportError as error:
-        raise Infeasible("openvino is not installed; pip install 'compilot[openvino]'") from error
+        raise Infeasible("openvino is not installed; pip install openvino") from error
     chosen = properties(settings)
     try:
         with kept_signal_stack():

@@ -17,7 +17,7 @@ def available() -> Availability:
     """Needs a GPU and the package torch-tensorrt."""
     if why := cuda_problem():
         return Availability(ok=False, why=why)
-    return installed("tensorrt", ("torch-tensorrt",))._replace(install="pip install torch-tensorrt")
+    return installed("torch-tensorrt")
 
 
 def space(diagnosis: Diagnosis) -> Space:

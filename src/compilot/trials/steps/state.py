@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from compilot.identity.model import model_fingerprint
 from compilot.measure import build_cost
+from compilot.measure.callers import Callers
 from compilot.records import Candidate, Guard, ModelFingerprint
 from compilot.trials.protocol import Reply, Request
 from compilot.trials.serving import Serving
+from compilot.trials.thread_state import like_this_thread
 from compilot.workload import Workload
 from compilot.workload.unit import Unit
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 class WorkerState:
     """One worker's own."""
 
+    callers: Callers | None = None  # None: one, in the worker's own thread
+
     def __init__(self) -> None:
         self.compiler = build_cost.CompilerRuns().install()
         self.workload: Workload
@@ -30,7 +34,7 @@ class WorkerState:
         self.fn: Callable[..., Any]
         self.serving: Serving
         self.unit: Unit
-        self.batch = 1
+        self.batch = 1  # calls of the unit, of all callers together
         self.examination: Examination | None = None
 
     def use(self, fn: Callable[..., Any], guard: Guard) -> None:
@@ -38,7 +42,15 @@ class WorkerState:
         self.fn = fn
         self.serving = Serving(fn, self.workload.model, guard)
         self.unit = self.workload.unit(fn)
+        self.call_from(1)
         self.unit.call()
+
+    def call_from(self, number: int) -> None:
+        """From here on so many callers make the timed calls, each in a thread like this one."""
+        if self.callers is not None:
+            self.callers.close()
+        within = like_this_thread(self.candidate.process)
+        self.callers = Callers(self.unit.call, number, within) if number > 1 else None
 
     def weights_sha256(self) -> str:
         """Digest of the model's weight values."""

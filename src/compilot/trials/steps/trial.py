@@ -263,9 +263,12 @@ def _finite(value: float) -> float:
 
 
 def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
-    """Call until steady, then calibrate the batch."""
-    steadied = sampling.warm_up(worker.unit.call, lambda: _compiles(worker), request.for_s)
-    worker.batch = steadied.calls_per_batch
+    """Call until steady, then calibrate the batch; with all callers, whose threads need a warm-up of their own."""
+    worker.call_from(request.callers)
+    callers = worker.callers
+    call = worker.unit.call if callers is None else callers.once
+    steadied = sampling.warm_up(call, lambda: _compiles(worker), request.for_s)
+    worker.batch = steadied.calls_per_batch if callers is None else callers.calibrated(steadied.calls_per_batch)
     return _eagers_time(worker) or Warmed(
         warm_up=steadied.warm_up,
         calls_per_batch=worker.batch,
@@ -282,14 +285,19 @@ def _compiles(worker: WorkerState) -> int:
 
 def time_batch(worker: WorkerState, request: TimeBatch) -> BatchTimed | Failed:
     """Time one calibrated batch."""
+    callers = worker.callers
     with no_collector():
-        per_unit = sampling.time_batch(worker.unit.call, worker.batch)
+        if callers is None:
+            per_unit = sampling.time_batch(worker.unit.call, worker.batch)
+        else:
+            per_unit = callers.time_batch(worker.batch)
     return _eagers_time(worker) or BatchTimed(per_call_s=per_unit / worker.unit.calls)
 
 
 def time_calls(worker: WorkerState, request: TimeCalls) -> CallsTimed | Failed:
     """Time single calls, for the tails."""
-    samples = sampling.time_calls(worker.unit.call, request.calls, request.for_s)
+    callers, asked = worker.callers, (request.calls, request.for_s)
+    samples = sampling.time_calls(worker.unit.call, *asked) if callers is None else callers.time_calls(*asked)
     per_call = tuple(s / worker.unit.calls for s in samples)
     peak = build_cost.peak_rss_bytes()
     return _eagers_time(worker) or CallsTimed(call_s=per_call, peak_rss_bytes=peak)

@@ -1,6 +1,6 @@
 """How long a bundle takes to start, step by step, in a process of its own.
 
-Run as `python -m compilot.cli.startup BUNDLE [--keys FILE]... [--require-signature]`: prints one JSON object with
+Run as `python -m compilot.api.startup BUNDLE [--keys FILE]... [--require-signature]`: writes one JSON object with
 the seconds of each step: import torch (which every user of torch pays), import compilot, open, verify, load, golden
 call, and the first call after it; or `refused`, the sentence with which a start is refused. Covered: bundles that are
 the whole model. Others need their model: time those where it is.
@@ -18,12 +18,12 @@ from compilot.errors import CompilotError
 
 
 def main(argv: list[str]) -> None:
-    """Start the bundle and print what each step took, or why it cannot be started."""
+    """Start the bundle and write down what each step took, or why it cannot be started."""
     try:
         told = timed(argv)
     except CompilotError as refused:
         told = {"refused": str(refused)}
-    print(json.dumps(told))
+    sys.stdout.write(json.dumps(told) + "\n")
 
 
 def timed(argv: list[str]) -> dict[str, Any]:

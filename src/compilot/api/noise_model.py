@@ -1,4 +1,4 @@
-"""A small model of ours for the A/A measurement of `compilot env`: big enough that a call is no mere dispatch."""
+"""A small model for the A/A measurement of `compilot.environment`: big enough that a call is no mere dispatch."""
 
 from __future__ import annotations
 

@@ -1,36 +1,37 @@
-"""`compilot doctor --tlparse`: tlparse's pages beside the report. In: torch's trace. Out: a folder of pages, or none.
+"""tlparse's pages beside the report. In: torch's trace. Out: a folder of pages, or none.
 
-Covered: tlparse is missing, has nothing to read, or fails: one sentence, since the report does not need it.
+Covered: tlparse is missing, has nothing to read, or fails: one note, since the report does not need it.
 """
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-
-from compilot.cli import common
 
 INDEX = "index.html"
 
+Note = Callable[[str], None]
 
-def folder_for(out: Path) -> Path | None:
-    """Where the pages go; None and one sentence where tlparse is missing."""
+
+def folder_for(out: Path, note: Note) -> Path | None:
+    """Where the pages go; None and one note where tlparse is missing."""
     if shutil.which("tlparse") is None:
-        common.tell("tlparse is not installed; install it with: pip install tlparse")
+        note("tlparse is not installed; install it with: pip install tlparse")
         return None
     return out / "tlparse"
 
 
-def write_pages(trace: Path, pages: Path) -> Path | None:
-    """Where the pages are; None and one sentence where there are none."""
+def write_pages(trace: Path, pages: Path, note: Note) -> Path | None:
+    """Where the pages are; None and one note where there are none."""
     logs = sorted(trace.glob("*.log"))
     if not logs:
-        common.tell("tlparse has nothing to read: torch wrote no trace of this examination")
+        note("tlparse has nothing to read: torch wrote no trace of this examination")
         return None
     problem = _problem(["tlparse", str(logs[-1]), "-o", str(pages), "--overwrite", "--no-browser"])
     if problem:
-        common.tell(f"tlparse failed, so its pages are missing: {problem}")
+        note(f"tlparse failed, so its pages are missing: {problem}")
     return None if problem else pages
 
 

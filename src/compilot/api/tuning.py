@@ -1,0 +1,175 @@
+"""`compilot.tune`: the main job. In: a model with its inputs, a Workload, or a target string. Out: a Plan.
+
+Covered: everything that `compilot tune` does, for live objects too (they are shipped to worker processes); progress is
+shown as the command shows it. A run that is resumed has the model and the options that it was begun with, except those
+that are given again. Not covered: printing the result (`compilot.results` has its figures).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compilot._bytes import parse_size
+from compilot._choices import names_in, unknown
+from compilot._durations import parse_duration
+from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
+from compilot.artifacts import homes
+from compilot.artifacts.rundir import RunDir
+from compilot.candidates.spaces import asked_engines
+from compilot.errors import InputError
+from compilot.progress import Observer
+from compilot.records import Objective, Plan, Precision, RunHeader, Shipment
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from compilot.tuning.options import TuneOptions
+    from compilot.workload import Workload
+    from compilot.workload.dynamic import DynamicSpec
+
+
+def tune(
+    model: nn.Module | Workload | str | None = None,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    budget: str | float | None = None,
+    dynamic: DynamicSpec | None = None,
+    objective: Objective | str | None = None,
+    horizon: int | None = None,
+    concurrency: int | None = None,
+    engines: str | Sequence[str] | None = None,
+    allow_precision: str | Sequence[Precision | str] | None = None,
+    tolerance: float | None = None,
+    max_memory: str | int | None = None,
+    seed: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    pack: str | os.PathLike[str] | None = None,
+    argv: Sequence[str] = (),
+    observer: Observer | None = None,
+    progress: bool = True,
+) -> Plan:
+    """Find the fastest correct way to run the model and prove it; the run directory holds plan.json and the journal.
+
+    budget is the time for everything: seconds, or text such as "90s"; the default is 5 minutes. objective is "latency"
+    unless another is given; concurrency is the number of callers at the same time for "throughput". Progress is shown
+    on stderr, or below a notebook's cell; progress=False shows none; an observer hears it instead.
+
+    allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
+    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes, or text such as "8GiB". seed makes the
+    inputs that are varied; the default is the model's own.
+
+    resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
+    the plan into this bundle when it is done. argv is a command line to note in the journal.
+    """
+    from compilot.tuning.goals import make_goal
+
+    if resume is not None and out is not None:
+        raise InputError("resume names the run directory already; do not give out as well.")
+    earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
+    options = _options(earlier, budget, max_memory)
+    options = options._replace(goal=make_goal(objective, horizon, concurrency, before=options.goal))
+    options = _with_precisions(options, allow_precision, tolerance)._replace(argv=tuple(argv))
+    options = options._replace(engines=asked_engines(options.engines if engines is None else names_in(engines)))
+    if earlier is None:
+        run_dir, shipment = _begun(model, args, kwargs, dynamic, seed, out)
+    else:
+        run_dir = Path(resume or "").absolute()
+        shipment = _resumed(earlier, run_dir, opened(model, args, kwargs) if model is not None else None, dynamic, seed)
+    from compilot.tuning import pipeline  # after what can be said without it
+
+    with watched(observer, options.budget_s, progress) as watcher:
+        plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
+    homes.remember(plan, run_dir)
+    if pack is not None:
+        from compilot.api import bundling
+
+        bundling.pack(run_dir, pack, observer=observer, progress=progress)
+    return plan
+
+
+def _begun(
+    model: nn.Module | Workload | str | None,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    dynamic: DynamicSpec | None,
+    seed: int | None,
+    out: str | os.PathLike[str] | None,
+) -> tuple[Path, Shipment]:
+    """A new run's directory, and what its workers need; with live objects it is noted how they are rebuilt."""
+    if model is None:
+        what = "path/to/file.py:factory or package.module:factory (in Python a model with its inputs, too)"
+        raise InputError(f"name what to tune: {what}, or --resume DIR.")
+    workload = opened(model, args, kwargs)
+    run_dir = run_dir_for(out, name_of(workload))
+    shipment = shipped(workload, run_dir, as_dims(dynamic), seed)
+    if shipment.payload is not None:
+        RunDir(run_dir).keep_shipment(shipment)  # so that it can be resumed
+    return run_dir, shipment
+
+
+def _resumed(
+    earlier: RunHeader, run_dir: Path, workload: Workload | str | None, dynamic: DynamicSpec | None, seed: int | None
+) -> Shipment:
+    """What the workers of a resumed run need: its own target or live objects."""
+    if workload is not None and not isinstance(workload, str):
+        raise InputError(f"{run_dir} has the model that it was begun with; leave out the model to continue it.")
+    target = workload or earlier.workload.target
+    if target is not None:
+        dims = as_dims(dynamic) or earlier.workload.dynamic
+        return shipped(target, run_dir, dims, earlier.workload.seed if seed is None else seed)
+    if not RunDir(run_dir).shipment.exists():
+        raise InputError(f"{run_dir} was tuned from Python objects and cannot be resumed here; tune again in Python.")
+    if dynamic or seed is not None:
+        raise InputError("a run of Python objects continues with its own inputs; leave out seed and dynamic.")
+    return RunDir(run_dir).open_shipment()
+
+
+def _options(earlier: RunHeader | None, budget: str | float | None, max_memory: str | int | None) -> TuneOptions:
+    """What is asked for; where nothing is said, what the earlier part of the run was asked for."""
+    from compilot.tuning.options import TuneOptions, options_of
+
+    base = TuneOptions() if earlier is None else options_of(earlier)
+    return base._replace(
+        budget_s=base.budget_s if budget is None else _seconds(budget),
+        max_memory_bytes=base.max_memory_bytes if max_memory is None else _size(max_memory),
+    )
+
+
+def _with_precisions(
+    base: TuneOptions, allow_precision: str | Sequence[Precision | str] | None, tolerance: float | None
+) -> TuneOptions:
+    """The same with lower precisions; a tolerance of before stays only while there are any."""
+    allowed = base.allow_precision if allow_precision is None else names_in(allow_precision)
+    if tolerance is None and allowed:
+        tolerance = base.tolerance
+    return base._replace(**_precision_options(allowed, tolerance))
+
+
+def _precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
+    """The options that open lower precisions, checked."""
+    known = [p for p in Precision if p is not Precision.AS_IS]
+    if odd := [name for name in allowed if name not in known]:
+        raise unknown("precision", odd[0], known)
+    if tolerance is not None and not allowed:
+        raise InputError(
+            "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
+        )
+    if tolerance is not None and not 0.0 < tolerance < 1.0:
+        raise InputError("the tolerance is a relative error between 0 and 1, such as 0.02 for 2 %.")
+    return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
+
+
+def _seconds(budget: str | float) -> float:
+    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
+    if not seconds > 0:
+        raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
+    return seconds
+
+
+def _size(max_memory: str | int) -> int:
+    return parse_size(max_memory) if isinstance(max_memory, str) else max_memory

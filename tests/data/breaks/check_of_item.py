@@ -1,0 +1,29 @@
+"""torch._check on a number that .item() reads."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        torch._check(not torch.isnan(y).any().item())  # expect: graph-break scalar-read
+        return y.cos()
+
+
+class Fixed(nn.Module):
+    def forward(self, x):
+        y = x.sin()
+        torch._assert_async(torch.logical_not(torch.isnan(y).any()))
+        return y.cos()
+
+
+# advice: torch._assert_async(torch.logical_not(torch.isnan(y).any()))
+def broken():
+    return Net(), (torch.randn(4, 8),)
+
+
+def fixed():
+    return Fixed(), (torch.randn(4, 8),)
