@@ -198,6 +198,7 @@ def opened(folder: Path, load: MachineLoad | None, monkeypatch: pytest.MonkeyPat
 class _Opened:
     ref = None
     notes = ()
+    imports = ()
 
 
 def test_a_busy_machine_is_said_when_eager_has_started_and_not_later(
