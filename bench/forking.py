@@ -118,7 +118,7 @@ def report(rows: list[dict], options: argparse.Namespace) -> None:
         print(f"fresh / forked {ratio:.4f} (95 % {low:.4f}-{high:.4f}; {len(rows)} x {options.rounds} pairs)")
         print(f"processes differ by (std of log): forked {spread['forked']:.3f}, fresh {spread['fresh']:.3f}")
         print(f"model there after: forked {opened['forked']:.2f} s, fresh {opened['fresh']:.2f} s")
-    if not (1 - WITHIN <= low and high <= 1 + WITHIN):
+    if not (low >= 1 - WITHIN and high <= 1 + WITHIN):
         raise SystemExit(1)
 
 
