@@ -1,8 +1,8 @@
 """Inductor, run plane: torch.compile with the plan's settings; "dynamo:NAME" is the same with another backend.
 
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
-and options together, true freezing, light guards (torch's checks of the model itself left out; compilot watches it, and
-takes one program per call only), dynamic dimensions, other layouts and precisions, the cache directory beside the
+and options together, true freezing, light guards (torch's checks of the model itself are left out, compilot
+watches it: only for one graph), dynamic dimensions, other layouts and precisions, the cache directory beside the
 plan. torch's configuration and the environment are changed only while `load` and `prepare` run, in the calling thread,
 and put back, also where another package's backend changes it. What such a backend does with weights and threads is not
 known: it counts as one that bakes them in and serves one call at a time. Not covered: compiles that dynamo starts by
@@ -12,15 +12,15 @@ itself because the model's own attributes changed; they use torch's defaults.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from compilot._torch import compiling
-from compilot._torch.light_guards import LightGuards
+from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
@@ -89,18 +89,24 @@ class _Preparation:
             self._said = True
         call = _marked(self._ready(args, kwargs), self._request.guard)
         before = compiling.graphs_built()
-        with _cache_in(artifacts), _config_of(_backend(settings)), compiling.inductor_config(_config(settings)):
-            answer = self._one_frame(lambda: self._compiled(*call.args, **call.kwargs))
+        with (
+            _cache_in(artifacts),
+            _config_of(_backend(settings)),
+            compiling.inductor_config(_config(settings)),
+            self._guards(),
+        ):
+            answer = self._compiled(*call.args, **call.kwargs)
         self.builds += compiling.graphs_built() > before
         return self._finish(answer)
 
-    def _one_frame(self, run: Callable[[], Any]) -> Any:
-        """With light guards Infeasible where torch made several programs of the call: each needs all of its guards."""
-        before = 0 if self._light is None else self._light.frames
-        answer = run()
-        if self._light is not None and (frames := self._light.frames - before) > 1:
-            raise Infeasible(f"light_guards needs the model as one program, torch.compile made {frames} of it")
-        return answer
+    @contextmanager
+    def _guards(self) -> Iterator[None]:
+        """Light ones where they were asked for."""
+        try:
+            with nullcontext() if self._light is None else self._light.compiling():
+                yield
+        except NotOneGraph as error:
+            raise Infeasible(f"light_guards needs a model that torch.compile takes as one graph: {error}") from None
 
 
 def _backend(settings: Settings) -> str:
