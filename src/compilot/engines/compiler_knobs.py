@@ -1,6 +1,6 @@
 """Knobs of torch's own compiler, which torch.compile and AOTInductor share.
 
-In: nothing. Out: knobs, named as torch names its options, so that both engines hand them on as they are. Covered: what
+In: nothing. Out: knobs, mostly named as torch names its options (compiler_options.py has the rest). Covered: what
 changed the speed of a model in the project's own trials or is known to, one value or two each. Not covered: options
 that change the arithmetic (unsafe maths, contraction), limits on the cost of autotuning: on a CPU torch has none (its
 search space and its time-outs are those of GPU kernels), so a trial's own time limit is the cap.

@@ -1,7 +1,7 @@
 """AOTInductor, tuning plane: compile the exported model into a library of native code.
 
 In: a BuildRequest. Out: `model-*.so` and `structure.json`, or Infeasible. Needs the C++ compiler; the result does not.
-Options are torch's own, by their names (compiler_knobs.py). The memory format channels_last converts weights and images
+Options are torch's own (compiler_knobs.py). The memory format channels_last converts weights and images
 once, inside the library. The thread count of this process is baked into the code, as Inductor does it. Compiler
 leftovers are removed. Not covered: GPUs.
 """
@@ -21,6 +21,7 @@ from compilot._torch import aoti, compiling
 from compilot.engines import compiler_knobs
 from compilot.engines import structure as structures
 from compilot.engines.compiler_knobs import MAX_AUTOTUNE
+from compilot.engines.compiler_options import torchs_own
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import misfit, not_for_exports
@@ -76,7 +77,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
 
 
 def _configs(settings: Settings) -> dict[str, Any]:
-    configs: dict[str, Any] = dict(settings.options)
+    configs: dict[str, Any] = dict(torchs_own(settings.options))
     if not compiling.trusts_vector_isa():
         configs["cpp.vec_isa_ok"] = True  # skips probe builds of every vector extension: 6 s
     return configs

@@ -22,6 +22,7 @@ import torch
 from compilot._torch import compiling
 from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
+from compilot.engines.compiler_options import torchs_own
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
@@ -29,8 +30,7 @@ from compilot.engines.traits import COMPILE_CACHE
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
-_OURS = ("freezing", "asserts", "light_guards")  # no options of torch.compile
-_ASSERTS = ("size_asserts", "alignment_asserts")
+_OURS = ("freezing", "light_guards")  # no options of torch.compile
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -122,8 +122,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     """Options for torch.compile, the mode's among them; not freezing, which torch would silently ignore there."""
     mode = settings.mode if settings.mode not in (None, "default") else None
     named = compiling.mode_options(mode) if mode else {}
-    checks = dict.fromkeys(_ASSERTS, False) if settings.options.get("asserts") is False else {}
-    return {**named, **checks, **{key: value for key, value in settings.options.items() if key not in _OURS}}
+    return {**named, **torchs_own({key: value for key, value in settings.options.items() if key not in _OURS})}
 
 
 def _config(settings: Settings) -> dict[str, Any]:
