@@ -20,25 +20,28 @@ from compilot.runtime.process import apply_settings, differing, tell_differing
 
 KEPT, GIVEN_BACK = ProcessSettings(keep_memory=True), ProcessSettings(keep_memory=False)
 glibc = pytest.mark.skipif(not can_keep_memory(), reason="this C library has no such switch")
-SIZE = 32 << 20
-FAULTS = f"""
+SIZE = 64 << 20
+USE = f"""
 import resource, sys
 import torch
 from compilot._allocator import keep_memory
 
-def faults():
+def use(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(5):
+    for _ in range(times):
         torch.empty({SIZE} // 4).fill_(1.0)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
 torch.set_num_threads(1)
-found = []
-for wanted in (False, True, False):
-    keep_memory(wanted)
-    for _ in range(5):
-        faults()  # aligned blocks do not fit into the gaps that they leave at first: the heap grows a few times
-    found.append(faults())
+found = [use(5), resident()]
+keep_memory(True)
+use(30)  # aligned blocks do not fit into the gaps that they leave at first: the heap grows a few times
+found += [use(5), resident()]
+keep_memory(False)
+found += [resident(), use(1)]
 print(*found)
 """
 
@@ -50,12 +53,15 @@ def _as_before() -> Iterator[None]:
 
 
 @glibc
-def test_large_blocks_cost_no_page_faults_while_memory_is_kept_and_do_again_afterwards() -> None:
-    told = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True, timeout=120)
-    usual, kept, again = map(int, told.stdout.split())
-    assert usual >= 5 * SIZE // (2 << 20)  # one for each page, and these are of 2 MiB at most
-    assert again >= 5 * SIZE // (2 << 20)
+def test_large_blocks_cost_no_page_faults_while_memory_is_kept_and_go_back_afterwards() -> None:
+    told = subprocess.run([sys.executable, "-c", USE], capture_output=True, text=True, check=True, timeout=120)
+    usual, before, kept, while_kept, afterwards, again = map(int, told.stdout.split())
+    pages = SIZE // (2 << 20)  # of 2 MiB at most
+    assert usual >= 5 * pages
     assert kept <= usual // 20
+    assert while_kept >= before + SIZE
+    assert afterwards <= while_kept - SIZE  # given back
+    assert again >= pages
 
 
 @glibc
