@@ -153,22 +153,23 @@ def test_what_it_would_still_ask_for_is_what_it_asks_for(over: Over):
     while batch := search.ask(1, LEFT):
         asked += [c.label for c in batch]
         search.tell(finished(batch[0], 0.9))
-    assert asked == foreseen
+    assert sorted(asked) == sorted(foreseen)
+    assert asked[0] == foreseen[0]  # what is told changes the order of the rest
     assert search.unasked() == []
 
 
 def test_it_foresees_the_variations_of_the_best_so_far():
-    search = OrderedSearch(engines=["inductor"])
+    search = GuidedSearch(engines=["inductor"])
     search.begin(IMAGES)
     first = search.ask(1, LEFT)[0]
-    search.tell(msgspec.structs.replace(finished(first, 2.0), wall_s=60.0))  # too slow to be varied at once
+    search.tell(finished(first, 2.0))
     variations = varied(first, [threads_knob(IMAGES)])
     assert variations
     assert {c.id for c in variations} <= {c.id for c in search.unasked()}
 
 
 def test_nothing_is_left_of_a_model_that_nobody_can_judge():
-    search = OrderedSearch(engines=["inductor"])
+    search = GuidedSearch(engines=["inductor"])
     search.begin(Diagnosis(unjudgeable="it answers differently each time"))
     assert search.unasked() == []
 
@@ -178,9 +179,10 @@ def test_nothing_is_left_of_a_model_that_nobody_can_judge():
 EIGHT = Diagnosis(cores=8, threads=8)
 
 
-def shared(diagnosis: Diagnosis, callers: int, engines: tuple[str, ...] = ("eager",)) -> OrderedSearch:
-    search = OrderedSearch(engines, callers=callers)
+def shared(diagnosis: Diagnosis, callers: int, engines: tuple[str, ...] = ("eager",)) -> GuidedSearch:
+    search = GuidedSearch(engines, callers=callers)
     search.begin(diagnosis)
+    search.tell(Trial(candidate=EAGER, state=State.OK, reason=""))
     return search
 
 
@@ -198,23 +200,25 @@ def test_several_callers_bring_an_even_share_of_the_cores(diagnosis: Diagnosis, 
     assert [v.value for v in threads_knob(diagnosis, callers).variations or ()] == counts
 
 
-def test_under_several_callers_eager_itself_is_tried_with_fewer_threads_first():
-    tried = shared(EIGHT, 4).ask(9, LEFT)
-    assert [(c.label, c.process) for c in tried[:2]] == [
-        ("eager, 1 thread", ProcessSettings(threads=1)),
-        ("eager, 2 threads", ProcessSettings(threads=2)),
-    ]
-    assert all(c.process == ProcessSettings() for c in tried[2:])
-    assert tried[1].rationale == "2 of 8 cores per call: leaves cores to the other callers"
+def threads_of_eager(search: GuidedSearch) -> dict[int | None, str]:
+    eager = [c for c in search.unasked() if c.settings.engine == "eager"]
+    return {c.process.threads: c.rationale for c in eager if c.process.threads}
+
+
+def test_under_several_callers_eager_itself_is_tried_with_fewer_threads():
+    found = threads_of_eager(shared(EIGHT, 4))
+    assert found.keys() == {1, 2}
+    assert found[2] == "2 of 8 cores per call: leaves cores to the other callers"
 
 
 def test_a_single_caller_and_a_single_thread_have_nothing_to_share():
-    assert all(c.process == ProcessSettings() for c in shared(EIGHT, 1).ask(9, LEFT))
-    assert all(c.process == ProcessSettings() for c in shared(Diagnosis(cores=8, threads=1), 4).ask(9, LEFT))
+    assert threads_of_eager(shared(EIGHT, 1)) == {}
+    assert threads_of_eager(shared(Diagnosis(cores=8, threads=1), 4)) == {}
 
 
-def test_eager_is_left_out_where_it_was_not_asked_for():
-    assert {c.settings.engine for c in shared(EIGHT, 4, ("inductor",)).ask(99, LEFT)} == {"inductor"}
+def test_eager_shares_no_cores_where_it_was_not_asked_for():
+    assert threads_of_eager(shared(EIGHT, 4, ("inductor",))) == {}
+    assert threads_of_eager(shared(EIGHT, 4, ())).keys() == {1, 2}
 
 
 @pytest.mark.parametrize(("callers", "threads"), [(1, set()), (4, {1, 2, 4})])
@@ -223,13 +227,15 @@ def test_under_several_callers_the_best_is_tried_with_fewer_threads_though_it_is
 ):
     """Eight threads of each of four callers are in each other's way: what it could do is not seen yet."""
     search, asked = shared(EIGHT, callers, ("inductor",)), list[Candidate]()
-    while jobs := search.ask(1, LEFT):
+    while jobs := [c for c in search.ask(1, LEFT) if len(asked) < 400]:
         asked += jobs
         search.tell(finished(jobs[0], 0.9 if jobs[0].label == "inductor freezing" else 0.7))
-    varied_threads = {c.process.threads for c in asked if c.label.startswith("inductor freezing, ")}
+    assert len(asked) < 400  # it ends
+    alone = [c for c in asked if c.label.startswith("inductor freezing, ") and c.process.threads]
+    varied_threads = {c.process.threads for c in alone}
     assert varied_threads == threads
     if threads:
-        why = {c.process.threads: c.rationale for c in asked}
+        why = {c.process.threads: c.rationale for c in alone if c.label.count(",") == 1}
         assert why[2] == "the best so far with 2 of 8 cores: leaves cores to the other 3 callers"
         assert why[4] == "the best so far with 4 of 8 cores: less waiting of threads for each other"
 
@@ -239,4 +245,4 @@ def test_a_trial_without_pairs_is_nothing_to_follow_up():
     queue = search.ask(99, LEFT)
     for job in queue:
         search.tell(Trial(candidate=job, state=State.OK, reason=""))
-    assert search.ask(9, LEFT) == []
+    assert not any(c.settings.engine == "inductor" for c in search.unasked())
