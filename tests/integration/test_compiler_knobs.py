@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,10 @@ from compilot._tree import Call
 from compilot.engines.inductor import build as inductor
 from compilot.records import Candidate, OptionValue, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
+from compilot.runtime.gate import CODE_CHANGED, WEIGHTS_CHANGED
 from compilot.runtime.guards import make_guard
+from compilot.runtime.notices import CompilotWarning
+from compilot.runtime.weight_watch import INSPECT_EVERY
 
 pytestmark = pytest.mark.compiles
 Options = dict[str, OptionValue]
@@ -44,10 +48,10 @@ class Mixed(nn.Module):
 class Product(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(64, 64)
+        self.linear, self.factor = nn.Linear(64, 64), 2
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear(x).relu() * 2
+        return self.linear(x).relu() * self.factor
 
 
 MIXED = (torch.randn(2, 3, 16, 16), torch.randn(32, 64), torch.randn(8, 8), torch.randn(8, 8))
@@ -93,8 +97,8 @@ TURNS = [
 ]
 
 
-def made(turn: Turn, options: Options, cache: Path) -> tuple[Fast, str]:
-    """The model behind torch.compile, and the code that was generated for it."""
+def made(turn: Turn, options: Options, cache: Path) -> tuple[Fast, Any, str]:
+    """The model behind torch.compile, the model itself, and the code that was generated for it."""
     torch.manual_seed(0)
     model, call, codes = turn.model().eval(), Call(turn.inputs, {}), list[str]()
     candidate = Candidate(settings=Settings(engine="inductor", options=options), label="", rationale="")
@@ -105,7 +109,7 @@ def made(turn: Turn, options: Options, cache: Path) -> tuple[Fast, str]:
         fast.prepare(call)
     torch.testing.assert_close(fast(*turn.inputs), model(*turn.inputs))
     assert fast.stats().fast_share == 1.0
-    return fast, "\n".join(codes)
+    return fast, model, "\n".join(codes)
 
 
 _plain: dict[str, str] = {}  # the code without a knob turned, by what it starts from
@@ -122,9 +126,30 @@ def test_a_turned_knob_arrives_and_the_answers_are_right(turn: Turn, compile_cac
         pytest.skip("one thread")
     name = f"{turn.model.__name__} {turn.base}"
     if name not in _plain:
-        _plain[name] = made(turn, turn.base, compile_cache)[1]
-    _, code = made(turn, {**turn.base, turn.knob: turn.value}, compile_cache)
+        _plain[name] = made(turn, turn.base, compile_cache)[2]
+    *_, code = made(turn, {**turn.base, turn.knob: turn.value}, compile_cache)
     assert turn.arrived(_plain[name], code)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", ["weight", "attribute", "train mode"])
+def test_with_constants_and_light_guards_the_model_is_watched_as_for_files(change: str, compile_cache: Path) -> None:
+    turn = Turn("light_guards", True, lambda plain, code: True, {"freezing": True}, Product, MIXED[1:2])
+    fast, model, _ = made(turn, {**turn.base, turn.knob: turn.value}, compile_cache)
+    x, old = turn.inputs[0], fast(*turn.inputs)
+    if change == "weight":
+        model.linear.weight.mul_(3)
+    elif change == "attribute":
+        model.factor = 5
+    else:
+        model.linear.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CompilotWarning)
+        answers = [fast(x) for _ in range(INSPECT_EVERY + 1)]
+    torch.testing.assert_close(answers[-1], model(x))
+    assert torch.allclose(answers[-1], old, atol=1e-5) is (change == "train mode")
+    [reason] = fast.stats().fallbacks
+    assert reason == (CODE_CHANGED if change == "attribute" else WEIGHTS_CHANGED)
 
 
 def test_every_option_that_the_search_turns_by_itself_is_compiled_here() -> None:
