@@ -15,6 +15,7 @@ from compilot._torch.light_guards import LightGuards
 from compilot._tree import Call
 from compilot.engines.inductor.load import load
 from compilot.engines.protocol import Follows, Infeasible, LoadRequest
+from compilot.errors import FallbackWarning
 from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.gate import CODE_CHANGED
@@ -135,7 +136,7 @@ def test_a_changed_model_is_noticed_within_the_window_and_refresh_takes_it(chang
         warnings.simplefilter("always", CompilotWarning)
         answers = [fast(X) for _ in range(INSPECT_EVERY + 1)]
     assert torch.equal(answers[-1], model(X))
-    assert [w.category for w in caught] == [CompilotWarning]
+    assert [w.category for w in caught] == [FallbackWarning]
     assert set(fast.stats().fallbacks) == {CODE_CHANGED}
     fast.refresh()
     served = fast.stats().fast
