@@ -14,8 +14,8 @@ import torch
 import compilot
 from compilot import _allocator
 from compilot._allocator import can_keep_memory, keep_memory, keeps_memory
+from compilot.errors import CompilotWarning
 from compilot.records import Plan, ProcessSettings
-from compilot.runtime import CompilotWarning
 from compilot.runtime.process import apply_settings, differing, tell_differing
 
 KEPT, GIVEN_BACK = ProcessSettings(keep_memory=True), ProcessSettings(keep_memory=False)
