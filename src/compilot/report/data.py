@@ -3,7 +3,7 @@
 Covered: call times, start-up times, memory and the speed-up with its interval, all computed again from the raw
 samples. The speed-up comes from the best source there is: confirmation, else race, else screening (which has no
 interval). The times beside it, eager's too, are the medians of that same source: figures of different moments cannot
-be divided by each other. Tails come from single calls. Not covered: what is shown and how (files.py, terminal.py).
+be divided by each other. Tails come from single calls, with a median of their own. Not covered: what is shown and how (files.py, terminal.py).
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Row(TypedDict):
     p50_ms: float | None  # in the race or screening that the speed-up comes from; without one, of single calls
     eager_p50_ms: float | None  # eager's, from the same rounds
     samples_per_s: float | None  # from the same rounds as p50_ms
-    calls: int  # single calls behind the next three, as their caller sees them; timed apart from the race
+    calls: int  # single calls behind the next four, as their caller sees them; timed apart from the race
+    call_p50_ms: float | None  # their median: what the tails may be set against
     p95_ms: float | None
     p99_ms: float | None
     std_ms: float | None
@@ -217,6 +218,7 @@ def _row(data: RunData, trial: Trial) -> Row:
         eager_p50_ms=_ms(summary(speed.eager_s), "median_s"),
         samples_per_s=_throughput(first, timed),
         calls=len(calls),
+        call_p50_ms=_ms(figures, "median_s"),
         p95_ms=_ms(figures, "p95_s"),
         p99_ms=_ms(figures, "p99_s"),
         std_ms=_ms(figures, "std_s"),

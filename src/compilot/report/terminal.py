@@ -2,7 +2,8 @@
 
 Covered: terminals from 80 columns up: numbers are never cut, names and notes wrap; on a narrow one the notes stand
 below the table; on a very narrow one a candidate that failed says so in the place of its speed-up, and memory is the
-peak alone. One figure per cell, always. Not covered: printing (the command line does that), colour themes.
+peak alone. One figure per cell, always. No tail stands beside a median of other calls, except where p99 was asked for,
+and then the legend says so. Not covered: printing (the command line does that), colour themes.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from compilot.verdict.words import count, shown
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
 NARROW = 112  # columns; below, a note column would be a ladder of single words
 VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
-FIGURES = ("cold s", "warm s", "p50 ms", "eager", "p95 ms", "speed-up", "RSS MiB")
-SPEED_UP = FIGURES.index("speed-up")
-THROUGHPUT = tuple("samples/s" if name == "p95 ms" else name for name in FIGURES)  # what was asked for, not the tail
+TIMES = ("cold s", "warm s", "p50 ms", "eager")
+RATE, TAIL = "samples/s", "p99 ms"
+ASKED: dict[str, str] = {Objective.THROUGHPUT: RATE, Objective.P99: TAIL}  # a column only for those who asked for it
+LASTS = ("speed-up", "RSS MiB")
+SPEED_UP = LASTS.index("speed-up") - len(LASTS)  # from the end: what was asked for comes before it
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
@@ -68,25 +71,25 @@ def _findings(data: RunData) -> list[RenderableType]:
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
     title = f"{data.header.workload.label}: {_how_many(data.rows)}{_callers(data)}"
-    rate = _is_rate(data)
+    asked = ASKED.get(data.header.objective)
     view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     view.add_column("", width=1)
     view.add_column("candidate", min_width=13 if width < VERY_NARROW else 16, overflow="fold")
     if width >= VERY_NARROW:
         view.add_column("state", no_wrap=True)
-    for name in THROUGHPUT if rate else FIGURES:
+    for name in (*TIMES, *([asked] if asked else []), *LASTS):
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
     for row in data.rows:
-        view.add_row(*_cells(row, width, rate=rate), style="bold" if row["chosen"] else "")
+        view.add_row(*_cells(row, width, asked), style="bold" if row["chosen"] else "")
     return view
 
 
-def _cells(row: Row, width: int, *, rate: bool) -> list[Text]:
+def _cells(row: Row, width: int, asked: str | None) -> list[Text]:
     """A row as the columns of this width want it."""
     mark, name, state = _names(row)
-    figures = [Text(figure) for figure in _figures(row, rate=rate)]
+    figures = [Text(figure) for figure in _figures(row, asked)]
     if width < VERY_NARROW:
         figures[SPEED_UP] = figures[SPEED_UP] if row["state"] == "ok" else state
         return [mark, name, *figures[:-1], Text(_memory(row, steady=False))]
@@ -97,11 +100,6 @@ def _how_many(rows: list[Row]) -> str:
     """ "eager and 3 candidates": eager is what the others are measured by, and none of them."""
     others = sum(row["speedup_from"] != "baseline" for row in rows)
     return ("eager and " if others < len(rows) else "") + count(others, "candidate")
-
-
-def _is_rate(data: RunData) -> bool:
-    """Whether samples per second were asked for."""
-    return data.header.objective == Objective.THROUGHPUT
 
 
 def _callers(data: RunData) -> str:
@@ -134,15 +132,16 @@ def _names(row: Row) -> list[Text]:
     return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
 
 
-def _figures(row: Row, *, rate: bool = False) -> list[str]:
-    """The cells below FIGURES; rate: below THROUGHPUT."""
-    tail = "n/a" if row["p95_ms"] is None and row["calls"] else _number(row["p95_ms"])
+def _figures(row: Row, asked: str | None) -> list[str]:
+    """The cells below TIMES, what was asked for, and LASTS."""
+    tail = "n/a" if row["p99_ms"] is None and row["calls"] else _number(row["p99_ms"])
+    special = {RATE: _number(row["samples_per_s"]), TAIL: tail}
     return [
         _number(row["cold_s"]),
         _number(row["warm_s"]),
         _number(row["p50_ms"]),
         _number(row["eager_p50_ms"]),
-        _number(row["samples_per_s"]) if rate else tail,
+        *([special[asked]] if asked else []),
         speed_up(row),
         _memory(row),
     ]
@@ -182,22 +181,22 @@ def _notes(rows: list[Row], width: int) -> list[Text]:
 
 def legend(data: RunData, width: int) -> list[Text]:
     """What the columns are, as far as this table has them."""
-    rows, rate = data.rows, _is_rate(data)
+    rows, asked = data.rows, ASKED.get(data.header.objective)
     memory = f"RSS MiB: resident memory, {'peak' if width < VERY_NARROW else 'peak/steady'}"
     if any(row["memory_from"] == TRIAL for row in rows):
         memory += "; ~: of the trial, which also built and checked it"
     notes = [
         "warm s: first call of a fresh process that finds the files of an earlier one",
-        "p50 ms, eager (its p50): of the rounds behind the speed-up; "
-        + ("samples/s: by their mean" if rate else "p95: single calls"),
+        "p50 ms, eager (its p50): of the rounds behind the speed-up" + "; samples/s: by their mean" * (asked == RATE),
+        *(["p99 ms: of single calls, timed apart from those rounds"] if asked == TAIL else []),
         memory,
     ]
     if any(row["callers"] > 1 for row in rows):
         notes.append("with several callers these are wall time over all of them, not what one caller waits")
     if any(row["speedup_from"] == "screening" for row in rows):
         notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
-    if not rate and any(row["calls"] and row["p95_ms"] is None for row in rows):
-        notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
+    if asked == TAIL and any(row["calls"] and row["p99_ms"] is None for row in rows):
+        notes.append(f"n/a: an honest p99 needs {calls_needed(0.99)} calls")
     return [Text(note, style="dim") for note in notes]
 
 
