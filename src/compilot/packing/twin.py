@@ -111,7 +111,7 @@ def _measure(run: FinishedRun, entry: PlanEntry, candidate: Candidate, runner: R
     told = f"{candidate.label} against {entry.candidate.label}: {versus.ratio:.2f}x ({interval(versus)})"
     if versus.outcome in (Outcome.SLOWER, Outcome.UNDECIDED):
         return Twin(None, f"{told}, so the measured plan is packed as it is")
-    entry = _entry(run, trial, eager, race, versus, compared.first_warm[candidate.id])
+    entry = _entry(run, trial, eager, race, versus, compared.warm_starts[candidate.id])
     return Twin(entry, f"packed as its twin, not shown slower: {told}")
 
 

@@ -3,7 +3,8 @@
 Covered: call times, start-up times, memory and the speed-up with its interval, all computed again from the raw
 samples. The speed-up comes from the best source there is: confirmation, else race, else screening (which has no
 interval). The times beside it, eager's too, are the medians of that same source: figures of different moments cannot
-be divided by each other. Tails come from single calls, with a median of their own. Not covered: what is shown and how (files.py, terminal.py).
+be divided by each other. Tails come from single calls, with a median of their own. Not covered: what is shown and how
+(files.py, terminal.py).
 """
 
 from __future__ import annotations
@@ -185,9 +186,12 @@ def _best_first(races: Sequence[Race]) -> list[Race]:
 
 
 def _warm_starts(lines: Sequence[JournalLine]) -> dict[str, tuple[Measurement, ...]]:
+    """Those of each candidate's last proving race, which they follow: the plan quotes no earlier ones either."""
     found: dict[str, tuple[Measurement, ...]] = {}
     for line in lines:
-        if isinstance(line, WarmStartLine):
+        if isinstance(line, RaceLine) and line.race.purpose in PROVING:
+            found = {name: measured for name, measured in found.items() if name not in line.race.arms}
+        elif isinstance(line, WarmStartLine):
             found[line.candidate_id] = (*found.get(line.candidate_id, ()), line.measurement)
     return found
 

@@ -8,6 +8,7 @@ figures mean (verdict/), writing them down (whoever asked).
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -30,9 +31,14 @@ class Compared(NamedTuple):
     warm: dict[str, list[Measurement]]  # first calls of each arm, one per set of processes
 
     @property
-    def first_warm(self) -> dict[str, Measurement]:
-        """Of the first set: the one with single calls for the tail."""
-        return {candidate_id: measured[0] for candidate_id, measured in self.warm.items()}
+    def warm_starts(self) -> dict[str, Measurement]:
+        """One for each arm, over all sets."""
+        return {candidate_id: over_all_sets(measured) for candidate_id, measured in self.warm.items()}
+
+
+def over_all_sets(measured: Sequence[Measurement]) -> Measurement:
+    """The first set's, which has the single calls; its start is the median of all sets, as every report has it."""
+    return msgspec.structs.replace(measured[0], cold_s=statistics.median(one.cold_s for one in measured))
 
 
 def try_one(runner: Runner, candidate: Candidate, limit_s: float) -> Trial:

@@ -122,4 +122,4 @@ class Final(NamedTuple):
             rules=rules,
         )
         self.journal.confirmed(compared)
-        return Confirmed(compared.race, compared.first_warm)
+        return Confirmed(compared.race, compared.warm_starts)

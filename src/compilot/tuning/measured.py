@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from compilot.records import JournalLine, Measurement, Race, RaceLine, TrialLine, VerdictLine, WarmStartLine
+from compilot.tuning.comparing import over_all_sets
 
 
 class Measured(NamedTuple):
@@ -37,13 +38,20 @@ def measured(lines: Sequence[JournalLine], *, finished: bool) -> Measured:
     if finished and any(isinstance(line, VerdictLine) for line in tail):
         return Measured()
     races = {line.race.purpose: line.race for line in tail if isinstance(line, RaceLine)}
-    warm: dict[str, Measurement] = {}
-    for line in tail:
-        if isinstance(line, WarmStartLine):
-            warm.setdefault(line.candidate_id, line.measurement)
-    confirm = races.get("confirm")
+    warm, confirm = _warm_starts(tail), races.get("confirm")
     whole = confirm is not None and set(confirm.arms) <= set(warm)
     return Measured(races.get("race"), (confirm, warm) if confirm is not None and whole else None)
+
+
+def _warm_starts(lines: Sequence[JournalLine]) -> dict[str, Measurement]:
+    """Those of the last confirmation, one for each arm; they follow their race."""
+    found: dict[str, list[Measurement]] = {}
+    for line in lines:
+        if isinstance(line, RaceLine) and line.race.purpose == "confirm":
+            found = {}
+        elif isinstance(line, WarmStartLine):
+            found.setdefault(line.candidate_id, []).append(line.measurement)
+    return {candidate_id: over_all_sets(measurements) for candidate_id, measurements in found.items()}
 
 
 def _is_trial(line: JournalLine) -> bool:

@@ -20,7 +20,7 @@ from compilot.cli.common import print_json
 from compilot.diagnose.timing import roofline
 from compilot.records import Candidate, Evidence, Goal, Objective, ProcessSamples, Settings, Trial
 from compilot.report import Row, bench_of, read_run, results_of, write_csv
-from compilot.report.data import _row
+from compilot.report.data import _row, paid_back
 from compilot.report.sentences import arm_sentence
 from compilot.report.terminal import summary, table
 from compilot.showing import notebook
@@ -254,7 +254,7 @@ def test_who_asked_for_p99_gets_it_and_reads_of_which_calls_it_is(small_run: Any
     column = next(c for c in table(read_run(run_dir), width=width).columns if c.header == "p99 ms")
     rows = read_run(run_dir).rows
     assert [str(cell) == "n/a" for cell in column.cells] == [bool(r["calls"] and r["p99_ms"] is None) for r in rows]
-    assert str(list(column.cells)[0]) == f"{rows[0]['p99_ms']:.1f}"
+    assert str(next(iter(column.cells))) == f"{rows[0]['p99_ms']:.1f}"
     assert "p99 ms: of single calls, timed apart from those rounds" in " ".join(text.split())
     assert "needs 660 calls" in text
     assert "p95" not in text
@@ -372,6 +372,34 @@ def test_the_plan_its_sentence_and_the_table_have_one_ratio(tuned: Story) -> Non
     assert (own_s * 1e3, eager_s * 1e3) == pytest.approx((row["p50_ms"], row["eager_p50_ms"]))
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_plan_its_sentence_and_the_table_have_one_warm_start(
+    tmp_path: Path, resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts_s = iter([0.9, 0.3, 0.4, 0.8, 0.1, 0.2])
+    confirm = runner.FakeRunner.confirm
+
+    def uneven(self: Any, trials: Any, rules: Any) -> Any:
+        found, start_s = confirm(self, trials, rules), next(starts_s)
+        warm = {name: msgspec.structs.replace(one, cold_s=start_s) for name, one in found.warm.items()}
+        return found._replace(warm=warm)
+
+    monkeypatch.setattr(runner.FakeRunner, "confirm", uneven)
+    story = told(tmp_path, {"inductor": Fate(speed=1.6)})
+    if resumed:
+        write_csv(story.run_dir.path)  # it came to its end, so it is measured again
+        story = told(tmp_path, {"inductor": Fate(speed=1.6)}, resume=True)
+    data = read_run(story.run_dir.path)
+    row = next(row for row in data.rows if row["chosen"])
+    entry, median_s = story.plan.entries[0], 0.2 if resumed else 0.4
+    even, again = entry.evidence.break_even, paid_back(data, data.trials[row["id"]])
+    assert row["warm_s"] == entry.evidence.warm_s == median_s
+    assert f"{median_s:.2f} s with kept artifacts" in entry.sentence
+    assert even is not None
+    assert again is not None
+    assert even.warm_calls == again.warm_calls
+
+
 def test_json_and_csv_agree_row_by_row(tuned: Story) -> None:
     rows = json.loads(json.dumps(plain(results_of(tuned.run_dir.path))))["rows"]
     with write_csv(tuned.run_dir.path).open(newline="") as file:
@@ -444,7 +472,7 @@ def test_while_a_race_goes_on_everyone_counts_pairs(
     with LiveObserver(None, console) as live:
         live.racing("confirm", ("eager", "eager", "x"), 7, 42)
         live._draw()
-    assert "confirm: up to 42 pairs with eager" in capsys.readouterr().err
+    assert "confirm: up to 42 pairs with eager, 3 processes side by side\n" in capsys.readouterr().err
     assert "confirm: pair 7 of at most 42" in pictures[-1]
     assert "pair 7 of at most 42" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "7 of 42 pairs" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -100,6 +100,8 @@ def test_usage_can_be_pasted(small_run: Any) -> None:
     lines = usage(small_run.plan, Path("runs/a/plan.json")).splitlines()
     assert lines[1].strip() == "import compilot"
     assert lines[2].strip().startswith('fast = compilot.compile(model, "runs/a/plan.json")')
+    assert lines[3].strip() == "# call fast under torch.no_grad()"
+    assert len(lines[3]) < 80  # beside a long path it was broken in the middle
     compile("\n".join(line.strip() for line in lines[1:]), "usage", "exec")
 
 

@@ -74,6 +74,14 @@ def test_a_confirmation_counts_with_all_its_warm_starts_until_the_run_is_finishe
     assert measured([*CONFIRMED, *more], finished=False).confirmation_of([B.id]) is None
 
 
+def test_a_warm_start_is_the_median_of_the_sets_of_the_last_confirmation() -> None:
+    again = [race("confirm", A), warm(EAGER), warm(A, 0.9), warm(EAGER), warm(A, 0.3), warm(EAGER), warm(A, 0.4)]
+    found = measured([*CONFIRMED, *again], finished=False).confirmation_of([A.id])
+    assert found is not None
+    assert found[1][A.id].cold_s == 0.4
+    assert measured([*CONFIRMED, again[0]], finished=False).confirmation_of([A.id]) is None  # those were of another one
+
+
 def test_a_run_that_came_to_its_end_is_measured_again() -> None:
     assert measured([*CONFIRMED, VERDICT], finished=True) == Measured()
     assert measured(CONFIRMED, finished=True).confirmation_of([A.id])  # an earlier part of it was; this one was not
