@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         ForkedAfterUse,
         IndexOutOfRange,
         InputError,
-        Interrupted,
         KeyProblem,
         NoFallback,
         NoneFits,
@@ -83,7 +82,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.diagnose.report_records": "DoctorReport",
     "compilot.errors": (
         "ArtifactError BundleError CompilotError CompilotWarning EnvironmentProblem FallbackWarning "
-        "ForkedAfterUse IndexOutOfRange InputError Interrupted KeyProblem NoFallback NoneFits PlanError "
+        "ForkedAfterUse IndexOutOfRange InputError KeyProblem NoFallback NoneFits PlanError "
         "PlanNotUsedWarning RunDirError SignatureRefused StaleBundle StalePlan StalePlanWarning StoreError "
         "TargetError UnpicklableError UnprovenSpeedWarning UntrustedBundle UntrustedPlan UserError "
         "WorkerError"
@@ -115,7 +114,6 @@ __all__ = [
     "ForkedAfterUse",
     "IndexOutOfRange",
     "InputError",
-    "Interrupted",
     "KeyProblem",
     "NoFallback",
     "NoneFits",

@@ -11,11 +11,15 @@ LEAST_PREFIX = 3  # letters: "int8" means "int8-dynamic", "o" means nothing
 
 
 def unknown(kind: str, given: str, known: Iterable[str], then: str = "") -> InputError:
-    """The error: "unknown engine 'onxruntime' (did you mean 'onnxruntime'?); known are: ...". then: what else helps."""
+    """The error: "unknown engine 'onxruntime' (did you mean 'onnxruntime'?); known are: ...".
+
+    then: what else helps, where nothing known is similar.
+    """
     names = list(known)
     near = nearest(given, names)
     meant = f" (did you mean '{near}'?)" if near else ""
-    return InputError(f"unknown {kind} '{given}'{meant}; known are: {', '.join(names)}.{f' {then}' if then else ''}")
+    more = f" {then}" if then and not near else ""
+    return InputError(f"unknown {kind} '{given}'{meant}; known are: {', '.join(names)}.{more}")
 
 
 def nearest(given: str, names: Sequence[str]) -> str | None:

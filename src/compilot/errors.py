@@ -22,8 +22,9 @@ CompilotError                 every error below; str() is one sentence with the 
 │   └── StaleBundle           the same of a bundle
 ├── NoFallback                the fast path cannot take this call and the eager model was dropped
 │   └── IndexOutOfRange       the same for an index that does not exist; an IndexError, too
-├── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
-└── Interrupted               Ctrl-C or SIGTERM: exit code 130
+└── ForkedAfterUse            the process was forked after a parallel call; torch's threads do not survive that
+
+Ctrl-C is Python's own KeyboardInterrupt, and of a command exit code 130.
 
 CompilotWarning               every warning below, and others that have no class of their own; a UserWarning
 ├── PlanNotUsedWarning        the plan or bundle is not used, eager answers every call: the text says why
@@ -128,14 +129,6 @@ class IndexOutOfRange(NoFallback, IndexError):
 
 class ForkedAfterUse(CompilotError):
     """The process was forked after a parallel call."""
-
-
-class Interrupted(CompilotError):
-    """Ctrl-C or SIGTERM."""
-
-    def __init__(self, message: str, run_dir: str | None = None) -> None:
-        super().__init__(message)
-        self.run_dir = run_dir
 
 
 class CompilotWarning(UserWarning):

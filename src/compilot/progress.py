@@ -40,3 +40,6 @@ class Observer:
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
+
+    def interrupted(self, run_dir: Path) -> None:
+        """Ctrl-C; what was finished is in this directory, and the run can be continued there."""

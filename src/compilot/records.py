@@ -537,7 +537,7 @@ class NotReached(Record, frozen=True, kw_only=True):
     """What the budget of a run did not suffice for."""
 
     not_tried: tuple[Candidate, ...] = ()  # that the search would still have asked for
-    ran_out: tuple[Candidate, ...] = ()  # that were ended for want of time
+    ran_out: tuple[Candidate, ...] = ()  # that were ended because there was no time left
     more_s: float  # that they would take, about
     budget_s: float  # of a run that would most likely reach all of them
 

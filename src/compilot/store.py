@@ -32,7 +32,9 @@ def ls(url: str | os.PathLike[str]) -> Listing:
     from compilot.artifacts.store import listing
     from compilot.artifacts.store.remote import Remote
 
-    return listing(Remote(os.fspath(url)))
+    remote = Remote(os.fspath(url))
+    remote.must_exist()
+    return listing(remote)
 
 
 def rm(url: str | os.PathLike[str], bundle: str) -> StoreEntry:

@@ -32,6 +32,9 @@ WORDS = {  # what we do not write: what we write instead
     r"lest": "so that ... not",
     r"thus|hence|thereby|whilst|henceforth": "so, therefore, while, from now on",
     r"amongst": "among",
+    r"for want of": "no ... left, without",
+    r"leave (?:the |--)?\w+(?: and (?:the |--)?\w+)? away": "leave out",
+    r"no word": "it printed nothing",
     r"(need|ought|sha)n't": "need not, must not",
 }
 UNWANTED = {re.compile(rf"(?<![\w-])(?:{old})(?![\w-])", re.IGNORECASE): new for old, new in WORDS.items()}

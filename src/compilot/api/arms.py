@@ -135,7 +135,7 @@ def _tell_room(room: int, wanted: int, observer: Observer) -> None:
     """Fewer workers fit than all arms with eager twice."""
     if room < wanted:
         text = f"the model is large for this machine's memory: at most {room} of {wanted} workers live at once"
-        observer.note(f"{text}, so arms are raced in smaller groups or without the second eager")
+        observer.note(f"{text}, so they are timed in smaller groups, or without the second eager")
 
 
 def _races(

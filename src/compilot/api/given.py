@@ -89,4 +89,4 @@ def default_run_dir(name: str) -> Path:
 
 def watched(observer: Observer | None, budget_s: float | None, progress: bool) -> AbstractContextManager[Observer]:
     """Who hears of the progress: the user's own observer, or what fits the place where it is shown."""
-    return watching(budget_s, quiet=not progress, result=True) if observer is None else nullcontext(observer)
+    return watching(budget_s, quiet=not progress) if observer is None else nullcontext(observer)

@@ -83,7 +83,12 @@ def tune(
     from compilot.tuning import pipeline  # after what can be said without it
 
     with watched(observer, options.budget_s, progress) as watcher:
-        plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
+        try:
+            plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
+        except KeyboardInterrupt:
+            if RunDir(run_dir).holds_run:
+                watcher.interrupted(run_dir)
+            raise
     homes.remember(plan, run_dir)
     if pack is not None:
         from compilot.api import bundling

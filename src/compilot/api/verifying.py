@@ -164,7 +164,7 @@ def _start_up(bundle: Path, keys: Sequence[Path], require_signature: bool) -> di
     except subprocess.TimeoutExpired:
         raise BundleError(f"{bundle} did not start within {LIMIT_S:.0f} s.") from None
     if run.returncode != 0:
-        last = (run.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (run.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise BundleError(f"{bundle} did not start: {last}")
     told: dict[str, Any] = msgspec.json.decode(run.stdout.splitlines()[-1])
     if "refused" in told:

@@ -146,4 +146,4 @@ def _decode(path: Path) -> KeyComponents:
         why = f"cannot read {path}: {problem.strerror}"
     except msgspec.DecodeError as problem:
         why = f"{path} is not a key file ({problem})"
-    raise InputError(f"{why}; give a run directory, plan.json or key.json.")
+    raise InputError(f"{why}; give a run directory, plan.json, a bundle or key.json.")

@@ -15,6 +15,7 @@ payload.pkl, weights.bin   the model and inputs, where they came as live objects
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +121,7 @@ class RunDir:
     def refuse_second_run(self, instead: str | None = None) -> None:
         """Before anything is written: a directory that holds a run is resumed or left alone."""
         if self.holds_run:
-            instead = instead or f"pass --resume {self} to continue it, or another --out"
+            instead = instead or f"pass --resume {shlex.quote(str(self))} to continue it, or another --out"
             raise RunDirError(f"{self} already holds a run; {instead}.")
 
     def refuse_foreign(self, *others: Path) -> None:

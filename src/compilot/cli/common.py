@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from compilot._bytes import parse_size as parse_size
-from compilot.errors import CompilotError, Interrupted
+from compilot.errors import CompilotError
 from compilot.files.naming import nearby as nearby
 from compilot.showing import is_terminal as is_terminal
 
@@ -35,7 +35,7 @@ def guarded(*, debug: bool, as_json: bool, hint: Callable[[], str] = str) -> Ite
     previous = signal.signal(signal.SIGTERM, _interrupt)  # SIGTERM ends workers the way Ctrl-C does
     try:
         yield
-    except (KeyboardInterrupt, Interrupted):
+    except KeyboardInterrupt:
         tell(f"interrupted; {hint()}" if hint() else "interrupted.")
         raise typer.Exit(INTERRUPTED) from None
     except CompilotError as error:

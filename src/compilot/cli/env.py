@@ -90,12 +90,13 @@ def _precision_line(found: PrecisionHere) -> str:
 
 
 def noise_line(aa: Comparison) -> str:
-    """ "A/A: 40 pairs, ratio 1.003 (95 % 0.990-1.010): no difference; margin used here: 1.2 %"."""
+    """ "A/A: 40 pairs, ratio 1.003 (95 % 0.990-1.010): no difference; differences below 1.012x do not count here"."""
     quiet = "no difference" if aa.margin <= NOISY else "no difference that could be told from noise"
     words = {"no-difference": quiet, "undecided": "undecided: too few usable pairs"}
-    result = words.get(aa.outcome, f"{aa.outcome}, although both arms are the same: the machine is not quiet")
+    result = words.get(aa.outcome, f"{aa.outcome}, although both sides are the same: the machine is not quiet")
     figures = f"ratio {aa.ratio:.3f} (95 % {aa.low:.3f}-{aa.high:.3f})"
     doubts = [doubt for doubt in aa.doubts if doubt != "one process"]  # two arms, one process each: by design
-    doubts += [f"too noisy to prove gains below {aa.margin * 100:.0f} %: end other programs"] * (aa.margin > NOISY)
+    doubts += [f"too noisy to prove gains below {1 + aa.margin:.3f}x: end other programs"] * (aa.margin > NOISY)
     noted = f"; {'; '.join(doubts)}" if doubts else ""
-    return f"{'A/A':<10}{aa.pairs} pairs, {figures}: {result}; margin used here: {aa.margin * 100:.1f} %{noted}"
+    counts = f"differences below {1 + aa.margin:.3f}x do not count here"
+    return f"{'A/A':<10}{aa.pairs} pairs, {figures}: {result}; {counts}{noted}"

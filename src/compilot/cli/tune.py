@@ -6,6 +6,7 @@ options that it was begun with, except those that are given again.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.cli import common
 from compilot.cli import pack as packing
 from compilot.records import Objective
+from compilot.showing import ending_said_later
 
 if TYPE_CHECKING:
     from compilot.records import Plan
@@ -73,23 +75,24 @@ def tune(
             raise InputError("--resume names the run directory already; leave out --out.")
         if budget is not None and (doubt := seconds_note(budget)) and not quiet:
             common.tell(f"note: {doubt}")
-        plan = tuning.tune(
-            target,
-            budget=budget,
-            objective=objective,
-            horizon=horizon,
-            concurrency=concurrency,
-            engines=engines,
-            dynamic=common.parse_dims(dynamic),
-            seed=seed,
-            out=None if resume is not None else run_dir,
-            resume=resume,
-            max_memory=max_memory,
-            allow_precision=allow_precision,
-            tolerance=tolerance,
-            argv=sys.argv,
-            progress=not quiet,
-        )
+        with ending_said_later():
+            plan = tuning.tune(
+                target,
+                budget=budget,
+                objective=objective,
+                horizon=horizon,
+                concurrency=concurrency,
+                engines=engines,
+                dynamic=common.parse_dims(dynamic),
+                seed=seed,
+                out=None if resume is not None else run_dir,
+                resume=resume,
+                max_memory=max_memory,
+                allow_precision=allow_precision,
+                tolerance=tolerance,
+                argv=sys.argv,
+                progress=not quiet,
+            )
         finish(plan, run_dir, pack, as_json=json, quiet=quiet)
 
 
@@ -106,9 +109,10 @@ def finish(plan: Plan, run_dir: Path, out: Path | None, *, as_json: bool, quiet:
 
 def _resume(target: str | None, run_dir: Path) -> str:
     """What to do after an interruption; before the journal began there is nothing to go on with."""
-    begun = RunDir(run_dir).holds_run
-    again = f"{target} --resume" if target else "--resume"
-    return f"resume with: compilot tune {again} {run_dir}" if begun else "nothing was measured yet."
+    if not RunDir(run_dir).holds_run:
+        return "nothing was measured yet."
+    again = shlex.join([*([target] if target else []), "--resume", str(run_dir)])
+    return f"resume with: compilot tune {again}"
 
 
 def show(plan: Plan, run_dir: Path) -> None:
@@ -121,7 +125,7 @@ def show(plan: Plan, run_dir: Path) -> None:
     console = Console()
     data = report.read_run(run_dir)
     where = RunDir(common.nearby(run_dir))
-    console.print(terminal.summary(data, plan, width=console.width))
+    console.print(terminal.summary(data, plan, width=console.width), crop=False)  # a long command stays whole
     console.print()
     console.print(terminal.usage(plan, where.plan), soft_wrap=True, highlight=False, markup=False)
     console.print()

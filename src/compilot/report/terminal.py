@@ -19,7 +19,7 @@ from compilot.measure.stats import calls_needed
 from compilot.records import Objective, Plan
 from compilot.report.data import TRIAL, Row, RunData
 from compilot.report.results import sentence
-from compilot.verdict.unreached import line
+from compilot.verdict.unreached import command, who
 from compilot.verdict.words import count, shown
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
@@ -51,9 +51,15 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
         parts.append(Text(f"Note: {caveat}.", style="yellow"))
     if data.verdict is not None and data.verdict.not_reached is not None:
-        told = line(data.verdict.not_reached, nearby(data.run_dir))
-        parts.append(Text(told[0].upper() + told[1:]))
+        told = who(data.verdict.not_reached)
+        parts.append(Text(f"{told[0].upper()}{told[1:]}:"))
+        parts.append(_to_copy(command(data.verdict.not_reached, nearby(data.run_dir))))
     return Group(*parts)
+
+
+def _to_copy(text: str) -> Text:
+    """A command on a line of its own, which is never broken by us."""
+    return Text(f"    {text}", no_wrap=True, overflow="ignore")
 
 
 def _findings(data: RunData) -> list[RenderableType]:
@@ -111,7 +117,7 @@ def _callers(data: RunData) -> str:
 def usage(plan: Plan, plan_path: Path) -> str:
     """The lines of Python that put the plan to work; to be printed unwrapped, so that they can be copied."""
     intro = "Use it:" if plan.entries else "The plan keeps the model eager; code that loads it works all the same:"
-    hint = "  # call it under torch.no_grad()" if not plan.workload.grad else ""
+    hint = "\n    # call fast under torch.no_grad()" if not plan.workload.grad else ""
     return f'{intro}\n    import compilot\n    fast = compilot.compile(model, "{plan_path}"){hint}'
 
 

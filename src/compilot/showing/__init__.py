@@ -8,13 +8,28 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 from compilot.progress import Observer
 
+# Whether a command says afterwards how the run ended: its functions are those of Python, where nobody would.
+_SAID_LATER: ContextVar[bool] = ContextVar("said later", default=False)
 
-def watching(budget_s: float | None, *, quiet: bool = False, result: bool = False) -> AbstractContextManager[Observer]:
-    """Who shows the progress: nobody, a drawing, or plain lines. result: the drawing ends with the decision.
+
+@contextmanager
+def ending_said_later() -> Iterator[None]:
+    """Progress that is shown in this block leaves out how the run ended: the caller prints that itself."""
+    before = _SAID_LATER.set(True)
+    try:
+        yield
+    finally:
+        _SAID_LATER.reset(before)
+
+
+def watching(budget_s: float | None, *, quiet: bool = False) -> AbstractContextManager[Observer]:
+    """Who shows the progress: nobody, a drawing, or plain lines; it ends with the result, or how to go on.
 
     budget_s: None where there is none.
     """
@@ -26,10 +41,10 @@ def watching(budget_s: float | None, *, quiet: bool = False, result: bool = Fals
     if in_notebook() and budget_s is not None:
         return nullcontext(NotebookObserver(budget_s))
     if not is_terminal():
-        return nullcontext(PlainObserver())
+        return nullcontext(PlainObserver(result=not _SAID_LATER.get()))
     from compilot.showing.live import LiveObserver
 
-    return LiveObserver(budget_s, result=result)
+    return LiveObserver(budget_s, result=not _SAID_LATER.get())
 
 
 def is_terminal() -> bool:

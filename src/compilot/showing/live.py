@@ -21,7 +21,7 @@ from rich.text import Text
 from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, outcome_line, pair_text, race_line, result_lines
+from compilot.showing.plain import Best, clock, go_on_line, outcome_line, pair_text, race_line, result_lines
 
 TICK_S = 0.5
 TIMED_STEPS = ("warming", "pairing", "timing")  # steps that start with these are measurements: hands off
@@ -33,7 +33,7 @@ class LiveObserver(Observer):
     """Draws the run; use it as a context manager so that the terminal is left in order."""
 
     def __init__(self, budget_s: float | None, console: Console | None = None, *, result: bool = False) -> None:
-        """result: leave the decision as a last line, where nobody prints it afterwards."""
+        """result: leave as last lines how the run ended, where nobody prints it afterwards."""
         self._console = console or Console(stderr=True)
         self._result = result
         self._budget_s = budget_s  # None: the bar shows the pairs of a race instead
@@ -110,6 +110,11 @@ class LiveObserver(Observer):
         if self._result:
             for line in result_lines(verdict, self._run_dir):
                 self._line(line, "bold")
+
+    def interrupted(self, run_dir: Path) -> None:
+        """Ctrl-C."""
+        if self._result:
+            self._line(go_on_line(run_dir), "bold")
 
     def _show(self, what: str, why: str, step: str, *, still: bool = False) -> None:
         self._what, self._why, self._step = what, why, step

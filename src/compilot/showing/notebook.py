@@ -16,7 +16,7 @@ from pathlib import Path
 from compilot.files.naming import nearby
 from compilot.progress import Observer
 from compilot.records import Candidate, Plan, Race, RunHeader, Trial, Verdict
-from compilot.showing.plain import Best, clock, outcome_line, pair_text, race_line, result_lines
+from compilot.showing.plain import Best, clock, go_on_line, outcome_line, pair_text, race_line, result_lines
 
 REDRAW_S = 1.0  # least time between two pictures of a race
 Draw = Callable[[str], None]
@@ -77,6 +77,10 @@ class NotebookObserver(Observer):
         decided, *more = result_lines(verdict, self._run_dir)
         self._kept += more
         self._show(decided)
+
+    def interrupted(self, run_dir: Path) -> None:
+        """The cell was interrupted."""
+        self._show(go_on_line(run_dir))
 
     def _keep(self, line: str) -> None:
         self._kept.append(line)

@@ -34,7 +34,9 @@ class Best:
 class PlainObserver(Observer):
     """Tells each event once, with the time since the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, result: bool = True) -> None:
+        """result: say how the run ended, where nobody prints it afterwards."""
+        self._result = result
         self._begin = time.monotonic()
         self._best = Best()
         self._run_dir = Path()
@@ -65,7 +67,7 @@ class PlainObserver(Observer):
     def racing(self, purpose: str, labels: tuple[str, ...], done: int, planned: int) -> None:
         """A race made progress; only its beginning is worth a line."""
         if done == 1:
-            self._say(f"{purpose}: up to {planned} pairs with eager in this set of processes, {len(labels)} arms")
+            self._say(f"{purpose}: up to {planned} pairs with eager, {len(labels)} processes side by side")
 
     def raced(self, race: Race) -> None:
         """A race ended."""
@@ -73,8 +75,13 @@ class PlainObserver(Observer):
 
     def decided(self, verdict: Verdict, plan: Plan) -> None:
         """The plan is written."""
-        for line in result_lines(verdict, self._run_dir):
+        for line in result_lines(verdict, self._run_dir) if self._result else ():
             self._say(line)
+
+    def interrupted(self, run_dir: Path) -> None:
+        """Ctrl-C."""
+        if self._result:
+            self._say(go_on_line(run_dir))
 
     def _say(self, text: str) -> None:
         sys.stderr.write(f"[{clock(time.monotonic() - self._begin)}] {text}\n")
@@ -115,6 +122,11 @@ def result_lines(verdict: Verdict, run_dir: Path) -> list[str]:
 
         lines.append(line(verdict.not_reached, nearby(run_dir)))
     return lines
+
+
+def go_on_line(run_dir: Path) -> str:
+    """What to do after an interruption, in Python."""
+    return f"interrupted; go on with compilot.tune(resume={str(nearby(run_dir))!r})"
 
 
 def clock(seconds: float) -> str:

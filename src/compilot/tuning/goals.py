@@ -48,7 +48,7 @@ def _known(objective: Objective | str) -> Objective:
 def _refuse_horizon(calls: int, objective: Objective) -> None:
     if objective not in BY_TOTAL_TIME:
         raise InputError(
-            f"a horizon counts total time, which the objective {objective} does not look at; leave the horizon away, "
+            f"a horizon counts total time, which the objective {objective} does not look at; leave out the horizon, "
             f"or choose {' or '.join(BY_TOTAL_TIME)}."
         )
     if _is_odd(calls) or calls < 1:
@@ -59,7 +59,7 @@ def _refuse_callers(callers: int, objective: Objective) -> None:
     if objective is not Objective.THROUGHPUT:
         raise InputError(
             f"callers at the same time (concurrency) are for the objective throughput, not for {objective}; add "
-            "--objective throughput (in Python: objective='throughput'), or leave the concurrency away."
+            "--objective throughput (in Python: objective='throughput'), or leave out the concurrency."
         )
     if _is_odd(callers) or not 1 <= callers <= MOST_CALLERS:
         raise InputError(

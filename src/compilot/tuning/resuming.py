@@ -26,7 +26,7 @@ def refuse_other_callers(run_dir: RunDir, callers: int) -> None:
     if before != callers:
         raise RunDirError(
             f"{run_dir} cannot be resumed: its figures are those of {count(before, 'caller')} at the same time, not of "
-            f"{callers}. Leave --objective and --concurrency away, or start a new run."
+            f"{callers}. Leave out --objective and --concurrency, or start a new run."
         )
 
 

@@ -8,6 +8,7 @@ who ran out of time (tuning/timeouts.py), what the search would ask for (candida
 from __future__ import annotations
 
 import math
+import shlex
 import statistics
 from collections.abc import Sequence
 
@@ -58,13 +59,21 @@ def clause(missed: NotReached) -> str:
 
 
 def line(missed: NotReached, run_dir: object) -> str:
-    """With names: "not tried for want of time: aoti (1); about 1m more would reach it: --budget 6m, or ..."."""
-    groups = (("not tried for want of time", missed.not_tried), ("ran out of time", missed.ran_out))
-    parts = [f"{what}: {_names(who)}" for what, who in groups if who]
+    """With names: "not tried, no time left: aoti (1); about 1m more would reach it: compilot tune --resume ..."."""
+    return f"{who(missed)}: {command(missed, run_dir)}"
+
+
+def who(missed: NotReached) -> str:
+    """The candidates by name, and how much more time they need."""
+    groups = (("not tried, no time left", missed.not_tried), ("ran out of time", missed.ran_out))
+    parts = [f"{what}: {_names(candidates)}" for what, candidates in groups if candidates]
     whom = "it" if len(missed.not_tried) + len(missed.ran_out) == 1 else "them"
-    budget = f"--budget {minutes(missed.budget_s)}"
-    parts.append(f"about {minutes(missed.more_s)} more would reach {whom}: {budget}, or --resume {run_dir} {budget}")
-    return "; ".join(parts)
+    return "; ".join([*parts, f"about {minutes(missed.more_s)} more would reach {whom}"])
+
+
+def command(missed: NotReached, run_dir: object) -> str:
+    """What to type, ready to be copied into a shell."""
+    return shlex.join(["compilot", "tune", "--resume", str(run_dir), "--budget", minutes(missed.budget_s)])
 
 
 def _names(candidates: Sequence[Candidate]) -> str:

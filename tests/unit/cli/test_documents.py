@@ -280,3 +280,14 @@ def test_targets_of_make_and_extras_that_pages_name_exist() -> None:
 def test_blocks_of_commands_have_a_language_that_is_read() -> None:
     strange = [block.name for block in BLOCKS if block.language not in (*SHELL, "python", "text", "toml", "dockerfile")]
     assert strange == []
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "examples/quickstart.ipynb"], ids=lambda page: page.name)
+def test_what_is_public_is_called_by_its_public_name(page: Path) -> None:
+    text = page.read_text()
+    inner = re.findall(r"compilot\.(?:errors|report|progress|records)\.(\w+)", text)
+    inner += re.findall(r"from compilot\.(?:errors|report|progress|records) import (\w+)", text)
+    assert [name for name in inner if name in compilot.__all__ or name == "read_run"] == []

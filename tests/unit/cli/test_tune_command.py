@@ -7,12 +7,23 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from compilot import packing
-from compilot.errors import EnvironmentProblem, Interrupted, TargetError
+from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import Packed
-from compilot.records import BUNDLE_SCHEMA, BundleEntry, DynamicDim, Goal, Manifest, Objective, Precision, Weights
+from compilot.records import (
+    BUNDLE_SCHEMA,
+    BundleEntry,
+    DynamicDim,
+    Goal,
+    Manifest,
+    NotReached,
+    Objective,
+    Precision,
+    Weights,
+)
 
 
 def test_the_result_is_a_table_a_sentence_and_two_lines_of_python(fake: Any, compilot: Any) -> None:
@@ -54,7 +65,7 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
         (("--objective", "throughput", "--concurrency", "257"), "from 1 to 256; not 257."),
         (("--concurrency", "4"), "add --objective throughput"),
         (("--objective", "p99", "--concurrency", "4"), "not for p99; add --objective throughput"),
-        (("--objective", "p99", "--horizon", "9"), "the objective p99 does not look at; leave the horizon away"),
+        (("--objective", "p99", "--horizon", "9"), "the objective p99 does not look at; leave out the horizon"),
         (("--objective", "startup", "--horizon", "9"), "choose latency or throughput"),
         (("--objective", "memory", "--horizon", "9"), "choose latency or throughput"),
         (("--horizon", "0"), "at least 1; not 0."),
@@ -200,6 +211,16 @@ def test_errors_from_the_worker_are_told_the_same_way(fake: Any, compilot: Any, 
     assert result.stderr == f"error: {error}\n"
 
 
+@pytest.mark.parametrize(("engine", "advised"), [("onnxruntim", False), ("nothing-like-it", True)])
+def test_a_package_is_to_be_installed_only_where_no_name_is_similar(
+    fake: Any, compilot: Any, engine: str, advised: bool
+) -> None:
+    said = compilot("tune", "net.py:net", "--engines", engine).stderr
+    assert f"unknown engine '{engine}'" in said
+    assert ("Install the package that provides it." in said) is advised
+    assert ("did you mean" in said) is not advised
+
+
 def test_debug_shows_the_traceback(fake: Any, compilot: Any) -> None:
     fake.raises = TargetError("net.py raises on import.")
     result = compilot("tune", "net.py:net", "--debug")
@@ -221,12 +242,33 @@ def test_our_own_bug_is_named_as_such_and_is_no_red_gate(fake: Any, compilot: An
     assert "compilot itself failed, ZeroDivisionError: division by zero; run again with --debug" in result.stderr
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted("stopped")])
-def test_an_interruption_says_how_to_go_on(fake: Any, compilot: Any, stop: BaseException) -> None:
-    fake.raises = stop
-    result = compilot("tune", "net.py:net", "--out", "here", "--quiet")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_result_is_said_once(
+    fake: Any, compilot: Any, small_run: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setattr("compilot.showing.is_terminal", lambda: terminal)
+    missed = NotReached(not_tried=(small_run.trials[1].candidate,), more_s=50.0, budget_s=360.0)
+    small_run.verdict = msgspec.structs.replace(small_run.verdict, not_reached=missed)
+    result = compilot("tune", "net.py:net", "--out", "here")
+    assert result.exit_code == 0, result.stderr
+    assert "ok: inductor freezing" in result.stderr  # the progress is shown
+    assert "decided" not in result.stderr
+    said = " ".join((result.stderr + result.stdout).split())
+    assert said.count("2.00x faster than eager") == 1
+    assert said.lower().count("not tried, no time left") == 1
+    assert said.count("compilot tune --resume here --budget 6m") == 1
+
+
+@pytest.mark.parametrize(("out", "words"), [("here", "here"), ("a run", "'a run'")])
+@pytest.mark.parametrize("how", [("--quiet",), ()])
+def test_an_interruption_says_once_how_to_go_on(
+    fake: Any, compilot: Any, out: str, words: str, how: tuple[str, ...]
+) -> None:
+    fake.raises = KeyboardInterrupt()
+    result = compilot("tune", "net.py:net", "--out", out, *how)
     assert result.exit_code == 130
-    assert result.stderr == "interrupted; resume with: compilot tune net.py:net --resume here\n"
+    last = f"interrupted; resume with: compilot tune net.py:net --resume {words}"
+    assert [line for line in result.stderr.splitlines() if "interrupted" in line] == [last]
 
 
 def test_an_interruption_before_the_journal_promises_nothing(

@@ -387,3 +387,9 @@ def test_a_file_that_is_no_key_file_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["why-cold", str(tmp_path / "x.json")])
     assert result.exit_code == 2
     assert "is not a key file" in result.output
+
+
+def test_what_is_not_there_is_refused_with_all_that_may_be_given(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["why-cold", str(tmp_path / "nope")])
+    assert result.exit_code == 2
+    assert "give a run directory, plan.json, a bundle or key.json." in result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -403,6 +404,13 @@ def test_an_operator_of_the_users_own_is_told_with_the_next_step(
     )
     shown = CliRunner().invoke(app, ["verify", str(bundle)]).stdout
     assert "needs    the model object and the operator mine::roll (import the module that registers it)\n" in shown
+
+
+def test_verify_says_of_a_process_that_said_nothing_that_it_printed_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = subprocess.CompletedProcess([], 1, stdout="", stderr="")
+    monkeypatch.setattr(verifying.subprocess, "run", lambda *args, **kwargs: silent)
+    with pytest.raises(BundleError, match=r"^net\.cpbundle did not start: it printed nothing$"):
+        verifying._start_up(Path("net.cpbundle"), [], False)
 
 
 @pytest.mark.slow

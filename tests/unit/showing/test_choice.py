@@ -106,6 +106,33 @@ class TestTuneInPython:
         compilot.tune("net.py:net", progress=False)
         assert capsys.readouterr() == ("", "")
 
+    def test_an_interruption_stays_one_and_says_how_to_go_on(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], notebook: FakeDisplay, small_run: Any
+    ) -> None:
+        def stopped(shipment: Any, run_dir: Path, *args: Any, **kwargs: Any) -> None:
+            small_run.write(run_dir, finished=False)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pipeline, "run", stopped)
+        for folder in ("in a cell", "in a log", "in a terminal"):
+            monkeypatch.setattr(showing, "is_terminal", lambda where=folder: where == "in a terminal")
+            with pytest.raises(KeyboardInterrupt):
+                compilot.tune("net.py:net", out=folder)
+            said = capsys.readouterr().err if folder != "in a cell" else notebook.shown[-1].replace("&#x27;", "'")
+            assert f"interrupted; go on with compilot.tune(resume='{folder}')" in said
+            monkeypatch.delitem(sys.modules, "IPython", raising=False)
+
+    def test_an_interruption_before_the_journal_promises_nothing(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def stopped(*args: Any, **kwargs: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(pipeline, "run", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            compilot.tune("net.py:net", out="here")
+        assert "go on" not in capsys.readouterr().err
+
     def test_an_observer_hears_it_instead(self, capsys: pytest.CaptureFixture[str]) -> None:
         class Ears(Observer):
             heard = ""

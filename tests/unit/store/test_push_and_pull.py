@@ -187,6 +187,15 @@ def test_the_list_shows_who_signed(make_bundle: MakeBundle, tmp_path: Path) -> N
     assert {one["sha256"]: one["signed_by"] for one in found} == {signed.sha256: key.key_id, plain.sha256: ""}
 
 
+def test_the_list_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    for url in (str(tmp_path / "none"), f"file://{tmp_path}/none"):
+        missing = run.invoke(app, ["store", "ls", url])
+        assert missing.exit_code == 2
+        assert "none does not exist; check its name" in missing.stderr
+    (tmp_path / "empty").mkdir()
+    assert run.invoke(app, ["store", "ls", str(tmp_path / "empty")]).stdout == "no bundles.\n"
+
+
 def test_an_entry_that_does_not_tell_who_signed_is_shown_without(make_bundle: MakeBundle, tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     entry = store.push(make_bundle("net"), url).entry

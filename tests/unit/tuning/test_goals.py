@@ -28,7 +28,7 @@ def test_a_horizon_is_for_what_adds_up(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", ["p99", "startup", "memory"])
 def test_and_refused_for_everything_else(objective: str) -> None:
-    with pytest.raises(InputError, match=f"the objective {objective} does not look at; leave the horizon away, or"):
+    with pytest.raises(InputError, match=f"the objective {objective} does not look at; leave out the horizon, or"):
         make_goal(objective, 500)
 
 
@@ -71,7 +71,7 @@ def test_python_refuses_before_it_looks_at_the_model(asked: dict[str, Any], tmp_
 def test_figures_of_other_callers_are_not_mixed_into_a_resumed_run(tmp_path: Path) -> None:
     four = Goal(objective=Objective.THROUGHPUT, concurrency=4)
     told(tmp_path, {"a": Fate(speed=2.0)}, goal=four)
-    with pytest.raises(RunDirError, match="those of 4 callers at the same time, not of 1"):
+    with pytest.raises(RunDirError, match=r"of 4 callers at the same time, not of 1\. Leave out --objective and"):
         told(tmp_path, {"a": Fate(speed=2.0)}, resume=True)
     assert told(tmp_path, {"a": Fate(speed=2.0)}, goal=four, resume=True).plan.entries
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from rich.console import Console
 from stories import ListSearch, Story, candidate, told
 
@@ -15,6 +17,7 @@ from compilot._durations import parse_duration
 from compilot.candidates.guided import GuidedSearch
 from compilot.candidates.search import unasked
 from compilot.cli.common import document as plain
+from compilot.cli.tune import show
 from compilot.records import Candidate, Decision, NotReached, VerdictLine
 from compilot.report import read_run, results_of
 from compilot.report.terminal import summary
@@ -22,7 +25,7 @@ from compilot.showing.live import LiveObserver
 from compilot.showing.notebook import NotebookObserver
 from compilot.showing.plain import PlainObserver
 from compilot.testing.runner import Fate
-from compilot.verdict.unreached import clause, line
+from compilot.verdict.unreached import clause, line, minutes
 
 FATES = {f"engine{n}": Fate(speed=1.5 + n / 10, cold_s=25.0) for n in range(8)}
 SHORT_S = 120.0
@@ -95,13 +98,13 @@ def test_journal_json_and_terminal_have_the_same_names(tmp_path: Path) -> None:
     assert {row["why"] for row in document["not_reached"]} == {"not tried"}
     assert document["advised_budget_s"] == missed.budget_s
     shown = " ".join(printed(story).split())
-    assert f"Not tried for want of time: {', '.join(c.label for c in missed.not_tried)} " in shown
+    assert f"Not tried, no time left: {', '.join(c.label for c in missed.not_tried)} " in shown
     assert parse_duration(shown.rpartition("--budget ")[2].split()[0]) == missed.budget_s
 
 
 def printed(story: Story) -> str:
     console = Console(file=io.StringIO(), width=80)
-    console.print(summary(read_run(story.run_dir.path), story.plan, width=80))
+    console.print(summary(read_run(story.run_dir.path), story.plan, width=80), crop=False)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -123,15 +126,28 @@ def test_the_words() -> None:
     one, many = (candidate("aoti"),), tuple(candidate(f"c{n}") for n in range(9))
     single = NotReached(not_tried=one, more_s=50.0, budget_s=360.0)
     assert line(single, "runs/a") == (
-        "not tried for want of time: aoti (1); about 1m more would reach it: "
-        "--budget 6m, or --resume runs/a --budget 6m"
+        "not tried, no time left: aoti (1); about 1m more would reach it: compilot tune --resume runs/a --budget 6m"
     )
     assert clause(single).startswith("1 candidate was not tried in time: raise --budget to 6m; ")
     both = NotReached(not_tried=many, ran_out=one, more_s=240.0, budget_s=540.0)
     assert line(both, "D").startswith(
-        "not tried for want of time: c0, c1, c2, c3, c4, c5, ... (9); ran out of time: aoti (1); about 4m more would "
+        "not tried, no time left: c0, c1, c2, c3, c4, c5, ... (9); ran out of time: aoti (1); about 4m more would "
     )
     assert clause(both).startswith("1 candidate ran out of time and 9 were not tried: raise --budget to 9m;")
+
+
+def test_the_command_can_be_run_as_it_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    story = short(tmp_path / "a folder")
+    missed = missed_in(story)
+    words = ["compilot", "tune", "--resume", str(story.run_dir.path), "--budget", minutes(missed.budget_s)]
+    assert shlex.split(line(missed, story.run_dir.path).rpartition("reach them: ")[2]) == words
+    show(story.plan, story.run_dir.path)
+    shown = next(found for found in capsys.readouterr().out.splitlines() if "compilot tune" in found)
+    assert len(shown) > 80  # a path that is longer than the terminal's line is not broken either
+    assert shlex.split(shown) == words
 
 
 def test_the_record_survives_the_journal() -> None:

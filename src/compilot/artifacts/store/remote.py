@@ -33,6 +33,7 @@ PACKAGES = {  # that fsspec needs for a kind of URL
     "ssh": "paramiko",
 }
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "memory"}  # an upload is there whole or not
+FOLDERS = {"file", "local"}
 READ_ONLY = {"http", "https"}
 UPLOADS = "uploads"  # where file servers get files before they are renamed
 
@@ -52,6 +53,11 @@ class Remote:
         """Raise StoreError where nothing can be pushed to."""
         if self._kinds & READ_ONLY:
             raise StoreError(f"{self.url} can only be read; use the place that this web server shows.")
+
+    def must_exist(self) -> None:
+        """Raise StoreError for a folder of this machine that is not there; other stores have no folders to miss."""
+        if self._kinds & FOLDERS and not Path(self._root).is_dir():
+            raise StoreError(f"the folder {self.url} does not exist; check its name, or make it with 'compilot push'.")
 
     def sizes(self, prefix: str) -> dict[str, int | None]:
         """Every file below a prefix, with its size where the server tells it; none at all if there is no such place."""
