@@ -1,8 +1,10 @@
 """The C library's allocator: does this process keep freed memory for the next call? Setting it, and whether it was set.
 
 glibc maps every large block anew and gives it back when it is freed, so that each call of a model pays for fresh pages:
-a U-Net ran 1.18x faster where memory was kept. Other C libraries have no such switch. It cannot be read back: what is
-known is what this process set here.
+a U-Net ran 1.18x faster where memory was kept. The price is memory: torch's aligned blocks do not fit into the gaps
+that they leave at first, so the process grows by several times its largest block before it needs no more. Switching it
+off gives back what was kept; blocks that fit into the gaps of the heap go on using them. Other C libraries have no such
+switch. It cannot be read back: what is known is what this process set here.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def keep_memory(wanted: bool) -> None:
     global _kept
     if wanted == _kept or not can_keep_memory():
         return
-    mallopt = ctypes.CDLL(None).mallopt
-    mallopt(_M_MMAP_MAX, 0 if wanted else _DEFAULT_MMAP_MAX)
-    mallopt(_M_TRIM_THRESHOLD, _NEVER if wanted else _DEFAULT_TRIM_BYTES)
+    library = ctypes.CDLL(None)
+    library.mallopt(_M_MMAP_MAX, 0 if wanted else _DEFAULT_MMAP_MAX)
+    library.mallopt(_M_TRIM_THRESHOLD, _NEVER if wanted else _DEFAULT_TRIM_BYTES)
+    if not wanted:
+        library.malloc_trim(0)
     _kept = wanted

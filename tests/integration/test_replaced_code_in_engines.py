@@ -124,11 +124,12 @@ AT_ONCE = [forward, own_class]
 LATER = [act, method, submodules_class, layer_deleted, submodules_weights]
 
 
+@pytest.mark.parametrize("light", [False, True])
 @pytest.mark.parametrize("change", AT_ONCE + LATER)
-def test_row_36_torch_compile_follows_or_eager_answers(change):
+def test_row_36_torch_compile_follows_or_eager_answers(change, light):
     model = make_model()
     with torch.no_grad():
-        fast = compiled(model, Settings(engine="dynamo:eager"), None)
+        fast = compiled(model, Settings(engine="dynamo:eager", options={"light_guards": light}), None)
         change(model)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CompilotWarning)

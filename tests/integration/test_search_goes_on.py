@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates import search
+from compilot.candidates import guided
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Seed, Space
@@ -95,7 +95,7 @@ def whole_run(folder: Path, cxx: str, engines: tuple[str, ...]) -> pipeline.Tune
         patch.setenv("KILLS_BUILDS", str(folder / "builds"))
         patch.setattr(pipeline, "PREPARE_FROM_S", float("inf"))  # neither doctor nor compiler beside eager's start
         patch.setattr(pipeline, "Limits", lambda **named: Limits(warm_s=0.3, **named))
-        patch.setattr(search, "varied", lambda best, knobs: [])
+        patch.setattr(guided, "turns", lambda candidate, knobs: [])
         patch.setattr(budget, "TAIL_S", 0.2)
         patch.setattr(budget, "CONFIRM_PAIRS", 20)
         for name in ("CONFIRM_PROCESSES", "MOST_CONFIRM_PROCESSES"):

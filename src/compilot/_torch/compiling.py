@@ -12,13 +12,14 @@ import contextlib
 import os
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+GuardFilter = Callable[[Sequence[Any]], list[bool]]
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _turn = threading.RLock()  # the environment is the process's: two that change it would undo each other
 
@@ -30,6 +31,7 @@ def compile_module(
     options: Mapping[str, Any],
     dynamic: bool | None,
     recompile_limit: int,
+    guard_filter: GuardFilter | None = None,
 ) -> Callable[..., Any]:
     """The module behind torch.compile, hooks included. Checked on torch 2.13.0.
 
@@ -39,11 +41,13 @@ def compile_module(
     """
     from torch._dynamo import trace_rules
 
+    filtered = {} if guard_filter is None else {"guard_filter_fn": guard_filter}
+
     def compiled(entry: Callable[..., Any]) -> Any:
         return torch.compile(  # type: ignore[call-overload]
             entry,
             backend=backend,
-            options=dict(options) or None,  # torch.compile takes keys out of the dict it is given
+            options={**options, **filtered} or None,  # torch.compile takes keys out of the dict it is given
             dynamic=dynamic,
             recompile_limit=recompile_limit,
             isolate_recompiles=True,

@@ -1,5 +1,5 @@
 """Candidates: what to try next. In: a diagnosis and the engines' spaces, then each trial as it ends. Out: candidates.
 
-`search.py` holds the seam and the ordered search behind it, `spaces.py` what engines declare, `process.py` the knobs of
-the whole process.
+`search.py` holds the seam, `guided.py` the search behind it with what it expects of a trial (`worth.py`), `spaces.py`
+what engines declare, `process.py` the knobs of the whole process.
 """

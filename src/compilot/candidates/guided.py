@@ -12,6 +12,7 @@ Not covered: deciding (verdict/), learning from other runs (prior.py), which onl
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -134,7 +135,8 @@ class GuidedSearch:
         own = () if candidate.is_eager else space_of(candidate.settings.engine, self._diagnosis).knobs
         process: tuple[Knob, ...] = (threads_knob(self._diagnosis, self._callers),)
         if candidate.is_eager:  # with one caller eager has the threads that its user gave it
-            process = (fewer_threads_knob(self._diagnosis, self._callers),) if self._callers > 1 else ()
+            shared = self._callers > 1 and (not self._engines or EAGER.settings.engine in self._engines)
+            process = (fewer_threads_knob(self._diagnosis, self._callers),) if shared else ()
         return list(fitting([*process, MEMORY, *own, DENORMALS], self._diagnosis))
 
     def _allowed(self, candidate: Candidate) -> bool:
@@ -162,7 +164,8 @@ class GuidedSearch:
 
     def _bases(self) -> list[Trial]:
         """Whom to vary: the best, the best of another engine, and eager, which costs no build, where none is better."""
-        able = [trial for trial in self._able() if (worth.speed(trial) or 0.0) >= BASE_KNOBS]
+        least = BASE_KNOBS if self._callers == 1 else -math.inf  # with all threads several are in each other's way
+        able = [trial for trial in self._able() if (worth.speed(trial) or 0.0) >= least]
         first = able[:1]
         others = [t for t in able if first and t.candidate.settings.engine != first[0].candidate.settings.engine]
         eager = [t for t in self._told.values() if t.candidate.is_eager and t.state is State.OK]

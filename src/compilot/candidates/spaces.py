@@ -2,7 +2,7 @@
 
 In: engine names, a diagnosis, the precisions that the user allows. Out: spaces, candidates by engine, and a Finding for
 each precision that nobody here can serve. Covered: an engine that is not usable is left out, unless it was asked for by
-name. Not covered: the order between engines (search.py).
+name. Not covered: the order between engines (guided.py).
 """
 
 from __future__ import annotations

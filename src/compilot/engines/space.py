@@ -51,6 +51,9 @@ class Need(enum.StrEnum):
     UNDECLARED_SIZES = "undeclared-sizes"  # no dimension is declared dynamic
     DENORMALS = "denormals"
     KEEPS_MEMORY = "keeps-memory"  # a C library that can keep freed memory
+    SEVERAL_THREADS = "several-threads"
+    ONE_GRAPH = "one-graph"  # torch.compile takes the model as one, as far as anybody looked
+    LONG_VECTORS = "long-vectors"  # of 512 bits: AVX-512
 
 
 _MET: dict[Need, Callable[[Diagnosis], bool]] = {
@@ -61,6 +64,9 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.UNDECLARED_SIZES: lambda diagnosis: not diagnosis.dynamic,
     Need.DENORMALS: lambda diagnosis: diagnosis.denormals,
     Need.KEEPS_MEMORY: lambda diagnosis: can_keep_memory(),
+    Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,
+    Need.SEVERAL_THREADS: lambda diagnosis: diagnosis.threads > 1,
+    Need.LONG_VECTORS: lambda diagnosis: "avx512f" in diagnosis.cpu_isa,
 }
 
 
@@ -210,25 +216,9 @@ CHANNELS_LAST = Knob(
     (MemoryFormat.PRESERVE, MemoryFormat.CHANNELS_LAST),
     "convolutions often run faster on channels-last memory",
     needs=(Need.IMAGES,),
-    variations=(),
-)
-FREEZING = Knob(
-    "freezing",
-    Acts.OPTION,
-    (False, True),
-    "weights become constants: folded, prepacked, fused",
-    risk=Risk.NUMERICS,
-    needs=(Need.INFERENCE,),
-    variations=(),
-)
-MAX_AUTOTUNE = Knob(
-    "max_autotune",
-    Acts.OPTION,
-    (False, True),
-    "constant weights let the C++ GEMM templates compete with the library",
-    risk=Risk.SLOW_BUILD,
-    only_with={"freezing": True},
-    variations=(),
+    variations=(
+        Variation(MemoryFormat.CHANNELS_LAST, "channels_last", "the best so far, convolutions on channels-last memory"),
+    ),
 )
 
 

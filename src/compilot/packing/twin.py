@@ -12,7 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.rundir import RunDir
-from compilot.engines import registry
+from compilot.engines import compiler_knobs, registry
+from compilot.engines.space import options_of
 from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
 from compilot.records import (
@@ -42,7 +43,7 @@ PURPOSE = "twin"  # of its race: what the run itself confirmed stays what is rep
 PAIRS = 40
 PROCESSES = 3
 TRIAL_CAP_S = 900.0
-_SHARED = ("freezing", "max_autotune")  # options that mean the same to both
+_SHARED = tuple(options_of(compiler_knobs.SHARED))  # options that mean the same to both
 
 
 class Twin(NamedTuple):
@@ -75,11 +76,12 @@ def twin_of(winner: Candidate) -> Candidate | None:
     ahead = registry.traits(settings.engine).ahead_of_time
     if not ahead:
         return None
-    options = {name: settings.options[name] for name in _SHARED if settings.options.get(name)}
+    options = {name: settings.options[name] for name in _SHARED if name in settings.options}
     if settings.mode in ("max-autotune", "max-autotune-no-cudagraphs"):
         options["max_autotune"] = True
     twin = msgspec.structs.replace(settings, engine=ahead, mode=None, options=options)
-    words = " + ".join([*sorted(options), *(["channels_last"] if settings.memory_format == "channels_last" else [])])
+    named = [name if value is True else f"{name} = {value}" for name, value in sorted(options.items())]
+    words = " + ".join([*named, *(["channels_last"] if settings.memory_format == "channels_last" else [])])
     return Candidate(
         settings=twin,
         label=f"{ahead} {words}".strip(),

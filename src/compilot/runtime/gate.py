@@ -299,11 +299,13 @@ class Gate:
             return
         names = [*self.watch.which(), *(self.unreadable.which() if self.unreadable is not None else ())]
         in_files = self.loaded.in_files
-        if names:
+        rebuilt = bool(names) or not self.loaded.frozen_weights  # without names: another submodule or parameter object
+        if rebuilt:
             self.close(FILES_OF_OTHER_CODE if in_files else CODE_CHANGED)
         else:
             self.close(FILES_OUTDATED if in_files else WEIGHTS_CHANGED)
-        what = f"code or attributes ({', '.join(names[:MAX_NAMES])})" if names else "weights"
+        which = f" ({', '.join(names[:MAX_NAMES])})" if names else ""
+        what = f"code or attributes{which}" if rebuilt else "weights"
         text = f"the model's {what} changed after they were baked into the compiled model; eager answers from now on."
         warn(f"{text} To be fast with the new ones, {TUNE_AGAIN if in_files else 'call refresh()'}.", FallbackWarning)
 

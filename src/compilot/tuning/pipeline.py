@@ -17,7 +17,8 @@ from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates.search import OrderedSearch, Search, plain_compile, unasked
+from compilot.candidates.guided import GuidedSearch
+from compilot.candidates.search import Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
@@ -133,7 +134,12 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
     """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
-    search = OrderedSearch(options.engines, options.allow_precision, callers=options.goal.concurrency)
+    search = GuidedSearch(
+        options.engines,
+        options.allow_precision,
+        horizon_calls=options.goal.horizon_calls,
+        callers=options.goal.concurrency,
+    )
     with (
         RunJournal(directory, options, budget, observer, resume=resume) as journal,
         remembered(directory, workload_label(shipment), observer),

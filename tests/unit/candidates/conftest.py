@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from compilot.candidates.search import OrderedSearch
+from compilot.candidates.guided import GuidedSearch
 from compilot.engines import registry
 from compilot.engines.protocol import Availability
 from compilot.engines.space import Acts, Knob, Seed, Space
@@ -36,18 +36,18 @@ def points(labels: Sequence[str]) -> Space:
 
 
 @pytest.fixture
-def over() -> Iterator[Callable[..., OrderedSearch]]:
+def over() -> Iterator[Callable[..., GuidedSearch]]:
     """A search over engines of these names and spaces, or names and labels of their seeds."""
     registered: list[str] = []
 
     def begun(
         engines: Mapping[str, Declared], diagnosis: Diagnosis, precisions: Sequence[Precision] = ()
-    ) -> OrderedSearch:
+    ) -> GuidedSearch:
         for name, declared in engines.items():
             half: Any = MadeUp(declared if isinstance(declared, Space) else points(declared))
             registry.register(name, half, half)
             registered.append(name)
-        search = OrderedSearch(engines=tuple(engines), precisions=precisions)
+        search = GuidedSearch(engines=tuple(engines), precisions=precisions)
         search.begin(diagnosis)
         return search
 

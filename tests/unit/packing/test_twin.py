@@ -49,10 +49,15 @@ def compiled(engine: str = "inductor", mode: str | None = None, **options: Optio
         (compiled(freezing=True), {"freezing": True}),
         (compiled(freezing=True, max_autotune=True), {"freezing": True, "max_autotune": True}),
         (compiled(mode="max-autotune-no-cudagraphs"), {"max_autotune": True}),
+        (
+            compiled(max_fusion_size=16, layout_optimization=False),
+            {"max_fusion_size": 16, "layout_optimization": False},
+        ),
+        (compiled(asserts=False, light_guards=True), {}),  # neither has a meaning without torch.compile
         (compiled(cpp_wrapper=True), {}),  # ahead of time there is no other wrapper
     ],
 )
-def test_a_twin_has_the_winners_settings(winner: Candidate, options: dict[str, bool]) -> None:
+def test_a_twin_has_the_winners_settings(winner: Candidate, options: dict[str, OptionValue]) -> None:
     twin = twin_of(winner)
     assert twin is not None
     assert twin.settings.engine == "aoti"

@@ -97,14 +97,14 @@ def test_a_single_caller_is_not_worth_a_word(tmp_path: Path) -> None:
 def test_a_run_has_as_many_callers_as_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
 
-    def search(*_: Any, callers: int) -> None:
+    def search(*_: Any, callers: int, **__: Any) -> None:
         asked["search"] = callers
 
     def runner(*_: Any, callers: int, **__: Any) -> Any:
         asked["runner"] = callers
         raise InputError("enough")
 
-    monkeypatch.setattr(pipeline, "OrderedSearch", search)
+    monkeypatch.setattr(pipeline, "GuidedSearch", search)
     monkeypatch.setattr(pipeline, "LocalRunner", runner)
     options = TuneOptions(goal=Goal(objective=Objective.THROUGHPUT, concurrency=4))
     with pytest.raises(InputError, match="enough"):

@@ -12,7 +12,8 @@ from rich.console import Console
 from stories import ListSearch, Story, candidate, told
 
 from compilot._durations import parse_duration
-from compilot.candidates.search import OrderedSearch, unasked
+from compilot.candidates.guided import GuidedSearch
+from compilot.candidates.search import unasked
 from compilot.cli.common import document as plain
 from compilot.records import Candidate, Decision, NotReached, VerdictLine
 from compilot.report import read_run, results_of
@@ -138,5 +139,5 @@ def test_the_record_survives_the_journal() -> None:
     assert msgspec.json.decode(msgspec.json.encode(missed), type=NotReached) == missed
 
 
-def test_the_ordered_search_is_one_that_can_say() -> None:
-    assert unasked(OrderedSearch()) == []  # before it begins
+def test_the_guided_search_is_one_that_can_say() -> None:
+    assert unasked(GuidedSearch()) == []  # before it begins

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stories import ListSearch, candidate, told
 
-from compilot.candidates.search import OrderedSearch
+from compilot.candidates.guided import GuidedSearch
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.protocol import Availability
@@ -17,7 +17,6 @@ from compilot.engines.space import Seed, Space
 from compilot.errors import EnvironmentProblem, WorkerError
 from compilot.progress import Observer
 from compilot.records import (
-    Candidate,
     Decision,
     Diagnosis,
     Precision,
@@ -31,7 +30,6 @@ from compilot.records import (
 )
 from compilot.testing.runner import FakeRunner, Fate
 from compilot.trials.runner import BESIDE, FreshSet, SetRules
-from compilot.tuning.budget import Budget
 
 THREE = {"quick": Fate(speed=2.0), "slow": Fate(speed=0.7), "good": Fate(speed=1.5)}
 
@@ -180,7 +178,7 @@ def test_a_resumed_run_repeats_no_trial_and_no_race_and_decides_the_same(
 
 def test_a_model_that_nobody_can_judge_gets_its_reason(tmp_path: Path) -> None:
     diagnosis = Diagnosis(unjudgeable="two eager runs differ; call model.eval()")
-    story = told(tmp_path, THREE, search=OrderedSearch(), diagnosis=diagnosis)
+    story = told(tmp_path, THREE, search=GuidedSearch(), diagnosis=diagnosis)
     assert story.runner.tried == ["eager"]
     assert story.plan.because == "two eager runs differ; call model.eval()"
 
@@ -211,7 +209,7 @@ def theirs() -> Iterator[str]:
 
 def test_an_engine_that_a_test_registers_is_asked_for_raced_and_chosen(tmp_path: Path, theirs: str) -> None:
     fates = {theirs: Fate(speed=3.0), "onnxruntime": Fate(speed=1.5), "eager channels-last": Fate(speed=1.1)}
-    search = OrderedSearch(engines=("eager", "onnxruntime", theirs), precisions=(Precision.BF16,))
+    search = GuidedSearch(engines=("eager", "onnxruntime", theirs), precisions=(Precision.BF16,))
     story = told(tmp_path, fates, search=search)
     assert theirs in story.runner.tried
     assert theirs in story.runner.raced[0]
@@ -238,26 +236,6 @@ def test_sets_that_do_not_go_together_are_refused(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("stories.FakeRunner", Shrinking)
     with pytest.raises(WorkerError, match="cannot be put together"):
         told(tmp_path, {"good": Fate(speed=2.0)})
-
-
-def test_a_resumed_search_does_not_vary_what_was_a_variation(tmp_path: Path) -> None:
-    search = OrderedSearch(engines=("onnxruntime",))
-    search.begin(Diagnosis(cores=2, threads=2))
-    left = Budget(60.0)
-    first = search.ask(99, left)
-    for one in first:
-        search.tell(finished(one, 1.5))
-    variations = search.ask(99, left)
-    assert variations
-    again = OrderedSearch(engines=("onnxruntime",))
-    again.begin(Diagnosis(cores=2, threads=2))
-    for one in (*first, *variations):
-        again.tell(finished(one, 1.5 if one in first else 9.0))  # the best of all is a variation
-    assert again.ask(99, left) == []
-
-
-def finished(candidate: Candidate, ratio: float) -> Trial:
-    return Trial(candidate=candidate, state=State.OK, reason="", screening=((ratio, 1.0),) * 8)
 
 
 @pytest.mark.parametrize(("training", "speed"), [(True, 0.5), (True, 2.0), (False, 0.5)])

@@ -1,10 +1,9 @@
 """AOTInductor, tuning plane: compile the exported model into a library of native code.
 
 In: a BuildRequest. Out: `model-*.so` and `structure.json`, or Infeasible. Needs the C++ compiler; the result does not.
-Options: `freezing` (weights folded and prepacked as constants), `max_autotune` (C++ GEMM templates compete with the
-library; on a CPU only with freezing). The memory format channels_last converts weights and images once, inside the
-library. The thread count of this process is baked into the code, as Inductor does it. Compiler leftovers are removed.
-Not covered: GPUs.
+Options are torch's own (compiler_knobs.py). The memory format channels_last converts weights and images
+once, inside the library. The thread count of this process is baked into the code, as Inductor does it. Compiler
+leftovers are removed. Not covered: GPUs.
 """
 
 from __future__ import annotations
@@ -19,19 +18,22 @@ from typing import Any
 import torch
 
 from compilot._torch import aoti, compiling
+from compilot.engines import compiler_knobs
 from compilot.engines import structure as structures
+from compilot.engines.compiler_knobs import MAX_AUTOTUNE
+from compilot.engines.compiler_options import torchs_own
 from compilot.engines.exporting import export
 from compilot.engines.files import artifact_files
 from compilot.engines.needs import misfit, not_for_exports
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import no_prints
 from compilot.engines.rewriting import remainder_from_fmod, rewrite
-from compilot.engines.space import CHANNELS_LAST, FREEZING, MAX_AUTOTUNE, Seed, Space, options_of
+from compilot.engines.space import CHANNELS_LAST, Seed, Space, options_of
 from compilot.engines.whereabouts import cause
 from compilot.records import ArtifactFile, Diagnosis, MemoryFormat, Settings
 
 REWRITTEN = {"remainder": remainder_from_fmod}  # its own loses the digits where the quotient is large
-KNOBS = (FREEZING, MAX_AUTOTUNE, CHANNELS_LAST)
+KNOBS = (*compiler_knobs.SHARED, CHANNELS_LAST)
 _LAST = {"memory_format": MemoryFormat.CHANNELS_LAST}
 _WHY_LAST = "convolutions on channels-last memory from end to end"
 SEEDS = (
@@ -75,7 +77,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
 
 
 def _configs(settings: Settings) -> dict[str, Any]:
-    configs: dict[str, Any] = dict(settings.options)
+    configs: dict[str, Any] = dict(torchs_own(settings.options))
     if not compiling.trusts_vector_isa():
         configs["cpp.vec_isa_ok"] = True  # skips probe builds of every vector extension: 6 s
     return configs

@@ -2,8 +2,8 @@
 
 In: a diagnosis. Out: a space, likely winners first. The build itself is the first call of the loaded callable
 (load.py): torch.compile compiles on use, and the shipped arm must be the measured one. Covered: modes, true freezing,
-layouts, the C++ wrapper. Infeasible: models that compute `%` of floats (AOTInductor runs those: its graph can be
-rewritten). Not covered: regions (a later stage).
+layouts, the C++ wrapper, options of the code (compiler_knobs.py), checks inside of a call. Infeasible: models that
+compute `%` of floats (AOTInductor runs those: its graph can be rewritten). Not covered: regions (a later stage).
 """
 
 from __future__ import annotations
@@ -11,33 +11,58 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import metadata
 
+import msgspec
 import torch
 
 from compilot._torch.remainders import remainder_of_floats
 from compilot._tree import map_call
+from compilot.engines import compiler_knobs
 from compilot.engines.arithmetic import cast_problems, cast_seeds
-from compilot.engines.needs import other_precision
+from compilot.engines.compiler_knobs import FREEZING, MAX_AUTOTUNE
+from compilot.engines.needs import other_precision, unknown_options
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.space import (
     CHANNELS_LAST,
-    FREEZING,
-    MAX_AUTOTUNE,
     Acts,
     Knob,
     Need,
     Risk,
     Seed,
     Space,
+    Variation,
+    options_of,
     precision_knob,
 )
 from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, Precision, Settings, Shapes
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 KNOBS = (
-    FREEZING,
-    MAX_AUTOTUNE,
+    *compiler_knobs.SHARED,
     CHANNELS_LAST,
-    Knob("cpp_wrapper", Acts.OPTION, (False, True), "less overhead per call", risk=Risk.SLOW_BUILD, variations=()),
+    Knob(
+        "cpp_wrapper",
+        Acts.OPTION,
+        (False, True),
+        "less overhead per call",
+        risk=Risk.SLOW_BUILD,
+        variations=(Variation(True, "cpp_wrapper", "the best so far, called from C++ instead of Python"),),
+    ),
+    Knob(
+        "asserts",
+        Acts.OPTION,
+        (True, False),
+        "no checks of sizes and alignment inside of a call: the guard has looked at the inputs",
+        variations=(Variation(False, "no asserts", "the best so far without checks inside of the call"),),
+    ),
+    Knob(
+        "light_guards",
+        Acts.OPTION,
+        (False, True),
+        "torch checks the inputs of a call only; the model itself is watched by compilot, as for engines of files",
+        risk=Risk.MAY_FAIL,
+        needs=(Need.INFERENCE, Need.ONE_GRAPH),
+        variations=(Variation(True, "light guards", "the best so far, torch's checks of the model left out per call"),),
+    ),
     Knob(
         "shapes",
         Acts.SHAPES,
@@ -103,7 +128,18 @@ GRAPH_MODES = ("reduce-overhead", "max-autotune")  # on a GPU they record what t
 # Options whose whole effect shows in the generated code: two candidates that differ only in these and have the same
 # code are the same program. Everything else may act below the code (compiler flags, threads), so it is in the digest.
 _SHOWN_IN_CODE = frozenset(
-    {"max_autotune", "max_autotune_gemm", "coordinate_descent_tuning", "triton.cudagraphs", "epilogue_fusion"}
+    {
+        "max_autotune",
+        "max_autotune_gemm",
+        "coordinate_descent_tuning",
+        "triton.cudagraphs",
+        "epilogue_fusion",
+        "aggressive_fusion",
+        "max_fusion_size",
+        "layout_optimization",
+        "pattern_matcher",
+        "cpp.min_chunk_size",
+    }
 )
 
 
@@ -132,10 +168,13 @@ def _seeds(diagnosis: Diagnosis) -> tuple[Seed, ...]:
 
 
 def validate(settings: Settings) -> str | None:
-    """Known mode and precision; torch.compile itself refuses options that it does not know."""
+    """Known mode and precision, known values of the knobs; torch.compile itself refuses options that it has not."""
     if settings.mode not in MODES:
         return f"unknown mode '{settings.mode}'; torch.compile knows {', '.join(m for m in MODES if m)}"
-    return other_precision(settings, (Precision.BF16, Precision.FP16))
+    known = options_of(KNOBS)
+    ours = msgspec.structs.replace(settings, options={k: v for k, v in settings.options.items() if k in known})
+    problem = other_precision(settings, (Precision.BF16, Precision.FP16))
+    return problem or unknown_options(settings.engine, ours, known)
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

@@ -1,7 +1,8 @@
 """Inductor, run plane: torch.compile with the plan's settings; "dynamo:NAME" is the same with another backend.
 
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
-and options together, true freezing, dynamic dimensions, other layouts and precisions, the cache directory beside the
+and options together, true freezing, light guards (torch's checks of the model itself are left out, compilot
+watches it: only for one graph), dynamic dimensions, other layouts and precisions, the cache directory beside the
 plan. torch's configuration and the environment are changed only while `load` and `prepare` run, in the calling thread,
 and put back, also where another package's backend changes it. What such a backend does with weights and threads is not
 known: it counts as one that bakes them in and serves one call at a time. Not covered: compiles that dynamo starts by
@@ -11,15 +12,17 @@ itself because the model's own attributes changed; they use torch's defaults.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from compilot._torch import compiling
+from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
+from compilot.engines.compiler_options import torchs_own
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
@@ -27,6 +30,7 @@ from compilot.engines.traits import COMPILE_CACHE
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
+_OURS = ("freezing", "light_guards")  # no options of torch.compile
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -39,6 +43,8 @@ def load(request: LoadRequest) -> Loaded:
     if freezing and guard.grad_enabled:
         raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
     ours = converted(request)
+    frozen = freezing or ours.copied or backend not in KNOWN_BACKENDS
+    light = LightGuards(ours.model, weights_too=frozen) if settings.options.get("light_guards") else None
     with _cache_in(request.artifacts), _config_of(backend):  # importing Inductor already writes the variable
         compiled = compiling.compile_module(
             ours.model,
@@ -46,25 +52,29 @@ def load(request: LoadRequest) -> Loaded:
             options=_options(settings),
             dynamic=settings.shapes is Shapes.DYNAMIC and not _declared(guard),
             recompile_limit=RECOMPILE_LIMIT,
+            guard_filter=light,
         )
     call = ours.around(_keep_results(compiled, settings, guard))
-    prepare = _Preparation(compiled, ours, request)
+    prepare = _Preparation(compiled, ours, request, light)
     return Loaded(
         call=call,
         prepare=prepare,
-        frozen_weights=freezing or ours.copied or backend not in KNOWN_BACKENDS,
+        frozen_weights=frozen,
         concurrent=backend in KNOWN_BACKENDS,
         builds=lambda: prepare.builds,
         baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
-        follows=Follows.GUARDED,
+        follows=Follows.GUARDED if light is None else Follows.NOTHING,
     )
 
 
 class _Preparation:
     """Compiles one variant by answering one call, with everything set that the plan asks for."""
 
-    def __init__(self, compiled: Callable[..., Any], ours: Converted, request: LoadRequest) -> None:
+    def __init__(
+        self, compiled: Callable[..., Any], ours: Converted, request: LoadRequest, light: LightGuards | None
+    ) -> None:
         self._compiled = compiled
+        self._light = light
         self._ready = ours.ready or Call
         self._finish = ours.finish
         self._request = request
@@ -79,10 +89,24 @@ class _Preparation:
             self._said = True
         call = _marked(self._ready(args, kwargs), self._request.guard)
         before = compiling.graphs_built()
-        with _cache_in(artifacts), _config_of(_backend(settings)), compiling.inductor_config(_config(settings)):
+        with (
+            _cache_in(artifacts),
+            _config_of(_backend(settings)),
+            compiling.inductor_config(_config(settings)),
+            self._guards(),
+        ):
             answer = self._compiled(*call.args, **call.kwargs)
         self.builds += compiling.graphs_built() > before
         return self._finish(answer)
+
+    @contextmanager
+    def _guards(self) -> Iterator[None]:
+        """Light ones where they were asked for."""
+        try:
+            with nullcontext() if self._light is None else self._light.compiling():
+                yield
+        except NotOneGraph as error:
+            raise Infeasible(f"light_guards needs a model that torch.compile takes as one graph: {error}") from None
 
 
 def _backend(settings: Settings) -> str:
@@ -98,7 +122,7 @@ def _options(settings: Settings) -> dict[str, Any]:
     """Options for torch.compile, the mode's among them; not freezing, which torch would silently ignore there."""
     mode = settings.mode if settings.mode not in (None, "default") else None
     named = compiling.mode_options(mode) if mode else {}
-    return {**named, **{key: value for key, value in settings.options.items() if key != "freezing"}}
+    return {**named, **torchs_own({key: value for key, value in settings.options.items() if key not in _OURS})}
 
 
 def _config(settings: Settings) -> dict[str, Any]:

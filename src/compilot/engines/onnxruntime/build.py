@@ -4,9 +4,9 @@ In: a BuildRequest. Out: `optimised.onnx` (graph, see optimise.py), `optimised.d
 Infeasible; `model.onnx` and `model.onnx.data` where the rewritten graph could not be kept.
 Options (all read by load.py): `graph_optimization` "all" | "extended" | "basic" | "disabled"; `threads` (0: torch's
 count at load); `allow_spinning` (worker threads wait for the next call by spinning: quicker, but they burn a core for
-36 ms after each); `memory_pattern`; `execution_mode` "sequential" | "parallel"; `denormals_as_zero` (as the process
-does where it is not said). Of int8-dynamic, at build: `weights` (quantise.py). Not covered: other execution providers
-than the CPU's.
+36 ms after each); `memory_pattern`; `arena` (memory of the session's own); `dynamic_block_base` (0: blocks of one
+size); `execution_mode` "sequential" | "parallel"; `denormals_as_zero` (as the process does where it is not said). Of
+int8-dynamic, at build: `weights` (quantise.py). Not covered: other execution providers than the CPU's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from compilot.engines.onnxruntime.optimise import optimise
 from compilot.engines.onnxruntime.quantise import KINDS, quantise
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
-from compilot.engines.space import LOWER, Acts, Knob, Risk, Seed, Space, Variation, options_of, precision_knob
+from compilot.engines.space import LOWER, Acts, Knob, Need, Risk, Seed, Space, Variation, options_of, precision_knob
 from compilot.engines.whereabouts import cause
 from compilot.records import ArtifactFile, Diagnosis, Precision, Settings
 
@@ -53,7 +53,7 @@ KNOBS = (
         Acts.OPTION,
         (True, False),
         "waiting threads sleep: no core is burnt meanwhile",
-        variations=(),
+        variations=(Variation(False, "no spinning", "the best so far, its waiting threads asleep"),),
     ),
     Knob(
         "memory_pattern",
@@ -63,6 +63,21 @@ KNOBS = (
         variations=(
             Variation(False, "no memory pattern", "the best so far, memory allocated as it is needed, not ahead"),
         ),
+    ),
+    Knob(
+        "arena",
+        Acts.OPTION,
+        (True, False),
+        "memory straight from the C library, which may keep it better than the session's own arena",
+        variations=(Variation(False, "no arena", "the best so far, memory straight from the C library"),),
+    ),
+    Knob(
+        "dynamic_block_base",
+        Acts.OPTION,
+        (0, 4),
+        "work is split into smaller and smaller blocks: threads end at the same time",
+        needs=(Need.SEVERAL_THREADS,),
+        variations=(Variation(4, "dynamic blocks", "the best so far, work split so that all threads end together"),),
     ),
     Knob(
         "execution_mode",

@@ -99,6 +99,8 @@ def session_options(settings: Settings, *, optimised: bool = False) -> Any:
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
     options.intra_op_num_threads = int(chosen.get("threads", 0)) or torch.get_num_threads()
     options.enable_mem_pattern = bool(chosen.get("memory_pattern", True))
+    options.enable_cpu_mem_arena = bool(chosen.get("arena", True))
+    options.add_session_config_entry("session.dynamic_block_base", str(chosen.get("dynamic_block_base", 0)))
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("allow_spinning", True))))
     flush = chosen.get("denormals_as_zero", flushes_denormals())  # its threads are its own: they do as this one does
     options.add_session_config_entry("session.set_denormal_as_zero", str(int(flush)))

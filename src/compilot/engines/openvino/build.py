@@ -4,10 +4,11 @@ In: a BuildRequest. Out: `model.xml` (graph), `model.bin` (weights, full precisi
 `model.blob` (what the plugin makes of the graph: saving.py), or Infeasible. The frontend is called directly:
 `openvino.convert_model` does the same but reports each use to its makers. Shapes are set to the guard's own, numbers or
 ranges, because the converted model accepts any size and is slower for it. Options (all read by load.py): `hint`
-"latency" | "throughput"; `threads` (0: torch's count at load); `pin_cpus`. Arithmetic is pinned to float32, or to the
-precision that was asked for (load.py). Not covered: other devices than the CPU. Of its integers 24 bits count: the
-structure says which values of wide inputs are safe (integers.py). Operators that it computes otherwise than eager are
-rewritten or refused (means.py).
+"latency" | "throughput"; `threads` (0: torch's count at load); `pin_cpus`; `partitioner` "static" | "auto"; `streams`
+(0: as the hint picks). Arithmetic is pinned to float32, or to the precision that was asked for (load.py). Not covered:
+other devices than the CPU; core types and hyper-threading, which changed nothing on the machines at hand. Of its
+integers 24 bits count: the structure says which values of wide inputs are safe (integers.py). Operators that it
+computes otherwise than eager are rewritten or refused (means.py).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from compilot.engines.openvino.means import REFUSED, REWRITTEN
 from compilot.engines.openvino.saving import add_compiled, save
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.quiet import quiet
-from compilot.engines.space import LOWER, Acts, Knob, Seed, Space, Variation, options_of, precision_knob
+from compilot.engines.space import LOWER, Acts, Knob, Need, Seed, Space, Variation, options_of, precision_knob
 from compilot.engines.structure import Structure
 from compilot.engines.whereabouts import cause
 from compilot.records import ArtifactFile, Diagnosis, DimRange, Guard, Precision, Settings
@@ -47,16 +48,24 @@ KNOBS = (
     Knob(
         "pin_cpus",
         Acts.OPTION,
-        (False, True),
-        "threads that stay on their cores",
-        variations=(Variation(True, "pinned", "the best so far with its threads bound to cores: no migrations"),),
+        (True, False),
+        "threads that may change their cores: the system moves them away from busy ones",
+        variations=(Variation(False, "not pinned", "the best so far, its threads free to change their cores"),),
+    ),
+    Knob(
+        "partitioner",
+        Acts.OPTION,
+        ("static", "auto"),
+        "work shared out while it is done: threads that are ready earlier take more of it",
+        needs=(Need.SEVERAL_THREADS,),
+        variations=(Variation("auto", "work shared out as it goes", "the best so far, threads take what is left"),),
     ),
 )
 SEEDS = (
     Seed("latency", "every thread works on the one call", {"hint": "latency"}),
     Seed("throughput", "few threads per call: less to coordinate in small models", {"hint": "throughput"}),
 )
-OPTIONS = {**options_of(KNOBS), "threads": int}
+OPTIONS = {**options_of(KNOBS), "threads": int, "streams": int}
 
 
 def available() -> Availability:
@@ -77,12 +86,26 @@ def space(diagnosis: Diagnosis) -> Space:
         for precision in EXTENSIONS
         if precision not in lacks
     ]
-    return Space((*KNOBS, precision_knob(lacks)), (*SEEDS, *lower), lacks)
+    return Space((*KNOBS, _streams(diagnosis), precision_knob(lacks)), (*SEEDS, *lower), lacks)
+
+
+def _streams(diagnosis: Diagnosis) -> Knob:
+    """Numbers of calls that it works on at once, between the hints: one of them has one, the other picks by itself."""
+    counts = sorted({2, diagnosis.threads // 2, diagnosis.threads} & {*range(2, diagnosis.threads + 1)})
+    tried = tuple(
+        Variation(n, f"{n} streams", f"the best so far with its threads in {n} groups: less to coordinate in each call")
+        for n in counts
+    )
+    why = "threads in groups, one per call: less to coordinate, more calls at once"
+    return Knob("streams", Acts.OPTION, (0, *counts), why, needs=(Need.SEVERAL_THREADS,), variations=tried)
 
 
 def validate(settings: Settings) -> str | None:
     """Only the options above; the engine chooses layouts itself."""
-    return misfit(settings, OPTIONS, (Precision.BF16, Precision.FP16))
+    problem = misfit(settings, OPTIONS, (Precision.BF16, Precision.FP16))
+    if problem is None and (streams := int(settings.options.get("streams", 0))) < 0:
+        return f"openvino option 'streams' is {streams}; choose 1 or more, or 0 for what the hint picks"
+    return problem
 
 
 def build(request: BuildRequest) -> Sequence[ArtifactFile]:

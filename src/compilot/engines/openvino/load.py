@@ -82,6 +82,8 @@ def _program(path: Path, settings: Settings) -> Program:
     except ImportError as error:
         raise Infeasible("openvino is not installed; pip install openvino") from error
     chosen = properties(settings)
+    if chosen.get("NUM_STREAMS", 1) > (threads := chosen["INFERENCE_NUM_THREADS"]):
+        raise Infeasible(f"{chosen['NUM_STREAMS']} streams need as many threads, there are {threads}")
     try:
         with kept_signal_stack():
             core = openvino.Core()
@@ -129,6 +131,10 @@ def properties(settings: Settings) -> dict[str, Any]:
         found["CPU_DENORMALS_OPTIMIZATION"] = True
     if "pin_cpus" in chosen:
         found["ENABLE_CPU_PINNING"] = bool(chosen["pin_cpus"])
+    if "partitioner" in chosen:
+        found["TBB_PARTITIONER"] = str(chosen["partitioner"]).upper()
+    if chosen.get("streams"):
+        found["NUM_STREAMS"] = int(chosen["streams"])
     return found
 
 

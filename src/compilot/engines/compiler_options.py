@@ -1,0 +1,26 @@
+"""What the options of a candidate mean to torch's compiler, where one of ours is several of torch's.
+
+In: the options of a candidate for torch.compile or AOTInductor. Out: torch's own, ready to be handed over. Run plane:
+no search code is imported. Not covered: options that are no business of the compiler (freezing, guards: load.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from compilot.records import OptionValue
+
+_SEVERAL: dict[tuple[str, OptionValue], dict[str, OptionValue]] = {
+    ("asserts", True): {},
+    ("asserts", False): {"size_asserts": False, "alignment_asserts": False},
+    # alone it changes nothing: what shares no memory scores 0, and torch 2.13 fuses from 10 on
+    ("aggressive_fusion", True): {"aggressive_fusion": True, "score_fusion_memory_threshold": 0},
+}
+
+
+def torchs_own(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+    """The options as torch names them."""
+    found: dict[str, OptionValue] = {}
+    for name, value in options.items():
+        found |= _SEVERAL.get((name, value), {name: value})
+    return found
