@@ -67,6 +67,7 @@ class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
     sentence: str  # all sentences in one
     sentences: tuple[str, ...]  # one per arm beside eager, in the order of the rows
     rows: tuple[Row, ...]  # eager first; the columns of trials.csv
+    pareto: tuple[str, ...]  # ids, as in Results
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
 
@@ -110,6 +111,7 @@ def bench_of(run_dir: Path, labels: Mapping[str, str]) -> Bench:
         sentence=" ".join(told),
         sentences=told,
         rows=tuple(data.rows),
+        pareto=pareto_front(data.rows),
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
     )

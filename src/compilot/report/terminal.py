@@ -40,7 +40,6 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
         *_findings(data),
         table(data, width=width),
         *legend(data, width),
-        *_front_line(data.rows),
         *_notes(data.rows, width),
         Text(),
     ]
@@ -140,13 +139,13 @@ def _names(row: Row, unbeaten: bool) -> list[Text]:
     return [Text(mark), Text(row["candidate"]), state]
 
 
-def _front_line(rows: list[Row]) -> list[Text]:
+def _front_line(rows: list[Row]) -> list[str]:
     """Whom no other candidate beats in everything; nothing where there is nobody to compare."""
     front = pareto_front(rows)
     if len([row for row in rows if point_of(row) is not None]) < 2:
         return []
     names = ", ".join(row["candidate"] for row in rows if row["id"] in front)
-    return [Text(f"{UNBEATEN} no other candidate is better in latency, start and memory at once: {names}", style="dim")]
+    return [f"{UNBEATEN} no other candidate is better in latency, start and memory at once: {names}"]
 
 
 def _figures(row: Row, *, rate: bool = False) -> list[str]:
@@ -213,6 +212,7 @@ def legend(data: RunData, width: int) -> list[Text]:
         notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
     if not rate and any(row["calls"] and row["p95_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p95 needs {calls_needed(0.95)} calls")
+    notes += _front_line(rows)
     return [Text(note, style="dim") for note in notes]
 
 

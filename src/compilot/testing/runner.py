@@ -62,10 +62,10 @@ class Fate(NamedTuple):
     warm_s: float = 0.1  # first call with the files at hand
     rss_bytes: int = 1 << 28  # in a process that loads what was built
     build_bytes: int = 0  # at the peak of the build, where that is more
-    error: float = 0.0  # relative, against float64
-    tail: float = 1.0  # one call in fifty takes this many times as long
     code: str | None = None  # a candidate with the same code as an earlier one is pruned
     lost: str = ""  # why it fails in a race, though it passed its trial
+    error: float = 0.0  # relative, against float64
+    tail: float = 1.0  # one call in fifty takes this many times as long
 
 
 Fates = Mapping[str, Fate] | Callable[[Candidate], Fate]
