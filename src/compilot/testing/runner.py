@@ -87,7 +87,7 @@ class FakeRunner:
         diagnosis: Diagnosis | None = None,
         max_compile_s: float | None = None,
         max_error: float | None = None,
-        tail_calls: int = TAIL_CALLS,
+        tail_calls: int | None = None,
     ) -> None:
         """fates: by label or engine name, or a function of the candidate; who has none is infeasible.
 
@@ -102,7 +102,7 @@ class FakeRunner:
         self._capacity = Capacity(workers, open_s)
         self._max_compile_s = max_compile_s
         self._max_error = max_error
-        self._tail_calls = tail_calls
+        self._tail_calls = TAIL_CALLS if tail_calls is None else tail_calls
         self._diagnosis = diagnosis or Diagnosis(cores=2, threads=2)
         self._jobs: list[Job] = []
         self._now_s = 0.0
