@@ -1,7 +1,7 @@
 """The C library's allocator: does this process keep freed memory for the next call? Setting it, and whether it was set.
 
 glibc maps every large block anew and gives it back when it is freed, so that each call of a model pays for fresh pages:
-a U-Net ran 1.18x faster where memory was kept. The price is memory: torch's aligned blocks do not fit into the gaps
+large activations cost page faults each time. The price is memory: torch's aligned blocks do not fit into the gaps
 that they leave at first, so the process grows by several times its largest block before it needs no more. Switching it
 off gives back what was kept; blocks that fit into the gaps of the heap go on using them. Other C libraries have no such
 switch. It cannot be read back: what is known is what this process set here.

@@ -30,6 +30,7 @@ from compilot.engines.space import Knob, Value, fitting, turns
 from compilot.records import Candidate, Diagnosis, Precision, State, Trial
 
 BASES = 2  # of the best are varied
+WORTH_NAMING = 0.02  # of log speed-up: what promises less is no reason to raise a budget
 BASE_KNOBS = 0.02  # of log speed-up over eager that makes a candidate worth varying
 
 
@@ -79,7 +80,12 @@ class GuidedSearch:
         self._asked.add(trial.candidate.id)
 
     def unasked(self) -> list[Candidate]:
-        """What it would still ask for, as far as it knows now."""
+        """The engines' own points that still promise something; variations would go on for as long as there is time."""
+        own = [o for o in self.pool() if o.candidate.id in self._offered_ids and o.worth.gain >= WORTH_NAMING]
+        return [option.candidate for option in own]
+
+    def promising(self) -> list[Candidate]:
+        """Everything that it could ask for now, variations too, the most promising first."""
         return [option.candidate for option in self.pool()]
 
     def pool(self) -> list[Option]:

@@ -1,7 +1,7 @@
 """Knobs of torch's own compiler, which torch.compile and AOTInductor share.
 
 In: nothing. Out: knobs, mostly named as torch names its options (compiler_options.py has the rest). Covered: what
-changed the speed of a model in the project's own trials or is known to, one value or two each. Not covered: options
+may change the speed of a model, one value or two each; what each brings is measured in the run. Not covered: options
 that change the arithmetic (unsafe maths, contraction), limits on the cost of autotuning: on a CPU torch has none (its
 search space and its time-outs are those of GPU kernels), so a trial's own time limit is the cap.
 """

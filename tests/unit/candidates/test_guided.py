@@ -80,7 +80,7 @@ def drained(search: GuidedSearch, ratios: Callable[[Candidate], float]) -> list[
 def test_engines_that_are_quick_to_build_come_first(made: Made) -> None:
     costs = {"slow": EngineTraits(build_cost=BuildCost.COMPILER), "quick": EngineTraits(build_cost=BuildCost.SECONDS)}
     search = made({"slow": ["a"], "quick": ["a"]}, costs=costs)
-    assert labels(search.unasked())[:2] == ["quick a", "slow a"]
+    assert labels(search.promising())[:2] == ["quick a", "slow a"]
 
 
 def test_each_engine_has_a_turn_before_any_has_a_third(made: Made) -> None:
@@ -93,13 +93,13 @@ def test_each_engine_has_a_turn_before_any_has_a_third(made: Made) -> None:
 def test_the_best_is_varied_from_where_it_is(made: Made) -> None:
     search = made({"x": ["a"]})
     search.tell(ended(one(search), 2.0))
-    varied = [c for c in search.unasked() if c.settings.engine == "x"]
+    varied = [c for c in search.promising() if c.settings.engine == "x"]
     assert {c.process for c in varied} == {ProcessSettings(threads=1), ProcessSettings(keep_memory=True)}
 
 
 def test_eager_itself_is_varied_since_that_costs_no_build(made: Made) -> None:
     search = made({"x": ["a"]})
-    eager = [c for c in search.unasked() if c.settings.engine == "eager"]
+    eager = [c for c in search.promising() if c.settings.engine == "eager"]
     assert [c.process for c in eager] == [ProcessSettings(keep_memory=True)]
 
 
@@ -146,21 +146,21 @@ def test_an_option_that_made_answers_wrong_is_not_tried_again(made: Made) -> Non
         KNOBS.knobs, (Seed("", "test"), Seed("p", "test", {"p": True}), Seed("p q", "t", {"p": True, "q": True}))
     )
     search = made({"x": space})
-    by_label = {c.label: c for c in search.unasked()}
+    by_label = {c.label: c for c in search.promising()}
     search.tell(ended(by_label["x"], 1.5))
     search.tell(ended(by_label["x p"], 0.0, State.WRONG))
-    assert not any(c.settings.options.get("p") for c in search.unasked())
-    assert any(c.settings.options.get("q") for c in search.unasked())
+    assert not any(c.settings.options.get("p") for c in search.promising())
+    assert any(c.settings.options.get("q") for c in search.promising())
 
 
 def test_an_engine_that_cannot_export_the_model_goes_to_the_end(made: Made) -> None:
     traits = EngineTraits(build_cost=BuildCost.SECONDS, whole_graph=True)
     search = made({"x": ["a", "b"], "y": ["a", "b"]}, costs={"x": traits, "y": traits})
-    search.tell(ended(next(c for c in search.unasked() if c.label == "x a"), 0.0, State.INFEASIBLE))
-    found = labels(search.unasked())
+    search.tell(ended(next(c for c in search.promising() if c.label == "x a"), 0.0, State.INFEASIBLE))
+    found = labels(search.promising())
     assert found[0] == "y a"
     search.tell(ended(one(search), 1.5))
-    assert labels(search.unasked())[-1] == "x b"
+    assert labels(search.promising())[-1] == "x b"
 
 
 def test_what_stops_an_export_sends_those_who_need_one_back(made: Made) -> None:
@@ -169,34 +169,34 @@ def test_what_stops_an_export_sends_those_who_need_one_back(made: Made) -> None:
         "parts": EngineTraits(build_cost=BuildCost.COMPILER),
     }
     broken = msgspec.structs.replace(TWO_CORES, export_stops=1)
-    assert labels(made({"file": ["a"], "parts": ["a"]}, costs=costs).unasked())[0] == "file a"
-    assert labels(made({"file": ["a"], "parts": ["a"]}, broken, costs=costs).unasked())[0] == "parts a"
+    assert labels(made({"file": ["a"], "parts": ["a"]}, costs=costs).promising())[0] == "file a"
+    assert labels(made({"file": ["a"], "parts": ["a"]}, broken, costs=costs).promising())[0] == "parts a"
 
 
 def test_an_engine_far_behind_gives_way_to_variations_of_the_best(made: Made) -> None:
     search = made({"fast": ["a"], "slow": ["a", "b", "c"]})
-    by_label = {c.label: c for c in search.unasked()}
+    by_label = {c.label: c for c in search.promising()}
     search.tell(ended(by_label["fast a"], 4.0))
     search.tell(ended(by_label["slow a"], 1.1))
-    found = labels(search.unasked())
+    found = labels(search.promising())
     assert found.index("fast a, 1 thread") < found.index("slow b")
     assert found.index("fast a, memory kept") < found.index("slow c")
 
 
 def test_what_took_long_is_asked_for_later(made: Made) -> None:
     search = made({"x": ["a", "b"], "y": ["a", "b"]})
-    by_label = {c.label: c for c in search.unasked()}
+    by_label = {c.label: c for c in search.promising()}
     search.tell(ended(by_label["x a"], 2.0, wall_s=60.0))
     search.tell(ended(by_label["y a"], 2.0, wall_s=3.0))
-    found = labels(search.unasked())
+    found = labels(search.promising())
     assert found.index("y b") < found.index("x b")
 
 
 def test_what_cannot_pay_back_is_left_out(made: Made) -> None:
     costs = {"build": EngineTraits(build_cost=BuildCost.COMPILER), "light": EngineTraits(build_cost=BuildCost.SECONDS)}
     engines = {"build": ["a"], "light": ["a"]}
-    assert set(labels(made(engines, costs=costs).unasked())) >= {"build a", "light a"}
-    short = labels(made(engines, costs=costs, horizon_calls=500).unasked())
+    assert set(labels(made(engines, costs=costs).promising())) >= {"build a", "light a"}
+    short = labels(made(engines, costs=costs, horizon_calls=500).promising())
     assert "light a" in short  # about 4 s against 500 calls of 30 ms
     assert "build a" not in short
 
@@ -218,17 +218,17 @@ def test_a_resumed_search_goes_on_where_the_other_was(made: Made) -> None:
     second = made({"x": KNOBS})
     for trial in told:
         second.tell(trial)
-    assert labels(second.unasked()) == labels(first.unasked())
+    assert labels(second.promising()) == labels(first.promising())
 
 
 def test_lower_precisions_only_where_they_are_allowed(made: Made) -> None:
     precision = Knob("precision", Acts.PRECISION, (Precision.AS_IS, Precision.BF16), "", variations=None)
     space = Space((precision,), (Seed("", "test"), Seed("bf16", "test", {"precision": Precision.BF16})))
     search = made({"x": space}, precisions=(Precision.BF16,))
-    assert "x bf16" in labels(search.unasked())
+    assert "x bf16" in labels(search.promising())
     other = made({"x": space})
     other.tell(ended(one(other), 2.0))
-    assert not any(c.settings.precision is Precision.BF16 for c in other.unasked())
+    assert not any(c.settings.precision is Precision.BF16 for c in other.promising())
 
 
 def test_nothing_is_asked_for_where_no_answer_can_be_judged(made: Made) -> None:
@@ -238,7 +238,21 @@ def test_nothing_is_asked_for_where_no_answer_can_be_judged(made: Made) -> None:
 
 def test_denormals_are_tried_where_there_are_any(made: Made) -> None:
     search = made({"x": ["a"]}, msgspec.structs.replace(TWO_CORES, denormals=True))
-    search.tell(ended(next(c for c in search.unasked() if c.label == "x a"), 1.5))
-    assert any(c.process.flush_denormals for c in search.unasked() if c.settings.engine == "x")
-    assert any(c.process.flush_denormals for c in search.unasked() if c.settings.engine == "eager")
+    search.tell(ended(next(c for c in search.promising() if c.label == "x a"), 1.5))
+    assert any(c.process.flush_denormals for c in search.promising() if c.settings.engine == "x")
+    assert any(c.process.flush_denormals for c in search.promising() if c.settings.engine == "eager")
     assert process.DENORMALS.needs
+
+
+def test_what_a_longer_budget_is_advised_for_are_points_of_the_engines_and_not_every_variation(made: Made) -> None:
+    search = made({"x": ["a", "b"], "y": ["a"]})
+    search.tell(ended(next(c for c in search.promising() if c.label == "x a"), 2.0))
+    assert set(labels(search.unasked())) == {"x b", "y a"}
+    assert len(search.promising()) > 2  # the best with other threads, with kept memory ...
+
+
+def test_an_engine_that_cannot_export_is_no_reason_for_a_longer_budget(made: Made) -> None:
+    traits = EngineTraits(build_cost=BuildCost.SECONDS, whole_graph=True)
+    search = made({"x": ["a", "b"]}, costs={"x": traits})
+    search.tell(ended(one(search), 0.0, State.INFEASIBLE))
+    assert search.unasked() == []

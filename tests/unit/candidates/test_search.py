@@ -46,9 +46,9 @@ def test_sizes_that_made_torch_compile_again_bring_one_program_for_all_sizes_for
 def test_a_wrong_candidate_is_not_varied_however_fast(over: Over):
     search = over({"inductor": ["a"]}, IMAGES)
     search.tell(Trial(candidate=EAGER, state=State.OK, reason=""))
-    (job,) = [c for c in search.unasked() if c.settings.engine == "inductor"]
+    (job,) = [c for c in search.promising() if c.settings.engine == "inductor"]
     search.tell(finished(job, 5.0, State.WRONG))
-    assert {c.settings.engine for c in search.unasked()} == {"eager"}
+    assert {c.settings.engine for c in search.promising()} == {"eager"}
 
 
 def test_what_an_earlier_run_finished_is_not_asked_for_again(over: Over):
@@ -62,12 +62,12 @@ def test_a_variation_that_an_earlier_run_finished_is_not_asked_for_again(over: O
     search = over({"inductor": ["a"]}, IMAGES)
     (job,) = search.ask(1, LEFT)
     search.tell(finished(job, 2.0))
-    found = search.unasked()
+    found = search.promising()
     (one_thread,) = [c for c in found if c.process == ProcessSettings(threads=1)]
     resumed = over({"inductor": ["a"]}, IMAGES)
     for trial in (finished(job, 2.0), finished(one_thread, 1.5)):
         resumed.tell(trial)
-    assert {c.id for c in resumed.unasked()} == {c.id for c in found} - {one_thread.id}
+    assert {c.id for c in resumed.promising()} == {c.id for c in found} - {one_thread.id}
 
 
 def test_an_engine_that_cannot_be_used_is_no_matter_where_nothing_is_tried():
@@ -147,15 +147,15 @@ def test_a_registered_engine_is_offered_beside_the_others_with_no_change_elsewhe
 def test_what_it_would_still_ask_for_is_what_it_asks_for(over: Over):
     search = over({"inductor": ("a", "b", "c"), "openvino": ("x", "y")}, Diagnosis(cores=2, threads=2))
     search.tell(finished(search.ask(1, LEFT)[0], 0.9))
-    foreseen = [c.label for c in search.unasked()]
-    assert foreseen == [c.label for c in search.unasked()]  # asking changed nothing
+    foreseen = [c.label for c in search.promising()]
+    assert foreseen == [c.label for c in search.promising()]  # asking changed nothing
     asked = []
     while batch := search.ask(1, LEFT):
         asked += [c.label for c in batch]
         search.tell(finished(batch[0], 0.9))
     assert sorted(asked) == sorted(foreseen)
     assert asked[0] == foreseen[0]  # what is told changes the order of the rest
-    assert search.unasked() == []
+    assert search.promising() == []
 
 
 def test_it_foresees_the_variations_of_the_best_so_far():
@@ -165,13 +165,13 @@ def test_it_foresees_the_variations_of_the_best_so_far():
     search.tell(finished(first, 2.0))
     variations = varied(first, [threads_knob(IMAGES)])
     assert variations
-    assert {c.id for c in variations} <= {c.id for c in search.unasked()}
+    assert {c.id for c in variations} <= {c.id for c in search.promising()}
 
 
 def test_nothing_is_left_of_a_model_that_nobody_can_judge():
     search = GuidedSearch(engines=["inductor"])
     search.begin(Diagnosis(unjudgeable="it answers differently each time"))
-    assert search.unasked() == []
+    assert search.promising() == []
 
 
 # ---- several callers -----------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_several_callers_bring_an_even_share_of_the_cores(diagnosis: Diagnosis, 
 
 
 def threads_of_eager(search: GuidedSearch) -> dict[int | None, str]:
-    eager = [c for c in search.unasked() if c.settings.engine == "eager"]
+    eager = [c for c in search.promising() if c.settings.engine == "eager"]
     return {c.process.threads: c.rationale for c in eager if c.process.threads}
 
 
@@ -245,4 +245,4 @@ def test_a_trial_without_pairs_is_nothing_to_follow_up():
     queue = search.ask(99, LEFT)
     for job in queue:
         search.tell(Trial(candidate=job, state=State.OK, reason=""))
-    assert not any(c.settings.engine == "inductor" for c in search.unasked())
+    assert not any(c.settings.engine == "inductor" for c in search.promising())

@@ -327,7 +327,7 @@ TWO_KNOBS = Space(
 
 
 def of(search: GuidedSearch, engine: str) -> dict[str, Candidate]:
-    return {c.label: c for c in search.unasked() if c.settings.engine == engine}
+    return {c.label: c for c in search.promising() if c.settings.engine == engine}
 
 
 def test_the_knobs_of_a_third_party_engine_are_varied_when_it_is_the_best(over: Over):
