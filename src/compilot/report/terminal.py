@@ -144,7 +144,7 @@ def _front_line(rows: list[Row]) -> list[str]:
     front = pareto_front(rows)
     if len([row for row in rows if point_of(row) is not None]) < 2:
         return []
-    names = ", ".join(row["candidate"] for row in rows if row["id"] in front)
+    names = "; ".join(row["candidate"] for row in rows if row["id"] in front)  # labels have commas
     return [f"{UNBEATEN} no other candidate is better in latency, start and memory at once: {names}"]
 
 

@@ -117,7 +117,8 @@ class RunJournal:
         self._write(self.header)  # the next resumption takes its options from here
         for trial in changed:
             self._know(trial)
-            self._observer.note(f"{trial.candidate.label} is out now: {trial.reason}")
+            why = "" if trial.state is State.OK else f", {trial.reason}"
+            self._observer.note(f"{trial.candidate.label} is judged otherwise now: {trial.state}{why}")
 
     # --------------------------------------------------------------------------------------------- what happens
 

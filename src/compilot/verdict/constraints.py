@@ -40,9 +40,14 @@ def judged_again(trial: Trial, before: RunHeader, now: RunHeader) -> Trial | Non
     """A trial of a part that had other limits, as those of now judge it; None: it has to be tried again."""
     if trial.candidate.is_eager or _limits(before) == _limits(now):
         return trial
-    if trial.state is State.INFEASIBLE and trial.reason.startswith(TOO_SLOW):
+    slow = trial.state is State.INFEASIBLE and trial.reason.startswith(TOO_SLOW)
+    off = trial.state is State.WRONG and TOO_FAR_OFF in trial.reason
+    if (slow or off) and trial.screening:  # it was ok until a later part had a lower limit: all of it is known
+        reason = trial.check.why if trial.check is not None else ""
+        return _held_again(msgspec.structs.replace(trial, state=State.OK, reason=reason), now)
+    if slow:
         return trial if _starts_too_late(trial, before, now) else None
-    if trial.state is State.WRONG and TOO_FAR_OFF in trial.reason:
+    if off:
         return trial if trial.check is not None and too_far_off(trial.check, now.max_error) else None
     return _held_again(trial, now) if trial.state is State.OK else trial
 
@@ -61,7 +66,7 @@ def _starts_too_late(trial: Trial, before: RunHeader, now: RunHeader) -> bool:
 
 
 def _held_again(trial: Trial, now: RunHeader) -> Trial | None:
-    """A trial that was ok."""
+    """A trial that was ok; its check stays as it was, so that a higher limit can let it in again."""
     cold_s = trial.measurement.cold_s if trial.measurement is not None else 0.0
     if now.max_compile_s is not None and cold_s > now.max_compile_s:
         reason = too_slow(now.max_compile_s, cold_s)
@@ -70,7 +75,5 @@ def _held_again(trial: Trial, now: RunHeader) -> Trial | None:
         return trial
     if trial.check.relative_error is None:
         return None  # nobody measured it
-    check = held_to(trial.check, now.max_error)
-    if check.passed:
-        return trial
-    return msgspec.structs.replace(trial, state=State.WRONG, reason=check.why, check=check)
+    why = too_far_off(trial.check, now.max_error)
+    return msgspec.structs.replace(trial, state=State.WRONG, reason=why) if why else trial

@@ -102,7 +102,7 @@ def test_the_json_has_the_ids_and_the_terminal_a_mark_and_a_line(run_dir: Path, 
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert all(len(line) <= 80 for line in text.splitlines())
     assert next(line[2:7] for line in text.splitlines() if line.startswith("* ")) == "eager"
-    assert f"* {LINE}eager, inductor freezing" in " ".join(text.split())
+    assert f"* {LINE}eager; inductor freezing" in " ".join(text.split())
     assert "* inductor " not in text  # the beaten one has no mark
 
 

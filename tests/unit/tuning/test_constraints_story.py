@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from stories import Story, candidate, told
 
+from compilot.artifacts.rundir import RunDir
 from compilot.errors import InputError
 from compilot.progress import Observer
 from compilot.records import Diagnosis, RunHeader, State, TrialLine
 from compilot.report import read_run, results_of
 from compilot.testing.runner import Fate
 from compilot.tuning.options import TuneOptions, options_of
+from compilot.tuning.pipeline import local_runner
 
 SLOW_BUILD = {"slow": Fate(speed=3.0, cold_s=50.0, error=1e-6), "quick": Fate(speed=2.0, cold_s=5.0, error=1e-3)}
 JUDGED = Diagnosis(cores=2, threads=2, eager_error=2e-7)
@@ -106,10 +108,24 @@ def test_a_resumed_run_with_a_lower_limit_puts_out_what_it_had_without_another_t
     assert again.runner.tried == ["eager"]
     assert chosen(again) == "quick"
     assert states(again)["slow"] == ("infeasible", "cold start took longer than --max-compile 30 s: 50.0 s")
-    assert "slow is out now: cold start took longer than --max-compile 30 s: 50.0 s" in notes.notes
+    said = "slow is judged otherwise now: infeasible, cold start took longer than --max-compile 30 s: 50.0 s"
+    assert said in notes.notes
     assert results_of(again.run_dir.path).limits.max_compile_s == 30.0  # of the last part
     headers = [line.max_compile_s for line in again.run_dir.lines() if isinstance(line, RunHeader)]
     assert headers == [None, 30.0]
+
+
+def test_a_limit_that_is_taken_back_lets_in_what_was_measured_before_it(tmp_path: Path) -> None:
+    told(tmp_path, SLOW_BUILD, diagnosis=JUDGED)
+    low = TuneOptions(budget_s=600.0, max_compile_s=30.0)
+    told(tmp_path, SLOW_BUILD, options=low, diagnosis=JUDGED, resume=True)
+    notes = Notes()
+    again = told(
+        tmp_path, SLOW_BUILD, options=low._replace(max_compile_s=90.0), diagnosis=JUDGED, resume=True, observer=notes
+    )
+    assert (chosen(again), again.runner.tried) == ("slow", ["eager"])
+    assert states(again)["slow"][0] == "ok"
+    assert "slow is judged otherwise now: ok" in notes.notes
 
 
 def test_a_higher_limit_tries_again_what_the_lower_one_ended(tmp_path: Path) -> None:
@@ -122,6 +138,14 @@ def test_a_higher_limit_tries_again_what_the_lower_one_ended(tmp_path: Path) -> 
     assert chosen(again) == "slow"
     tries = [line.trial.state for line in again.run_dir.lines() if _is_of(line, "slow")]
     assert tries == [State.INFEASIBLE, State.OK]
+
+
+def test_the_limits_reach_the_runner_of_this_machine(tmp_path: Path) -> None:
+    run_dir = RunDir.make(tmp_path / "run")
+    with local_runner(run_dir, TuneOptions(max_compile_s=30.0, max_error=1e-4), Observer()) as runner:
+        assert (runner.limits.cold_s, runner.max_error) == (30.0, 1e-4)
+    with local_runner(run_dir, TuneOptions(), Observer()) as runner:
+        assert (runner.limits.cold_s, runner.max_error) == (None, None)
 
 
 def _is_of(line: object, name: str) -> bool:

@@ -88,13 +88,26 @@ def test_what_is_known_of_a_start_decides_whether_it_is_tried_again() -> None:
 def test_another_limit_on_errors_judges_by_what_was_measured() -> None:
     now = judged_again(tried(error=1e-3), asked(), asked(None, 1e-4))
     assert now is not None
-    assert now.check is not None
-    assert (now.state, now.check.passed) == (State.WRONG, False)
-    assert now.reason == now.check.why == "relative error 0.001 against float64 is above --max-error 0.0001"
+    assert now.state is State.WRONG
+    assert now.reason == "relative error 0.001 against float64 is above --max-error 0.0001"
     assert judged_again(now, asked(None, 1e-4), asked(None, 1e-5)) is now
     assert judged_again(now, asked(None, 1e-4), asked(None, 1e-2)) is None
     assert judged_again(tried(error=1e-6), asked(), asked(None, 1e-4)) == tried(error=1e-6)
     assert judged_again(tried(error=None), asked(), asked(None, 1e-4)) is None  # nobody measured it
+
+
+@pytest.mark.parametrize("lower", [asked(5.0), asked(None, 1e-7)])
+def test_what_was_measured_whole_before_a_lower_limit_is_let_in_again_without_another_trial(lower: RunHeader) -> None:
+    whole = msgspec.structs.replace(tried(), reason="fine", screening=((1.0, 0.5),))
+    out = judged_again(whole, asked(), lower)
+    assert out is not None
+    assert out.state in (State.INFEASIBLE, State.WRONG)
+    assert judged_again(out, lower, asked()) == whole
+    tighter = judged_again(out, lower, asked(4.0, 1e-8))
+    assert tighter is not None
+    assert (tighter.state, tighter.reason) == (
+        *(State.INFEASIBLE, "cold start took longer than --max-compile 4 s: 10.0 s"),
+    )
 
 
 def test_eager_is_held_to_nothing_and_other_failures_stay() -> None:
