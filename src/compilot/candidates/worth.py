@@ -1,8 +1,8 @@
 """What a trial is expected to bring, and what it costs. In: what this run has seen. Out: gain and seconds, both rough.
 
 Gains are logarithms of the speed-up over the best so far. They only order the search: what is chosen is measured. The
-figures of `_GAIN` and `_SECONDS` are from the project's own runs on twelve models (bench/LOG.md); each is replaced by
-what the run itself has seen as soon as there is something. Pure.
+figures of `_GAIN` and `_SECONDS` are guesses that put engines into the order which the project's runs on twelve models
+suggest (bench/LOG.md); what the run itself has seen takes their place as soon as there is something. Pure.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from compilot.trials.processes import Ends, Process, Start, fresh
 from compilot.trials.protocol import BatchTimed, Failed, Quit, Reply, Request, TimeBatch, decode_reply
 
 MEMORY_LOOK_S = 0.25  # how often the process tree's memory is read while a long step runs
+BATCH_LIMIT_S = 600.0  # many callers of a slow model share few cores: 256 of them take minutes for one call each
 SETTLE_LIMIT_S = 0.25  # ONNX Runtime's threads spin for 36 ms after a call, libgomp's for 6 ms
 SETTLE_LOOK_S = 0.002
 QUOTED_LINES = 6
@@ -177,7 +178,7 @@ class Child:
 
     def time_batch(self) -> float:
         """Arm: seconds per call over one calibrated batch."""
-        reply = self.ask(TimeBatch(), BatchTimed, limit_s=120.0, doing="timing a batch")
+        reply = self.ask(TimeBatch(), BatchTimed, limit_s=BATCH_LIMIT_S, doing="timing a batch")
         if isinstance(reply, Failed):
             raise Dead(self.owner, reply.state, reply.reason)
         return reply.per_call_s
