@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from compilot.api.bundling import PackedBundle, pack
     from compilot.api.environs import Environment, environment
     from compilot.api.examining import check_fixes, examine
+    from compilot.api.explaining import Explanation, explain
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
     from compilot.api.sharing import pull, push
@@ -70,6 +71,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.api.bundling": "PackedBundle pack",
     "compilot.api.environs": "Environment environment",
     "compilot.api.examining": "check_fixes examine",
+    "compilot.api.explaining": "Explanation explain",
     "compilot.api.plans": "load_plan save_plan",
     "compilot.api.reading": "results",
     "compilot.api.sharing": "pull push",
@@ -107,6 +109,7 @@ __all__ = [
     "DoctorReport",
     "Environment",
     "EnvironmentProblem",
+    "Explanation",
     "FallbackWarning",
     "Fast",
     "Finding",
@@ -151,6 +154,7 @@ __all__ = [
     "compile",
     "environment",
     "examine",
+    "explain",
     "keys",
     "load",
     "load_plan",

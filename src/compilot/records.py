@@ -234,6 +234,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     indices: IndexFacts = IndexFacts()
     repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
+    eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -381,7 +382,7 @@ class Check(Record, frozen=True, kw_only=True):
     why: str  # the first failure, or what was checked
     reference: str  # "float64" or "eager"
     tolerance: float | None = None  # relative RMSE that was allowed; None: the strict limits, as for every as-is one
-    relative_error: float | None = None  # worst relative RMSE of any output; only where there is a tolerance
+    relative_error: float | None = None  # worst relative RMSE of any output against the reference; None: none has one
     worst: tuple[OutputCheck, ...] = ()  # the worst output of each case
     notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
     caveats: tuple[str, ...] = ()  # what its user must know: checks that it leaves out, outputs that share no memory
@@ -405,6 +406,7 @@ class Reference(Record, frozen=True, kw_only=True):
     stateful: str = ""  # the attributes through which one call changes the next, "" where there are none
     overwritten: tuple[str, ...] = ()  # outputs whose memory eager itself shares between calls
     raising: tuple[Raising, ...] = ()  # cases that are not kept because eager raises; those of unequal sizes apart
+    eager_error: float | None = None  # eager's own worst relative RMSE against float64; None: there is no float64
     notes: tuple[str, ...] = ()
 
 
@@ -626,7 +628,7 @@ class Evidence(Record, frozen=True, kw_only=True):
     candidates_tried: int = 0
     check: str = ""
     tolerance: float | None = None  # of a lower precision, as in the check
-    relative_error: float | None = None
+    relative_error: float | None = None  # as in the check
 
 
 class PlanEntry(Record, frozen=True, kw_only=True):
@@ -777,6 +779,9 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     tolerance: float | None = None  # the user's own; None: each precision's default
     engines: tuple[str, ...] = ()  # the only ones to try; (): every one found
     max_memory_bytes: int | None = None  # of a candidate, the user's own; None: what the machine can spare
+    max_compile_s: float | None = None  # of a candidate's cold start; None: as long as the budget lasts
+    max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
+    preset: str | None = None  # that some of these come from; None: there was none
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):

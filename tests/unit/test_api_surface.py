@@ -29,6 +29,7 @@ FUNCTIONS = {
     "compile",
     "environment",
     "examine",
+    "explain",
     "load",
     "load_plan",
     "pack",
@@ -47,6 +48,7 @@ RECORDS = {
     "ColdCauses",
     "DoctorReport",
     "Environment",
+    "Explanation",
     "Fast",
     "Finding",
     "FixCheck",
@@ -162,7 +164,11 @@ COMMANDS = {
 }
 RENAMED = {"target": "model", "plan": "plans", "key": "trusted_keys", "quiet": "progress", "aa_pairs": "pairs"}
 OF_THE_TERMINAL = {"json", "debug", "help"}
-NOT_A_KEYWORD = {("doctor", "fail_on"), ("doctor", "fix_check")}  # an exit code; `check_fixes`
+NOT_A_KEYWORD = {  # an exit code; `check_fixes`; `explain`
+    ("doctor", "fail_on"),
+    ("doctor", "fix_check"),
+    ("tune", "explain"),
+}
 
 
 def commands(group: Any, before: str = "") -> dict[str, Any]:

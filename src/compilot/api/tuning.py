@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compilot._bytes import parse_size
-from compilot._choices import names_in, unknown
-from compilot._durations import parse_duration
+from compilot.api.asking import Given, options_for
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
+from compilot.api.presets import Preset
 from compilot.artifacts import homes
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import asked_engines
@@ -26,7 +25,6 @@ from compilot.records import Objective, Plan, Precision, RunHeader, Shipment
 if TYPE_CHECKING:
     from torch import nn
 
-    from compilot.tuning.options import TuneOptions
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
 
@@ -45,6 +43,9 @@ def tune(
     allow_precision: str | Sequence[Precision | str] | None = None,
     tolerance: float | None = None,
     max_memory: str | int | None = None,
+    max_compile: str | float | None = None,
+    max_error: float | None = None,
+    preset: Preset | str | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
@@ -60,21 +61,25 @@ def tune(
     on stderr, or below a notebook's cell; progress=False shows none; an observer hears it instead.
 
     allow_precision opens candidates in bf16, fp16 or int8-dynamic; tolerance is the relative RMSE that those may have
-    against float64 (default: 2 %, 0.5 % and 5 %). max_memory is in bytes, or text such as "8GiB". seed makes the
-    inputs that are varied; the default is the model's own.
+    against float64 (default: 2 %, 0.5 % and 5 %). Limits for every candidate: max_memory in bytes, or text such as
+    "8GiB"; max_compile, the longest cold start (build and first call), in seconds or as text such as "30s"; max_error,
+    the largest relative RMSE against float64. seed makes the inputs that are varied; the default is the model's own.
+
+    preset is "dev", "research", "production" or "fleet": options that go together. Those that you give count more;
+    `compilot.explain` returns what would be used.
 
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
-    from compilot.tuning.goals import make_goal
-
     if resume is not None and out is not None:
         raise InputError("resume names the run directory already; do not give out as well.")
     earlier = None if resume is None else RunDir(Path(resume).absolute()).last_header()
-    options = _options(earlier, budget, max_memory)
-    options = options._replace(goal=make_goal(objective, horizon, concurrency, before=options.goal))
-    options = _with_precisions(options, allow_precision, tolerance)._replace(argv=tuple(argv))
-    options = options._replace(engines=asked_engines(options.engines if engines is None else names_in(engines)))
+    given = Given(
+        *(budget, objective, horizon, concurrency, engines),
+        *(allow_precision, tolerance, max_memory, max_compile, max_error),
+    )
+    options = options_for(given, preset, earlier)._replace(argv=tuple(argv))
+    asked_engines(options.engines)  # each must be usable here
     if earlier is None:
         run_dir, shipment = _begun(model, args, kwargs, dynamic, seed, out)
     else:
@@ -132,49 +137,3 @@ def _resumed(
     if dynamic or seed is not None:
         raise InputError("a run of Python objects continues with its own inputs; leave out seed and dynamic.")
     return RunDir(run_dir).open_shipment()
-
-
-def _options(earlier: RunHeader | None, budget: str | float | None, max_memory: str | int | None) -> TuneOptions:
-    """What is asked for; where nothing is said, what the earlier part of the run was asked for."""
-    from compilot.tuning.options import TuneOptions, options_of
-
-    base = TuneOptions() if earlier is None else options_of(earlier)
-    return base._replace(
-        budget_s=base.budget_s if budget is None else _seconds(budget),
-        max_memory_bytes=base.max_memory_bytes if max_memory is None else _size(max_memory),
-    )
-
-
-def _with_precisions(
-    base: TuneOptions, allow_precision: str | Sequence[Precision | str] | None, tolerance: float | None
-) -> TuneOptions:
-    """The same with lower precisions; a tolerance of before stays only while there are any."""
-    allowed = base.allow_precision if allow_precision is None else names_in(allow_precision)
-    if tolerance is None and allowed:
-        tolerance = base.tolerance
-    return base._replace(**_precision_options(allowed, tolerance))
-
-
-def _precision_options(allowed: Sequence[Precision | str], tolerance: float | None) -> dict[str, Any]:
-    """The options that open lower precisions, checked."""
-    known = [p for p in Precision if p is not Precision.AS_IS]
-    if odd := [name for name in allowed if name not in known]:
-        raise unknown("precision", odd[0], known)
-    if tolerance is not None and not allowed:
-        raise InputError(
-            "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
-        )
-    if tolerance is not None and not 0.0 < tolerance < 1.0:
-        raise InputError("the tolerance is a relative error between 0 and 1, such as 0.02 for 2 %.")
-    return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
-
-
-def _seconds(budget: str | float) -> float:
-    seconds = parse_duration(budget) if isinstance(budget, str) else float(budget)
-    if not seconds > 0:
-        raise InputError("the budget must be more than zero; give seconds, or text such as '90s' or '5m'.")
-    return seconds
-
-
-def _size(max_memory: str | int) -> int:
-    return parse_size(max_memory) if isinstance(max_memory, str) else max_memory

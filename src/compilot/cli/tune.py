@@ -9,15 +9,17 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from compilot._durations import seconds_note
 from compilot.api import bundling, reading, tuning
+from compilot.api import explaining as api_explaining
 from compilot.api.given import default_run_dir
+from compilot.api.presets import Preset
 from compilot.artifacts.rundir import RunDir
-from compilot.cli import common
+from compilot.cli import common, explaining
 from compilot.cli import pack as packing
 from compilot.records import Objective
 from compilot.showing import ending_said_later
@@ -61,6 +63,19 @@ def tune(
         float | None,
         typer.Option(help="Relative error allowed to lower precisions. Default: bf16 0.02, fp16 0.005, int8 0.05."),
     ] = None,
+    max_compile: Annotated[
+        str | None, typer.Option(help="Longest cold start (build and first call) that a candidate may have: 30s.")
+    ] = None,
+    max_error: Annotated[
+        float | None, typer.Option(help="Largest relative error against float64 of any candidate: 1e-4.")
+    ] = None,
+    preset: Annotated[
+        Preset | None,
+        typer.Option(help="Options that go together; those that you give count more. See --explain."),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the options that would be used, and where each comes from; no run.")
+    ] = False,
     pack: Annotated[Path | None, typer.Option(help="Pack the plan into this bundle when it is done.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
@@ -69,7 +84,24 @@ def tune(
     """Find the fastest correct way to run a model, prove it, and write a plan."""
     from compilot.errors import InputError
 
+    options: dict[str, Any] = {
+        "budget": budget,
+        "objective": objective,
+        "horizon": horizon,
+        "concurrency": concurrency,
+        "engines": engines,
+        "allow_precision": allow_precision,
+        "tolerance": tolerance,
+        "max_memory": max_memory,
+        "max_compile": max_compile,
+        "max_error": max_error,
+        "preset": preset,
+        "resume": resume,
+    }
     run_dir = resume or out or default_run_dir(common.factory_name(target or ""))
+    if explain:
+        with common.guarded(debug=debug, as_json=json):
+            return explaining.show(api_explaining.explain(**options), as_json=json)
     with common.guarded(debug=debug, as_json=json, hint=lambda: _resume(target, run_dir)):
         if resume is not None and out is not None:
             raise InputError("--resume names the run directory already; leave out --out.")
@@ -78,22 +110,15 @@ def tune(
         with ending_said_later():
             plan = tuning.tune(
                 target,
-                budget=budget,
-                objective=objective,
-                horizon=horizon,
-                concurrency=concurrency,
-                engines=engines,
+                **options,
                 dynamic=common.parse_dims(dynamic),
                 seed=seed,
                 out=None if resume is not None else run_dir,
-                resume=resume,
-                max_memory=max_memory,
-                allow_precision=allow_precision,
-                tolerance=tolerance,
                 argv=sys.argv,
                 progress=not quiet,
             )
         finish(plan, run_dir, pack, as_json=json, quiet=quiet)
+    return None
 
 
 def finish(plan: Plan, run_dir: Path, out: Path | None, *, as_json: bool, quiet: bool) -> None:

@@ -56,8 +56,10 @@ class OtherWeights(Infeasible):
 def refuse_other_weights(request: LoadRequest, expected: str) -> None:
     """OtherWeights unless the model has the very weights that were baked in; a stand-in has none to compare."""
     if not request.stand_in and weights_digest(request.model) != expected:
-        text = "the model's weights are not those that were baked into the files; run 'compilot tune' again"
-        raise OtherWeights(text)
+        raise OtherWeights(
+            "the model's weights are not those that were baked into the files; give it the same weights (load the same "
+            "checkpoint, or seed the factory that draws them), or run 'compilot tune' again with these"
+        )
 
 
 def compared(loaded: Loaded, request: LoadRequest, expected: str | None) -> Loaded:

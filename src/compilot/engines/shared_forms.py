@@ -47,7 +47,7 @@ class SharedForms:
             self.reused = cost
         for file in sorted(form.iterdir()):
             if file.name != DONE:
-                _place(file, workspace / file.name)
+                shutil.copyfile(file, workspace / file.name)  # no link: onnx refuses weights that have two names
 
     def _make(self, form: Path, make: Callable[[Path], None]) -> Path:
         self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -76,15 +76,6 @@ def _made(form: Path) -> Cost | None:
     with contextlib.suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((form / DONE).read_bytes(), type=Cost)
     return None
-
-
-def _place(file: Path, at: Path) -> None:
-    """The same file where that can be: weights may be gigabytes. Nobody writes into one, they are replaced."""
-    at.unlink(missing_ok=True)
-    try:
-        os.link(file, at)
-    except OSError:
-        shutil.copyfile(file, at)
 
 
 def _cpu_s() -> float:

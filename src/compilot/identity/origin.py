@@ -14,7 +14,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from types import CodeType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -35,11 +35,24 @@ def library_of_class(kind: type) -> str | None:
     return package if package is None or _found(module, kind.__qualname__) is kind else None
 
 
-def library_of_code(code: CodeType, module_name: str | None) -> str | None:
-    """The library whose file the code was written in; None: the user's, or made at run time."""
-    if not _is_library_file(code.co_filename):
+def library_of_function(function: FunctionType) -> str | None:
+    """The library of a function that can be found under its own name there; None: the user's, or made at run time.
+
+    A user's function behind a library's decorator (`torch.no_grad()`, a dataclass's methods) is the user's: its code
+    lies in the library's file, and what it does is in its closure.
+    """
+    module = sys.modules.get(function.__module__ or "")
+    if module is None or not is_nameable(function.__module__, function.__qualname__, function):
         return None
-    return _package(module_name or "", code.co_filename)
+    return library_of_module(module) if _is_library_file(function.__code__.co_filename) else None
+
+
+def library_of_code(function: FunctionType) -> str | None:
+    """The library whose file a function's code was written in, whosever function it is; None: the user's."""
+    file = function.__code__.co_filename
+    if not _is_library_file(file):
+        return None
+    return _package(function.__globals__.get("__name__") or "", file)  # `__module__` is copied by functools.wraps
 
 
 def library_of_module(module: ModuleType) -> str | None:

@@ -33,6 +33,7 @@ _ABOUT = frozenset(
 )  # fmt: skip
 COMPILED = "_compilot_core"  # what only classes of compiled models have, beside the class they were made of
 _UNIT = b"unit "
+_WRAPPER_ID = "_torchdynamo_wrapper_id"  # an address, which torch notes in functions that it wraps
 _PLACE = frozenset(
     {"__file__", "__name__", "__spec__", "__path__", "__package__", "__loader__", "__doc__", "__builtins__"}
 )
@@ -84,10 +85,7 @@ class Units:
         elif isinstance(thing, type):
             package, name = origin.library_of_class(thing), f"{thing.__module__}.{thing.__qualname__}"
         else:
-            package, name = origin.library_of_code(thing.__code__, thing.__module__), thing.__qualname__
-            if not origin.is_nameable(thing.__module__, name, thing):
-                return None
-            name = f"{thing.__module__}.{name}"
+            package, name = origin.library_of_function(thing), f"{thing.__module__}.{thing.__qualname__}"
         if package is None:
             return None
         self.packages.add(package)
@@ -121,8 +119,10 @@ class Units:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             yield self._cell(f"{name} of {label}", cell)
         for name, value in sorted(vars(function).items()):
+            if name == _WRAPPER_ID:
+                continue
             yield joined("attribute", [text(name), self._read(vars(function), name, f"{label}.{name}", value)])
-        package = origin.library_of_code(function.__code__, function.__module__)
+        package = origin.library_of_code(function)
         if package is None:
             yield from self._outside(function, code)
         else:

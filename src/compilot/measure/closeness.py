@@ -51,7 +51,7 @@ class Closeness(NamedTuple):
     ratio: float  # how much of the limit was used; above 1: refused
     non_finite: str  # how the pattern of NaN and Inf differs from eager's, "" when it does not
     all_nan: bool  # eager gives nothing but NaN: cannot be judged
-    relative: float = 0.0  # RMSE relative to the reference's RMS
+    relative: float | None = None  # RMSE relative to the reference's RMS; None: integers have none
 
 
 class _Sums:

@@ -65,7 +65,7 @@ class _Judged(NamedTuple):
     ratio: float = 0.0
     counts: bool = True  # False: there was nothing that could be judged
     raised: bool = False
-    relative: float = 0.0  # worst relative RMSE of its outputs
+    relative: float | None = None  # worst relative RMSE of its outputs; None: it has none
     caveats: tuple[str, ...] = ()
 
 
@@ -174,7 +174,7 @@ def _judge_numbers(
     worst = max(found, key=lambda c: (not c.check.passed, c.ratio), default=None)
     failure = next((text for c in found if (text := _failure(c, case))), "")
     counts = not hollow and not case.special and _has_values(expected)
-    relative = max((c.relative for c in found), default=0.0)
+    relative = max((c.relative for c in found if c.relative is not None), default=None)
     ratio = worst.ratio if worst else 0.0
     return _Judged(failure, tuple(notes), worst and worst.check, ratio, counts, relative=relative)
 
@@ -270,8 +270,8 @@ def _conclude(results: list[_Judged], reference: Reference, afterwards: str, tol
         failure = "cannot be judged: no case has outputs that could be compared"
     worst = max((result.ratio for result in judged), default=0.0)
     agree = "1 case agrees" if len(judged) == 1 else f"{len(judged)} cases agree"
-    relative = max((result.relative for result in judged), default=None) if tolerance is not None else None
-    if relative is not None:
+    relative = max((result.relative for result in judged if result.relative is not None), default=None)
+    if relative is not None and tolerance is not None:
         told = f"relative error {relative:.2%}, tolerance {tolerance:.2%}"
         failure = f"{failure}; {told}" if failure else ""
     else:

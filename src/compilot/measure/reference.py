@@ -95,6 +95,7 @@ class _Maker:
         self.typical: dict[str, float] = {}
         self.watch = Watch()
         self.slowest_s = 0.0  # of the cases so far
+        self.eager_error: float | None = None  # worst of the cases so far
 
     def make(self, cases: Sequence[Case]) -> Reference:
         repeat = self._repeat(cases)
@@ -116,6 +117,7 @@ class _Maker:
             stateful=repeat.stateful,
             overwritten=tuple(sorted(self.watch.overwritten())),
             raising=tuple(self.raising),
+            eager_error=self.eager_error,
             notes=tuple(self.notes),
         )
 
@@ -170,7 +172,18 @@ class _Maker:
         if not self.typical and not case.special:
             self.typical = {path: rms(t) for path, t in _floating(exact | seen.values) if t.numel()}
         save_expected(self.folder, len(self.kept), case.call, seen, exact, self.typical)
+        if not case.special:
+            self._add_error(seen, exact)
         self.kept.append(case.name)
+
+    def _add_error(self, seen: Seen, exact: dict[str, Tensor]) -> None:
+        """Eager's own distance from float64, as a candidate's is measured."""
+        coarsest = coarsest_dtype(self.workload.model)
+        for path, tensor in exact.items():
+            own, usual = seen.values[path], self.typical.get(path, 0.0)
+            found = compare(own, own, tensor, case="", output=path, typical=usual, coarsest=coarsest)
+            if found.relative is not None and not found.all_nan:
+                self.eager_error = max(self.eager_error or 0.0, found.relative)
 
     def _exact(self, case: Case, eager: Seen) -> dict[str, Tensor]:
         """The float64 outputs of a case, where their shapes are eager's."""

@@ -3,6 +3,7 @@
 data.py      journal -> plain rows; every figure is computed again from the raw samples
 results.py   the records of a run, which are its JSON documents too
 files.py     trials.csv
+pareto.py    who is not beaten in latency, start and memory at once
 terminal.py  the table (the only module here that needs rich)
 Names load on first use: the pipeline needs only `write_csv`. An HTML report is one more reader of data.py.
 """

@@ -57,7 +57,7 @@ class Row(TypedDict):
     engine: str
     mode: str | None
     precision: str  # "as-is", or a lower one that the user allows
-    relative_error: float | None  # of a lower precision: worst RMSE against the reference, relative to its RMS
+    relative_error: float | None  # worst RMSE of an output against the reference, relative to its RMS; eager's, too
     state: str
     chosen: bool
     cold_s: float | None  # build and first call, empty cache
@@ -99,6 +99,7 @@ class RunData(NamedTuple):
     warm: dict[str, tuple[Measurement, ...]]
     verdict: Verdict | None  # None: the run was interrupted, or compared without deciding
     rows: list[Row]
+    asked: RunHeader  # of the last part: what a resumed run was asked for in the end
 
 
 class SpeedUp(NamedTuple):
@@ -123,14 +124,14 @@ class Memory(NamedTuple):
 def read_run(run_dir: Path) -> RunData:
     """Read a run's journal; raises RunDirError where there is none."""
     lines = RunDir(run_dir).lines()
-    header = next(line for line in lines if isinstance(line, RunHeader))
+    headers = [line for line in lines if isinstance(line, RunHeader)]
     diagnosed = [line for line in lines if isinstance(line, DiagnosisLine)]
     trials = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
     races = tuple(line.race for line in lines if isinstance(line, RaceLine))
     verdicts = [line.verdict for line in lines if isinstance(line, VerdictLine)]
     data = RunData(
         run_dir=run_dir,
-        header=header,
+        header=headers[0],
         diagnosis=diagnosed[-1].diagnosis if diagnosed else None,
         prepare_s=sum(line.prepare_s for line in diagnosed),
         trials=trials,
@@ -138,6 +139,7 @@ def read_run(run_dir: Path) -> RunData:
         warm=_warm_starts(lines),
         verdict=verdicts[-1] if verdicts else None,
         rows=[],
+        asked=headers[-1],
     )
     return data._replace(rows=[_row(data, trial) for trial in trials.values()])
 
@@ -213,7 +215,7 @@ def _row(data: RunData, trial: Trial) -> Row:
         engine=candidate.settings.engine,
         mode=candidate.settings.mode,
         precision=candidate.settings.precision.value,
-        relative_error=trial.check.relative_error if trial.check else None,
+        relative_error=_relative_error(data, trial),
         state=trial.state.value,
         chosen=data.verdict is not None and data.verdict.chosen_id == candidate.id,
         cold_s=first.cold_s if first and trial.same_as is None else None,  # a twin's build was stopped half-way
@@ -242,6 +244,13 @@ def _row(data: RunData, trial: Trial) -> Row:
         note=_note(data, trial),
         rationale=candidate.rationale,
     )
+
+
+def _relative_error(data: RunData, trial: Trial) -> float | None:
+    """Eager is not checked: how far it is from float64 was seen when the reference was made."""
+    if trial.candidate.is_eager:
+        return data.diagnosis.eager_error if data.diagnosis else None
+    return trial.check.relative_error if trial.check else None
 
 
 def _calls(trial: Trial, warm: Sequence[Measurement]) -> tuple[float, ...]:

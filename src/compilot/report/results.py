@@ -14,6 +14,7 @@ from compilot.measure.scatter import scatter
 from compilot.records import Finding, NotReached, Plan, Record, Verdict
 from compilot.report.data import Row, RunData, read_run
 from compilot.report.loads import SeenLoad, seen_load
+from compilot.report.pareto import pareto_front
 from compilot.report.sentences import arm_sentence
 
 REPORT_SCHEMA = 1
@@ -29,6 +30,14 @@ class MissedCandidate(Record, frozen=True, kw_only=True):
     why: str  # "not tried" or "ran out of time"
 
 
+class AskedLimits(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """What the user allows every candidate; None: no limit of the user's own."""
+
+    max_memory_bytes: int | None
+    max_compile_s: float | None
+    max_error: float | None
+
+
 class Results(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What a tuning run found, and what was decided."""
 
@@ -41,6 +50,9 @@ class Results(Record, frozen=True, kw_only=True, omit_defaults=False):
     not_reached: tuple[MissedCandidate, ...]  # what a longer budget would have tried
     advised_budget_s: float | None  # that would most likely reach them; None: nothing was left out
     rows: tuple[Row, ...]  # one per candidate, in the order tried; the columns of trials.csv
+    pareto: tuple[str, ...]  # ids of those that no other one is better than in latency, start and memory at once
+    preset: str | None  # that some of the options came from; None: there was none
+    limits: AskedLimits
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
     plan: Plan | None
@@ -55,6 +67,7 @@ class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
     sentence: str  # all sentences in one
     sentences: tuple[str, ...]  # one per arm beside eager, in the order of the rows
     rows: tuple[Row, ...]  # eager first; the columns of trials.csv
+    pareto: tuple[str, ...]  # ids, as in Results
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
 
@@ -74,6 +87,13 @@ def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
         not_reached=_missed(missed),
         advised_budget_s=missed.budget_s if missed else None,
         rows=tuple(data.rows),
+        pareto=pareto_front(data.rows),
+        preset=data.asked.preset,
+        limits=AskedLimits(
+            max_memory_bytes=data.asked.max_memory_bytes,
+            max_compile_s=data.asked.max_compile_s,
+            max_error=data.asked.max_error,
+        ),
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
         plan=plan,
@@ -91,6 +111,7 @@ def bench_of(run_dir: Path, labels: Mapping[str, str]) -> Bench:
         sentence=" ".join(told),
         sentences=told,
         rows=tuple(data.rows),
+        pareto=pareto_front(data.rows),
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
     )

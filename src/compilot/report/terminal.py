@@ -18,6 +18,7 @@ from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
 from compilot.records import Objective, Plan
 from compilot.report.data import TRIAL, Row, RunData
+from compilot.report.pareto import pareto_front, point_of
 from compilot.report.results import sentence
 from compilot.verdict.unreached import command, who
 from compilot.verdict.words import count, shown
@@ -32,6 +33,7 @@ LASTS = ("speed-up", "RSS MiB")
 SPEED_UP = LASTS.index("speed-up") - len(LASTS)  # from the end: what was asked for comes before it
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
 _MISSING = "-"
+UNBEATEN = "*"  # beside ► there is no room for it: the line below the table names all
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
 
 
@@ -87,14 +89,16 @@ def table(data: RunData, *, width: int = 100) -> Table:
         view.add_column(name, justify="right", no_wrap=True)
     if width >= NARROW:
         view.add_column("note", min_width=12, overflow="fold")
+    front = pareto_front(data.rows)
     for row in data.rows:
-        view.add_row(*_cells(row, width, asked), style="bold" if row["chosen"] else "")
+        cells = _cells(row, width, asked, unbeaten=row["id"] in front)
+        view.add_row(*cells, style="bold" if row["chosen"] else "")
     return view
 
 
-def _cells(row: Row, width: int, asked: str | None) -> list[Text]:
+def _cells(row: Row, width: int, asked: str | None, *, unbeaten: bool) -> list[Text]:
     """A row as the columns of this width want it."""
-    mark, name, state = _names(row)
+    mark, name, state = _names(row, unbeaten)
     figures = [Text(figure) for figure in _figures(row, asked)]
     if width < VERY_NARROW:
         figures[SPEED_UP] = figures[SPEED_UP] if row["state"] == "ok" else state
@@ -133,9 +137,19 @@ def speed_up(row: Row) -> str:
     return f"{ratio:.2f}x [{low:.2f}-{high:.2f}]"
 
 
-def _names(row: Row) -> list[Text]:
+def _names(row: Row, unbeaten: bool) -> list[Text]:
     state = Text(row["state"], style=STATE_STYLES.get(row["state"], "yellow"))
-    return [Text("►" if row["chosen"] else ""), Text(row["candidate"]), state]
+    mark = "►" if row["chosen"] else UNBEATEN if unbeaten else ""
+    return [Text(mark), Text(row["candidate"]), state]
+
+
+def _front_line(rows: list[Row]) -> list[str]:
+    """Whom no other candidate beats in everything; nothing where there is nobody to compare."""
+    front = pareto_front(rows)
+    if len([row for row in rows if point_of(row) is not None]) < 2:
+        return []
+    names = "; ".join(row["candidate"] for row in rows if row["id"] in front)  # labels have commas
+    return [f"{UNBEATEN} no other candidate is better in latency, start and memory at once: {names}"]
 
 
 def _figures(row: Row, asked: str | None) -> list[str]:
@@ -203,6 +217,7 @@ def legend(data: RunData, width: int) -> list[Text]:
         notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
     if asked == TAIL and any(row["calls"] and row["p99_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p99 needs {calls_needed(0.99)} calls")
+    notes += _front_line(rows)
     return [Text(note, style="dim") for note in notes]
 
 

@@ -16,7 +16,6 @@ from torch import nn
 
 from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.bundle_trust import Trust
-from compilot.engines.baked import OtherWeights
 from compilot.errors import (
     ArtifactError,
     CompilotError,
@@ -125,9 +124,7 @@ def _told(error: Exception, plan: Plan | str | os.PathLike[str]) -> tuple[str, t
     if isinstance(error, UntrustedPlan | ArtifactError):
         return f"{error} Until then eager answers.", PlanNotUsedWarning, f"plan refused: {error}"
     if isinstance(error, StalePlan):
-        baked = isinstance(error.__cause__, OtherWeights)
-        then = "Run 'compilot tune' again; until then eager answers." if baked else "Until then eager answers."
-        return f"{error} {then}", StalePlanWarning, f"plan out of date: {error.differences[0]}"
+        return f"{error} Until then eager answers.", StalePlanWarning, f"plan out of date: {error.differences[0]}"
     what = "the plan is not used" if isinstance(error, InputError) else "the engine could not be loaded"
     reason = f"{what}: {first_cause(error)}"
     return f"{reason}; eager answers instead.", PlanNotUsedWarning, reason

@@ -7,6 +7,7 @@ searches, of the story of `tune`, and of whatever speaks to a `Runner`. Give its
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ from compilot.trials.runner import (
     SetRules,
     arm_ids,
 )
+from compilot.verdict.constraints import held_to, too_slow
 
 SCREENING_PAIRS = 8
 TAIL_CALLS = 64
@@ -62,6 +64,8 @@ class Fate(NamedTuple):
     build_bytes: int = 0  # at the peak of the build, where that is more
     code: str | None = None  # a candidate with the same code as an earlier one is pruned
     lost: str = ""  # why it fails in a race, though it passed its trial
+    error: float = 0.0  # relative, against float64
+    tail: float = 1.0  # one call in fifty takes this many times as long
 
 
 Fates = Mapping[str, Fate] | Callable[[Candidate], Fate]
@@ -81,10 +85,14 @@ class FakeRunner:
         workers: int = 99,
         open_s: float = 1.0,
         diagnosis: Diagnosis | None = None,
+        max_compile_s: float | None = None,
+        max_error: float | None = None,
+        tail_calls: int | None = None,
     ) -> None:
         """fates: by label or engine name, or a function of the candidate; who has none is infeasible.
 
-        Eager needs none; its own says what it takes, but not how fast it is.
+        Eager needs none; its own says what it takes, but not how fast it is. max_compile_s, max_error: the user's
+        limits. tail_calls: single calls that are timed of each candidate.
         """
         self._fates = fates
         self._eager_call_s = eager_call_s
@@ -92,6 +100,9 @@ class FakeRunner:
         self._seed = seed
         self._slots = slots
         self._capacity = Capacity(workers, open_s)
+        self._max_compile_s = max_compile_s
+        self._max_error = max_error
+        self._tail_calls = TAIL_CALLS if tail_calls is None else tail_calls
         self._diagnosis = diagnosis or Diagnosis(cores=2, threads=2)
         self._jobs: list[Job] = []
         self._now_s = 0.0
@@ -138,7 +149,7 @@ class FakeRunner:
     def completed(self) -> Iterator[Trial]:
         """Their trials, one after another."""
         jobs, self._jobs = self._jobs, []
-        builds_s = [min(self._fate(job.candidate).cold_s, job.limit_s) for job in jobs]
+        builds_s = [self._build_s(job) for job in jobs]
         self._now_s += max(builds_s, default=0.0)  # they overlap
         for job in jobs:
             self.tried.append(job.candidate.label)
@@ -189,8 +200,10 @@ class FakeRunner:
 
     def _trial(self, job: Job, *, beside: bool) -> Trial:
         candidate, fate = job.candidate, self._fate(job.candidate)
-        wall_s = min(fate.cold_s, job.limit_s)
+        wall_s = self._build_s(job)
         begin = Trial(candidate=candidate, state=fate.state, reason=fate.reason, wall_s=wall_s, limit_s=job.limit_s)
+        if wall_s < fate.cold_s and wall_s == self._cold_limit_s(candidate):
+            return msgspec.structs.replace(begin, state=State.INFEASIBLE, reason=too_slow(wall_s))
         if wall_s < fate.cold_s:
             reason = f"building took longer than {wall_s:.0f} s and was ended"
             return msgspec.structs.replace(begin, state=State.TIMED_OUT, reason=reason)
@@ -199,6 +212,11 @@ class FakeRunner:
         if fate.code is not None and (same := job.known_code.get(fate.code)) is not None:
             reason = f"generates the same program as candidate {same}; not measured twice"
             return msgspec.structs.replace(begin, state=State.PRUNED, reason=reason, same_as=same)
+        check = Check(passed=True, why="as it was told", reference="float64", relative_error=fate.error)
+        if not candidate.is_eager:
+            check = held_to(check, self._max_error)
+        if not check.passed:
+            return msgspec.structs.replace(begin, state=State.WRONG, reason=check.why, check=check)
         measured = self._measurement(candidate)
         if beside:
             measured = msgspec.structs.replace(measured, doubts=(BESIDE,))
@@ -206,11 +224,19 @@ class FakeRunner:
         return msgspec.structs.replace(
             begin,
             measurement=measured,
-            check=Check(passed=True, why="as it was told", reference="float64"),
+            check=check,
             code_sha256=fate.code,
             guard=Guard(positional=1, keywords=(), tensors=()),
             screening=tuple((row[0], row[1]) for row in rows),
         )
+
+    def _build_s(self, job: Job) -> float:
+        """How long a build goes on: until it is done, or a limit ends it."""
+        limit_s = self._cold_limit_s(job.candidate)
+        return min(self._fate(job.candidate).cold_s, job.limit_s, math.inf if limit_s is None else limit_s)
+
+    def _cold_limit_s(self, candidate: Candidate) -> float | None:
+        return None if candidate.is_eager else self._max_compile_s
 
     def _measurement(self, candidate: Candidate, *, warm: bool = False) -> Measurement:
         fate, random_ = self._fate(candidate), self._random(f"calls {candidate.id} {warm}")
@@ -218,7 +244,10 @@ class FakeRunner:
             cold_s=fate.warm_s if warm else fate.cold_s,
             cold_cache=not warm,
             warm_up=WarmUp(calls=10, wall_s=1.0, steady=True),
-            call_s=tuple(self._sample(candidate, random_) for _ in range(TAIL_CALLS)),
+            call_s=tuple(
+                self._sample(candidate, random_) * (fate.tail if number % 50 == 0 else 1.0)
+                for number in range(self._tail_calls)
+            ),
             peak_rss_bytes=fate.rss_bytes if warm else max(fate.rss_bytes, fate.build_bytes),
             steady_rss_bytes=fate.rss_bytes,
         )

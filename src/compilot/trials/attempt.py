@@ -24,10 +24,12 @@ from compilot.trials.limits import Limits
 from compilot.trials.protocol import Built, CallsTimed, TimeCalls, Verified, Verify, Warmed
 from compilot.trials.runner import BESIDE, TAIL_CALLS, Job
 from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+from compilot.verdict.constraints import held_to, too_slow
 
 SCREENING_PAIRS = 8  # enough to sort candidates; who wins is decided in the race
 FEWEST_SCREENING_PAIRS = 2  # of a model so slow that the trial's time is up
 FIRST_LOOK = 3
+UNCOUNTED_S = 10.0  # of a build: importing torch's compiler before its clock starts, letting it end afterwards
 HOPELESS = 0.6  # of the best speed-up so far: three pairs scatter by 18 % each, so this one does not catch up
 SCREENING_TAIL_S = 0.7  # 660 calls of a millisecond; a slow model has no honest tail in any time that a trial has
 
@@ -48,6 +50,7 @@ class Judge(NamedTuple):
 
     reference: Reference | None
     tolerance: float | None  # of lower precisions; None: each one's default
+    max_error: float | None = None  # of every candidate, whatever its precision; None: the usual limits
 
 
 class Attempt:
@@ -108,13 +111,16 @@ class Attempt:
             with self._step("opening"):
                 child = self._workers.open(candidate, self._limits())
         with self._step("building", "building and answering the first call"):
-            built = self._workers.build(child, self._limits(), known=self._job.known_code)
+            built = self._built_in_time(child, beside)
         first = first_call(built)
         self._know(measurement=msgspec.structs.replace(first, doubts=(BESIDE,)) if beside else first)
         if built.same_as is not None:
             self._know(same_as=built.same_as, code_sha256=built.code_sha256)
             reason = f"generates the same program as candidate {built.same_as}; not measured twice"
             raise Failure(candidate.id, State.PRUNED, reason)
+        limit_s = self._cold_limit_s
+        if limit_s is not None and built.cold_s > limit_s:
+            raise self._too_slow(limit_s, beside, built.cold_s)
         refuse_fallbacks(child, built)
         self._know(
             guard=built.guard,
@@ -124,6 +130,27 @@ class Attempt:
             weights_sha256=built.weights_sha256,
         )
         self._child = child
+
+    def _built_in_time(self, child: Child, beside: bool) -> Built:
+        """The build, which is ended where the user's limit on cold starts is the first to be reached."""
+        limits, known, limit_s = self._limits(), self._job.known_code, self._cold_limit_s
+        if limit_s is None or limits.build_s <= limit_s + UNCOUNTED_S:
+            return self._workers.build(child, limits, known=known)
+        try:
+            return self._workers.build(child, limits._replace(build_s=limit_s + UNCOUNTED_S), known=known)
+        except Dead as dead:
+            if dead.state is State.TIMED_OUT:
+                raise self._too_slow(limit_s, beside) from dead
+            raise
+
+    @property
+    def _cold_limit_s(self) -> float | None:
+        """Eager is what the others are judged by: it has none."""
+        return None if self._job.candidate.is_eager else self._workers.limits.cold_s
+
+    def _too_slow(self, limit_s: float, beside: bool, cold_s: float | None = None) -> Failure:
+        self.starved = beside  # the other builds may be to blame
+        return Failure(self._job.candidate.id, State.INFEASIBLE, too_slow(limit_s, cold_s))
 
     def _check(self) -> None:
         if self._job.candidate.is_eager:  # it is what the others are judged by
@@ -137,7 +164,7 @@ class Attempt:
         child = self._worker
         with self._step("checking", "checking its answers"):
             reply = child.ask(request, Verified, limit_s=self._limits().check_s, doing="checking")
-        check = must(child, reply).check
+        check = held_to(must(child, reply).check, self._judge.max_error)
         self._know(check=check)
         if not check.passed:
             raise Failure(child.owner, State.WRONG, check.why)

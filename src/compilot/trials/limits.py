@@ -31,6 +31,7 @@ class Limits(NamedTuple):
     warm_s: float = 20.0
     memory_bytes: int | None = None  # of a candidate, at any moment
     machine_bytes: int | None = None  # of eager, without which nothing can be judged: what the machine can spare
+    cold_s: float | None = None  # of a candidate: build and first call, as the user limits them
     follows_budget: bool = False  # open_s is a share of the run's budget
 
     def within(self, budget_s: float) -> Limits:

@@ -77,6 +77,7 @@ class LocalRunner:
         limits: Limits,
         observer: Observer,
         tolerance: float | None = None,
+        max_error: float | None = None,
         builds_at_once: int = 1,
         compiler_first: bool = False,
         doctor: Doctor | None = None,
@@ -84,6 +85,7 @@ class LocalRunner:
     ) -> None:
         """tolerance: of lower precisions; None: each one's default. builds_at_once: how many builds may overlap.
 
+        max_error: relative RMSE that any candidate may have, whatever its precision.
         compiler_first, doctor: try the C++ compiler, and have the model examined, beside eager's start.
         callers: that call at the same time whenever something is timed, eager too.
         """
@@ -91,6 +93,7 @@ class LocalRunner:
         self.limits = limits
         self.observer = observer
         self.tolerance = tolerance
+        self.max_error = max_error
         self.toolchain: ToolchainReady | None = None  # None: not tried yet
         self.workers = Workers(None, run_dir, limits=limits, observer=observer, callers=callers)
         self._builds_at_once = builds_at_once
@@ -249,7 +252,7 @@ class LocalRunner:
         for job in jobs:
             if why := refused.get(job.candidate.id):
                 yield Trial(candidate=job.candidate, state=State.INFEASIBLE, reason=why)
-        judge = Judge(self._reference, self.tolerance)
+        judge = Judge(self._reference, self.tolerance, self.max_error)
         attempts = [Attempt(self.workers, job, judge) for job in jobs if job.candidate.id not in refused]
         self._build(attempts)
         for attempt in attempts:

@@ -18,7 +18,7 @@ from compilot.trials.runner import BESIDE, ArmLost, RaceRules, Runner, SetRules
 from compilot.tuning.budget import Spending
 from compilot.tuning.comparing import first_has_the_tail, in_fresh_processes
 from compilot.tuning.journal import RunJournal
-from compilot.verdict.finalists import best_in_race, pick_finalists, rival_of, yardstick_for
+from compilot.verdict.finalists import best_in_race, best_unraced, pick_finalists, rival_of, yardstick_for
 
 RACE_PAIRS = 40  # the race only sorts finalists; the confirmation is what the plan quotes
 
@@ -57,7 +57,7 @@ class Final(NamedTuple):
         if earlier := self.journal.race_of(ids):
             return self._worth_confirming(earlier)
         if len(finalists) < 2 or not self.spending.affords_a_race():
-            return self._with_yardstick(finalists[:1])
+            return self._with_yardstick(best_unraced(finalists, self.goal))
         looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
         rules = RaceRules(looks, half_width=MIN_MARGIN, for_s=self.spending.race_share_s())
         race = self.runner.race(finalists, rules)
@@ -101,7 +101,8 @@ class Final(NamedTuple):
                 return self._one_confirmation(finalists)
             except ArmLost as lost:
                 self.journal.strike_out(lost)
-                finalists = self._with_yardstick([self._started_alone(trial) for trial in self._picked()[:1]])
+                left = best_unraced(self._picked(), self.goal)
+                finalists = self._with_yardstick([self._started_alone(trial) for trial in left])
         return Confirmed(None, {})
 
     def _one_confirmation(self, finalists: Sequence[Trial]) -> Confirmed:

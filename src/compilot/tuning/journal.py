@@ -45,7 +45,7 @@ from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared
 from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
-from compilot.tuning.resuming import finished_trials, refuse_other_callers, usable
+from compilot.tuning.resuming import finished_trials, judged_otherwise, refuse_other_callers, usable
 from compilot.tuning.timeouts import is_worth_another
 from compilot.verdict.finalists import screening_ratio
 
@@ -111,9 +111,14 @@ class RunJournal:
         lines = self._run_dir.lines()
         before = finished_trials(self._run_dir, lines, self.header)
         self._trials = usable(before, self._run_dir, self._observer)
-        if len(self._trials) == len(before):  # else files were damaged: other ones will race
+        changed = judged_otherwise(self._trials.values(), lines)
+        if len(self._trials) == len(before) and not changed:  # else other ones will race
             self._earlier = measured(lines, finished=self._run_dir.is_finished)
         self._write(self.header)  # the next resumption takes its options from here
+        for trial in changed:
+            self._know(trial)
+            why = "" if trial.state is State.OK else f", {trial.reason}"
+            self._observer.note(f"{trial.candidate.label} is judged otherwise now: {trial.state}{why}")
 
     # --------------------------------------------------------------------------------------------- what happens
 
@@ -225,6 +230,9 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         tolerance=options.tolerance,
         engines=options.engines,
         max_memory_bytes=options.max_memory_bytes,
+        max_compile_s=options.max_compile_s,
+        max_error=options.max_error,
+        preset=options.preset,
     )
 
 

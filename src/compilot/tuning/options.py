@@ -24,6 +24,9 @@ class TuneOptions(NamedTuple):
     argv: tuple[str, ...] = ()
     allow_precision: tuple[Precision, ...] = ()  # lower ones that may be tried
     tolerance: float | None = None  # relative RMSE allowed to those; None: each one's default
+    max_compile_s: float | None = None  # of a candidate's cold start
+    max_error: float | None = None  # relative RMSE that any candidate may have
+    preset: str | None = None  # that some of these come from
 
 
 def options_of(header: RunHeader) -> TuneOptions:
@@ -38,4 +41,7 @@ def options_of(header: RunHeader) -> TuneOptions:
         argv=header.argv,
         allow_precision=header.allow_precision,
         tolerance=header.tolerance,
+        max_compile_s=header.max_compile_s,
+        max_error=header.max_error,
+        preset=header.preset,
     )

@@ -28,6 +28,7 @@ from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import tell_scatter, try_eager
+from compilot.tuning.errors_allowed import refuse_unreachable
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
@@ -59,6 +60,7 @@ def tune(
     observer.stage("starting eager, the baseline")
     model = runner.open(workload)
     diagnosis = journal.begin(model, runner.inspect())
+    refuse_unreachable(journal.header, diagnosis, observer)
     search.begin(diagnosis)
     spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
     observer.trying(EAGER, 1, budget.remaining_s)
@@ -185,7 +187,8 @@ def workload_label(shipment: Shipment) -> str:
 def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> LocalRunner:
     """This machine; the compiler's trial and the doctor beside eager's start, unless the budget is short."""
     spare = default_memory_limit()
-    limits = Limits(memory_bytes=options.max_memory_bytes or spare, machine_bytes=spare).within(options.budget_s)
+    memory = options.max_memory_bytes or spare
+    limits = Limits(memory_bytes=memory, machine_bytes=spare, cold_s=options.max_compile_s).within(options.budget_s)
     prepare = options.budget_s >= PREPARE_FROM_S
     doctor = partial(checkup.beside, folder=run_dir.doctor, total_s=doctor_s(options.budget_s))
     return LocalRunner(
@@ -193,6 +196,7 @@ def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> L
         limits=limits,
         observer=observer,
         tolerance=options.tolerance,
+        max_error=options.max_error,
         compiler_first=prepare,
         doctor=doctor if prepare else None,
         callers=options.goal.concurrency,

@@ -2,14 +2,14 @@
 
 In: a run directory, and the trials in its journal. Out: the trials that can be used as they are. A candidate whose
 files are damaged or gone is tried again, from an empty folder: a compiler would take a damaged file of its cache for
-its own. Covered: damaged files, runs about another model, machine or number of callers. Not covered: folders of
-somebody else (artifacts/rundir.py), races (measured.py).
+its own. Covered: damaged files, runs about another model, machine or number of callers, parts with other limits. Not
+covered: folders of somebody else (artifacts/rundir.py), races (measured.py).
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
@@ -17,6 +17,7 @@ from compilot.errors import RunDirError
 from compilot.identity.differences import differences
 from compilot.progress import Observer
 from compilot.records import JournalLine, Precision, RunHeader, State, Trial, TrialLine
+from compilot.verdict.constraints import judged_again
 from compilot.verdict.words import count
 
 
@@ -38,17 +39,29 @@ def finished_trials(run_dir: RunDir, lines: Sequence[JournalLine], header: RunHe
     if changed or first.workload != header.workload:
         why = "; ".join(d.sentence for d in changed) or "another workload or other dynamic dimensions"
         raise RunDirError(f"{run_dir} cannot be resumed: it was made for something else: {why}. Start a new run.")
-    return {trial.candidate.id: trial for trial in _judged_alike(lines, header.tolerance)}
+    found: dict[str, Trial | None] = dict(_judged_now(lines, header))
+    return {candidate_id: trial for candidate_id, trial in found.items() if trial is not None}
 
 
-def _judged_alike(lines: Sequence[JournalLine], tolerance: float | None) -> Iterator[Trial]:
-    """All trials but those in a lower precision that a part with another tolerance judged."""
-    alike = True
+def _judged_now(lines: Sequence[JournalLine], header: RunHeader) -> Iterator[tuple[str, Trial | None]]:
+    """Each trial as this header judges it; None: only another trial can say that.
+
+    All but those in a lower precision that a part with another tolerance judged, which are no news either way.
+    """
+    before = header
     for line in lines:
         if isinstance(line, RunHeader):
-            alike = line.tolerance == tolerance
-        elif isinstance(line, TrialLine) and (alike or line.trial.candidate.settings.precision is Precision.AS_IS):
-            yield line.trial
+            before = line
+        elif isinstance(line, TrialLine):
+            alike = before.tolerance == header.tolerance
+            if alike or line.trial.candidate.settings.precision is Precision.AS_IS:
+                yield line.trial.candidate.id, judged_again(line.trial, before, header)
+
+
+def judged_otherwise(trials: Iterable[Trial], lines: Sequence[JournalLine]) -> list[Trial]:
+    """Those that the limits of now judge otherwise than the journal does."""
+    written = {line.trial.candidate.id: line.trial for line in lines if isinstance(line, TrialLine)}
+    return [trial for trial in trials if trial != written[trial.candidate.id]]
 
 
 def usable(trials: dict[str, Trial], run_dir: RunDir, observer: Observer) -> dict[str, Trial]:

@@ -3,6 +3,7 @@
 compare.py     two arms -> Comparison            breakeven.py  when a compile has paid for itself
 finalists.py   screening -> who is raced         contenders.py, rules.py, decide.py   race -> Verdict
 plan.py        Verdict -> Plan and the sentence  words.py      figures in plain words
+constraints.py limits of the user's own, and who is beyond them
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from compilot.measure.stats import MIN_MARGIN, Interval, hierarchical_bootstrap, log_ratios, median
 from compilot.records import Goal, Objective, Outcome, ProcessSamples, Race, State, Trial
+from compilot.verdict.breakeven import total_time_s
 from compilot.verdict.compare import compare
 from compilot.verdict.decide import decide
 
@@ -62,6 +63,15 @@ def best_under_the_rule(goal: Goal, trials: Iterable[Trial]) -> Trial | None:
     return None
 
 
+def best_unraced(finalists: Sequence[Trial], goal: Goal) -> list[Trial]:
+    """Whom to confirm without a race: the best under the goal's own rule, as far as the screening can tell."""
+    if goal.horizon_calls is not None:
+        calls = goal.horizon_calls
+        return sorted(finalists, key=lambda trial: _total_s(trial, calls))[:1]
+    special = best_under_the_rule(goal, finalists)
+    return list(finalists[:1]) if special is None else [special]
+
+
 def ranked_in_race(race: Race) -> list[str]:
     """The arms of a race but eager, fastest first; also of one in which none was shown faster."""
     eager = race.arms[0]
@@ -106,6 +116,13 @@ def _pairs(trial: Trial) -> list[float]:
 def _score(trial: Trial) -> float:
     """Median log ratio; a candidate without usable pairs ranks as "no faster than eager"."""
     return math.log(screening_ratio(trial) or 1.0)
+
+
+def _total_s(trial: Trial, calls: int) -> float:
+    """Over so many calls of one process that starts cold, by the screening."""
+    own = [own for _, own in trial.screening]
+    first_s = trial.measurement.cold_s if trial.measurement is not None else math.inf
+    return total_time_s(calls, first_s, median(own)) if own else math.inf
 
 
 def _clearly_slower(trial: Trial) -> bool:

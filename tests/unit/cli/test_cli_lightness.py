@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,15 @@ except SystemExit:
     pass
 print("loaded:", sorted({"torch", "numpy", "cloudpickle"} & set(sys.modules)))
 """
+
+
+def test_explaining_starts_nothing_and_imports_no_torch_either(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COUNT, "tune", "net.py:net", "--explain", "--preset", "fleet", "--engines", "aoti"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    assert "--objective        preset   startup (" in shown
+    assert shown.splitlines()[-1].startswith("loaded: ")
+    assert "torch" not in shown.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ ASKED = (
     *("--budget", "90s", "--objective", "throughput", "--horizon", "1000", "--engines", "inductor,eager"),
     *("--max-memory", "2GiB", "--seed", "7", "--dynamic", "x:0=1..8"),
     *("--allow-precision", "bf16", "--tolerance", "0.03"),
+    *("--max-compile", "45s", "--max-error", "0.001", "--preset", "research"),
 )
 DIMS = (DynamicDim(input="x", dim=0, min=1, max=8),)
 

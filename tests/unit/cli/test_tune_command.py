@@ -42,6 +42,7 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
         *("--engines", "inductor, eager", "--max-memory", "2GiB", "--seed", "7"),
         *("--dynamic", "x:0=1..8", "--dynamic", "y:1=2..4"),
         *("--allow-precision", "int8-dynamic, bf16", "--tolerance", "0.03"),
+        *("--max-compile", "1m", "--max-error", "1e-3", "--preset", "research"),
     )
     options, shipment = fake.asked["options"], fake.asked["shipment"]
     assert options.budget_s == 90.0
@@ -50,6 +51,7 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     assert options.max_memory_bytes == 2 * 2**30
     assert options.allow_precision == (Precision.INT8_DYNAMIC, Precision.BF16)
     assert options.tolerance == 0.03
+    assert (options.max_compile_s, options.max_error, options.preset) == (60.0, 1e-3, "research")
     assert shipment.seed == 7
     assert shipment.extra_dynamic == (
         DynamicDim(input="x", dim=0, min=1, max=8),
@@ -179,6 +181,9 @@ def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any, small_ru
         (("./notes.txt:net",), "a target file ends in .py"),
         (("net.py:net", "--budget", "soon"), "'soon' is not a duration; write 90s"),
         (("net.py:net", "--max-memory", "lots"), "'lots' is not a size; write 8GiB"),
+        (("net.py:net", "--max-compile", "long"), "'long' is not a duration; write 90s"),
+        (("net.py:net", "--max-compile", "0"), "--max-compile (in Python: max_compile) must be more than zero"),
+        (("net.py:net", "--max-error", "2"), "is a relative error between 0 and 1, such as 1e-4; not 2.0"),
         (("net.py:net", "--allow-precision", "int3"), "unknown precision 'int3'; known are: bf16, fp16, int8-dynamic"),
         (("net.py:net", "--engines", "eager,onnxruntim"), "unknown engine 'onnxruntim' (did you mean 'onnxruntime'?)"),
         (("nofile.py:net", "--engines", "tensorflo"), "unknown engine 'tensorflo'"),

@@ -54,7 +54,34 @@ def test_an_error_above_the_tolerance_is_refused_with_the_numbers(judge: Any) ->
 def test_the_same_error_never_passes_as_is(judge: Any) -> None:
     result = judge(mlp(), off_by(mlp(), 0.01), None)
     assert not result.passed
-    assert result.relative_error is None
+    assert result.relative_error == pytest.approx(0.01, rel=1e-3)
+
+
+def test_the_error_of_a_candidate_that_passes_is_known_without_a_tolerance(judge: Any) -> None:
+    result = judge(mlp(), mlp(), None)
+    assert result.passed
+    assert result.tolerance is None
+    assert 0.0 < result.relative_error < 1e-5  # float32 against float64
+    assert "relative error" not in result.why
+
+
+def test_answers_that_cannot_be_compared_have_no_error(judge: Any) -> None:
+    assert judge(mlp(), lambda x: mlp()(x)[:, :3], None).relative_error is None
+    ids = Function(lambda x: (x > 0).long())
+    assert judge(ids, ids, None).relative_error is None
+
+
+def test_eagers_own_error_is_that_of_a_candidate_which_answers_as_eager_does(tmp_path: Path) -> None:
+    job = Job(mlp())
+    reference = make_reference(job, THREE, tmp_path)
+    assert reference.eager_error is not None
+    assert check(job.model, job, THREE, tmp_path, reference).relative_error == reference.eager_error
+
+
+def test_eager_has_no_error_where_there_is_no_float64(tmp_path: Path) -> None:
+    only_float = Function(lambda x: x.float() if x.dtype is torch.float32 else 1 / 0)
+    reference = make_reference(Job(only_float), THREE, tmp_path)
+    assert (reference.kind, reference.eager_error) == ("eager", None)
 
 
 def test_a_single_bad_value_is_not_hidden_by_the_tolerance(judge: Any) -> None:

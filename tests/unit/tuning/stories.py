@@ -61,21 +61,22 @@ def told(
     budget_s: float = 600.0,
     resume: bool = False,
     observer: Observer | None = None,
+    options: TuneOptions | None = None,
     **how: Any,
 ) -> Story:
-    """One run; how: as FakeRunner takes it."""
-    runner = FakeRunner(fates, eager_call_s=how.pop("eager_call_s", 0.02), **how)
+    """One run; options: instead of goal and budget; how: as FakeRunner takes it."""
+    options = options or TuneOptions(budget_s=budget_s, goal=goal or Goal())
+    limits = {"max_compile_s": options.max_compile_s, "max_error": options.max_error}
+    runner = FakeRunner(fates, eager_call_s=how.pop("eager_call_s", 0.02), **limits, **how)
     if search is None:
         assert not callable(fates)
         search = ListSearch([candidate(name) for name in fates if name != "eager"])
-    budget = Budget(budget_s, clock=runner.clock)
-    goal = goal or Goal()
+    budget = Budget(options.budget_s, clock=runner.clock)
     observer = observer or Observer()
     run_dir = RunDir.make(folder / "run")
-    options = TuneOptions(budget_s=budget_s, goal=goal)
     with RunJournal(run_dir, options, budget, observer, resume=resume) as journal, runner:
         plan = tune(
-            WORKLOAD, search=search, runner=runner, journal=journal, budget=budget, goal=goal, observer=observer
+            WORKLOAD, search=search, runner=runner, journal=journal, budget=budget, goal=options.goal, observer=observer
         )
         assert journal.verdict is not None
     return Story(plan, journal.verdict, runner, search, run_dir)

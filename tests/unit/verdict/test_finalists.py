@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 from verdict_fakes import EAGER, candidate, eager_trial, trial
 
-from compilot.records import State, Trial
+from compilot.records import Goal, Measurement, Objective, State, Trial
 from compilot.verdict import choose_finalists
+from compilot.verdict.finalists import best_unraced
 
 
 def screened(name: str, ratio: float, *, pairs: int = 20, state: State = State.OK) -> Trial:
@@ -44,3 +47,23 @@ def test_failed_ones_eager_and_the_same_program_twice_stay_out() -> None:
 def test_a_candidate_without_screening_ranks_as_no_faster_than_eager() -> None:
     trials = [trial(candidate("unknown")), screened("a", 1.5), screened("c", 0.7)]
     assert names(choose_finalists(trials), trials) == ["a", "unknown"]
+
+
+def started(name: str, ratio: float, cold_s: float, steady_rss_bytes: int = 1) -> Trial:
+    measured = Measurement(cold_s=cold_s, cold_cache=True, steady_rss_bytes=steady_rss_bytes)
+    return msgspec.structs.replace(screened(name, ratio), measurement=measured)
+
+
+def test_without_a_race_the_goal_itself_says_who_is_confirmed() -> None:
+    """An eager call takes a second here."""
+    able = [started("fast", 4.0, 100.0, 5), started("quick", 2.0, 1.0, 9)]
+
+    def best(**goal: Any) -> list[str]:
+        return [one.candidate.label for one in best_unraced(able, Goal(**goal))]
+
+    assert best() == best(objective=Objective.P99) == ["fast"]
+    assert best(horizon_calls=100) == ["quick"]  # about 51 s against 125 s
+    assert best(horizon_calls=1000) == ["fast"]  # about 350 s against 501 s
+    assert best(objective=Objective.STARTUP) == ["quick"]
+    assert best(objective=Objective.MEMORY) == ["fast"]
+    assert best_unraced([], Goal()) == best_unraced([], Goal(horizon_calls=5)) == []

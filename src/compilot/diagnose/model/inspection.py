@@ -58,6 +58,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         threads=torch.get_num_threads(),
         denormals=meets_denormals(workload),
         repeated=repeated_blocks(workload.model),
+        eager_error=reference.eager_error,
     )
 
 
