@@ -1,8 +1,9 @@
-"""The README, followed to the letter: from its model file to a signed bundle that another process loads.
+"""The README, followed to the letter: from its model file to a plan in use and a signed bundle in another process.
 
-Its files and commands are taken out of README.md; nothing of them is repeated here. Only the budget is shorter, the
-program more patient with a busy machine, and one thread computes: with two, eager on a busy machine scatters so much
-that no gain could be proven.
+Its files and commands are taken out of README.md; nothing of them is repeated here. Only the budget is shorter. It is
+followed twice. By a patient program with one thread: on a busy machine eager scatters so much with two that no gain
+could be proven, and here one must be. And by the installed program as it is: there a plan that keeps eager is right,
+too, and does what the README says of it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,26 @@ FILES = {
     for block in blocks_of(TEXT)
     if block.language == "python" and (found := re.match(r"# (\w+\.py)\n", block.text))
 }
+USE = next(block.text for block in blocks_of(TEXT) if '"run/plan.json"' in block.text and block.language == "python")
 BUDGET = "30s"
+PLAIN_BUDGET = "60s"  # eager's own trial must fit on a busy machine
+PROGRAMS = Path(sys.executable).parent  # where `compilot` is installed
+KEEPS = "The plan keeps the model eager; code that loads it works all the same:"
+USED = """import sys
+import warnings
+
+import compilot
+import torch
+from mymodel import Scores, factory
+
+warnings.simplefilter("error", getattr(compilot, sys.argv[1]))
+model, (x,) = factory()
+{use}
+assert isinstance(y, Scores)
+with torch.no_grad():
+    torch.testing.assert_close(y.logits, model(x).logits, rtol=1e-4, atol=1e-5)
+print(fast.stats().calls, fast.stats().fast, fast.stats().fallbacks)
+"""
 PYTHON = """#!/bin/sh
 exec {python} "$@"
 """
@@ -54,29 +74,36 @@ class Terminal(NamedTuple):
 
     folder: Path
     env: dict[str, str]
+    budget: str = BUDGET
 
     def type(self, command: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = re.sub(r"--budget \S+", f"--budget {BUDGET}", command)
+        command = re.sub(r"--budget \S+", f"--budget {self.budget}", command)
         return subprocess.run(
             command, shell=True, cwd=self.folder, env=self.env | env, capture_output=True, text=True, check=False
         )
 
 
+def opened(base: Path, path: Path) -> tuple[Path, dict[str, str]]:
+    """A folder with the README's files, and an environment with these programs and keys, cache and runs of its own."""
+    folder = base / "project"
+    folder.mkdir()
+    for name, text in (*FILES.items(), ("use.py", USED.format(use=USE))):
+        (folder / name).write_text(text)
+    places = {f"COMPILOT_{name}": str(base / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    return folder, {**os.environ, **places, "PATH": f"{path}{os.pathsep}{os.environ['PATH']}"}
+
+
 @pytest.fixture(scope="module")
 def terminal(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
-    """`compilot` and `python` are on the path; keys, cache and list of runs are its own."""
+    """`compilot`, the patient one, and `python` are on the path; one thread computes."""
     base = tmp_path_factory.mktemp("newcomer")
-    folder, programs = base / "project", base / "bin"
-    folder.mkdir()
+    programs = base / "bin"
     programs.mkdir()
-    for name, text in FILES.items():
-        (folder / name).write_text(text)
     for name, text in (("compilot", PATIENT), ("python", PYTHON)):
         (programs / name).write_text(text.format(python=sys.executable))
         (programs / name).chmod(0o755)
-    places = {f"COMPILOT_{name}": str(base / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-    return Terminal(folder, {**os.environ, **places, "PATH": path, "OMP_NUM_THREADS": "1"})
+    folder, env = opened(base, programs)
+    return Terminal(folder, env | {"OMP_NUM_THREADS": "1"})
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +132,58 @@ def test_a_machine_that_does_not_trust_the_key_does_not_serve_the_bundle(termina
     done = terminal.type(COMMANDS[-1], COMPILOT_CONFIG=str(tmp_path))
     assert done.returncode != 0
     assert "UntrustedBundle" in done.stderr
+
+
+@pytest.mark.usefixtures("printed")
+def test_the_plan_is_used_as_the_readme_uses_it(terminal: Terminal) -> None:
+    done = terminal.type("python use.py CompilotWarning")  # as an error
+    assert (done.returncode, done.stdout) == (0, "1 1 {}\n"), done.stderr
+
+
+# ---- the installed program as it is ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plainly(tmp_path_factory: pytest.TempPathFactory) -> Terminal:
+    """The program that was installed, with as many threads as it likes."""
+    folder, env = opened(tmp_path_factory.mktemp("plainly"), PROGRAMS)
+    env.pop("OMP_NUM_THREADS", None)
+    return Terminal(folder, env, PLAIN_BUDGET)
+
+
+@pytest.fixture(scope="module")
+def tuned(plainly: Terminal) -> str:
+    """What the README's first command printed; all commands up to the bundle ended well."""
+    done = {command: plainly.type(command) for command in COMMANDS[:-1]}
+    failed = {command: it.stdout + it.stderr for command, it in done.items() if it.returncode}
+    assert failed == {}
+    return done[COMMANDS[0]].stdout
+
+
+def test_the_installed_program_leaves_every_file_whatever_it_decides(plainly: Terminal, tuned: str) -> None:
+    there = {path.name for path in (plainly.folder / "run").iterdir()}
+    assert {"plan.json", "journal.jsonl", "trials.csv"} <= there
+    assert (plainly.folder / "model.cpbundle").is_file()
+    assert ("Use it:" in tuned) != (KEEPS in tuned)
+
+
+def test_its_bundle_serves_the_output_class_or_says_that_eager_was_kept(plainly: Terminal, tuned: str) -> None:
+    served = plainly.type(COMMANDS[-1])
+    if KEEPS not in tuned:
+        assert (served.returncode, served.stdout) == (0, "torch.Size([16, 10])\n"), served.stderr
+        return
+    assert served.returncode != 0
+    assert "NoFallback: model.cpbundle holds no whole model: its plan keeps the model as it is" in served.stderr
+    assert "call compilot.compile(model, 'model.cpbundle')" in served.stderr  # as the README says
+
+
+def test_its_plan_is_used_or_keeps_eager(plainly: Terminal, tuned: str) -> None:
+    done = plainly.type("python use.py PlanNotUsedWarning")  # as an error; a plan with other threads may speak of them
+    assert done.returncode == 0, done.stderr
+    calls, fast, fallbacks = done.stdout.split(maxsplit=2)
+    assert calls == "1"
+    if KEEPS not in tuned:
+        assert (fast, fallbacks) == ("1", "{}\n")
+    else:
+        assert fast == "0"
+        assert "the plan keeps the model eager" in fallbacks

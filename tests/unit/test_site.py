@@ -19,7 +19,9 @@ PROGRAM = Path(sys.executable).with_name("zensical")
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?:https?:)?//|<link\b(?![^>]*rel=["']?canonical)[^>]*\bhref=["']?(?:https?:)?//"""
     r"""|@import\s+(?:url\()?["']?(?:https?:)?//|url\(["']?(?:https?:)?//"""
+    r"""|<(?:image|use|feImage)\b[^>]*\bhref=["']?(?:https?:)?//"""  # in SVG
 )
+READ = (".html", ".css", ".svg")  # what a browser may fetch more for
 
 
 class Site:
@@ -54,7 +56,9 @@ def test_the_site_builds_without_a_warning_and_asks_nothing_of_other_hosts(site:
     built = site.folder / "build" / "site"
     pages = {path.name for path in built.glob("*.html")}
     assert {f"{path.stem}.html" for path in site.page("").glob("*.md")} <= pages
-    fetched = {path.name: FETCHED.findall(path.read_text()) for path in [*built.rglob("*.html"), *built.rglob("*.css")]}
+    files = [path for path in built.rglob("*") if path.suffix in READ]
+    assert "demo.svg" in {path.name for path in files}
+    fetched = {path.name: FETCHED.findall(path.read_text()) for path in files}
     assert {name: found for name, found in fetched.items() if found} == {}
     reference = (built / "reference.html").read_text()
     assert 'id="compilot.tune"' in reference
@@ -86,7 +90,22 @@ def test_links_are_led_to_their_places_on_the_site(link: str, folder: str, place
     assert STAGE["place"](link, folder) == place
 
 
-@pytest.mark.parametrize("text", ['<script src="https://a.b/c.js">', "@import url(//a.b/c)", '<link href="//fonts.x">'])
+def test_the_pictures_of_the_documentation_ask_nothing_of_other_hosts() -> None:
+    pictures = list((ROOT / "docs").rglob("*.svg"))
+    assert [path.name for path in pictures if FETCHED.search(path.read_text())] == []
+    assert pictures
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script src="https://a.b/c.js">',
+        "@import url(//a.b/c)",
+        '<link href="//fonts.x">',
+        '@font-face { src: local("F"), url("https://a.b/f.woff2") }',
+        '<image xlink:href="https://a.b/c.png"/>',
+    ],
+)
 def test_something_from_another_host_would_be_found(text: str) -> None:
     assert FETCHED.search(text)
 

@@ -2,7 +2,7 @@
 option exists.
 
 Tuning and loading a bundle take too long here and are run by the integration tests: in their place stand functions
-with their very signatures, so that a wrong name or keyword still fails.
+with their very signatures that return records of their very types, so that a wrong name, keyword or field still fails.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 import torch
 import typer
 from pages import PAGES, ROOT, SHELL, Block, blocks_of, lines_of
+from sample_records import returned_by, sample
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -63,7 +64,6 @@ SLOW = {  # what takes long, or needs what is not here: a store, a run, a bundle
     ],
     compilot.store: ["ls", "rm", "gc"],
     compilot.cache: ["ls", "verify", "prune"],
-    compilot.keys: ["new", "trust", "ls"],
 }
 
 
@@ -100,8 +100,9 @@ def written_plan(names: dict[str, Any], path: Path) -> None:
 
 @pytest.fixture
 def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """What a page takes for granted; functions that are too slow here keep their signature."""
+    """What a page takes for granted; functions that are too slow here keep their signature and what they return."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COMPILOT_CONFIG", str(tmp_path / "config"))  # keys are really made and trusted
     monkeypatch.syspath_prepend(str(tmp_path))
     model, x = Net().eval(), torch.randn(4, 8)
     names: dict[str, Any] = {
@@ -114,7 +115,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
         "example": x,
         "args": (x,),
         "kwargs": {},
-        "plan": create_autospec(compilot.Plan, instance=True),
+        "plan": sample(compilot.Plan),
         "dataset": TensorDataset(torch.randn(64, 8)),
     }
 
@@ -125,7 +126,8 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     real = compilot.compile
     for place, functions in SLOW.items():
         for name in functions:
-            monkeypatch.setattr(place, name, create_autospec(getattr(place, name)))
+            function = getattr(place, name)
+            monkeypatch.setattr(place, name, create_autospec(function, return_value=returned_by(function)))
     monkeypatch.setattr(compilot, "load", create_autospec(compilot.load, side_effect=shipped))
     bundled = create_autospec(real, side_effect=shipped)
     monkeypatch.setattr(
@@ -182,6 +184,16 @@ def test_few_blocks_are_not_run_and_each_says_why() -> None:
         ("compilot.store.ls()", TypeError),
         ("compilot.compile(model, 'model.cpbundle', no_such=1)", TypeError),
         ("compilot.compiled(model)", AttributeError),
+        ("compilot.environment().no_such_field", AttributeError),
+        ("compilot.environment().machine.no_such_field", AttributeError),
+        ("[engine.fine for engine in compilot.environment().engines.values()]", AttributeError),
+        ("[row['no_such_column'] for row in compilot.results(plan).rows]", KeyError),
+        ("for cause in compilot.why_cold('run').causes:\n    cause.no_such_field", AttributeError),
+        ("compilot.results(plan).verdict.no_such_field", AttributeError),  # also where it may be None
+        ("compilot.store.ls('folder').entries[0].no_such_field", AttributeError),
+        ("compilot.tune(model, (x,)).no_such_field", AttributeError),
+        ("compilot.keys.new('a').no_such_field", AttributeError),
+        ("compilot.keys.new('a')\ncompilot.keys.new('a')", compilot.KeyProblem),  # a key is never overwritten
         ("return compilot.Workload(model, args, dynamics={})", TypeError),
         ("def factory():\n    return compilot.Workload(model, (example,), loaders=3)\n", TypeError),
     ],
@@ -190,6 +202,24 @@ def test_a_wrong_block_would_be_found(names: dict[str, Any], tmp_path: Path, tex
     [block] = blocks_of(f"# Page\n\n```python\n{text}\n```\n")
     with pytest.raises(error):
         run(block, names, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *('row["speedup"]', "measured.sentences", "finding.where", "now).gone", "machine.cpu_model", "toolchain.works"),
+        *("engine.ok", "cause.advice", "key.public", "bundle.standalone", "checked.differences", "pulled.unproven"),
+        *("entry.sha256", "entry.label for", "entry.why", "key.key_id"),
+    ],
+)
+def test_a_wrong_field_in_the_page_of_the_api_would_be_found(names: dict[str, Any], tmp_path: Path, field: str) -> None:
+    text = (ROOT / "docs" / "api.md").read_text()
+    assert field in text
+    wrong = re.sub(r"(\w+)(\W*| for)$", r"no_such_\1\2", field)
+    with pytest.raises((AttributeError, KeyError), match="no_such_"):  # noqa: PT012  # whichever block it is in
+        for block in blocks_of(text.replace(field, wrong), "api.md"):
+            if block.language == "python" and not block.not_run:
+                run(block, names, tmp_path)
 
 
 def test_the_pages_have_blocks_at_all() -> None:

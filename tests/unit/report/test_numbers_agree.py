@@ -7,10 +7,11 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
+from printed import agrees, figures
 from rich.console import Console
 from stories import Story, told
 
@@ -34,44 +35,14 @@ from compilot.verdict.finalists import screening_ratio
 from compilot.verdict.plan import honest_sentence
 
 ROOT = Path(__file__).parents[3]
-ROUNDING = 0.011  # two times of three digits each, 0.5 % at the worst, and the ratio's own last digit
-SPEED = r" +(~?)([\d.]+)x(?: \[([\d.]+)-([\d.]+)\])?"
-FIGURES = re.compile(rf"([\d.]+) +([\d.]+){SPEED}")
-WITH_RATE = re.compile(rf"([\d.]+) +([\d.]+) +[\d.]+{SPEED}")  # samples/s stand between the times and the speed-up
-LABEL = re.compile(r"(.+?) +(?:ok +)?[\d.]+ ")
 BREAK_EVEN: tuple[Any, ...] = ("break_even_calls", "break_even_low", "break_even_high")
 SCREENED = Candidate(settings=Settings(engine="openvino"), label="openvino", rationale="test")
-
-
-class Printed(NamedTuple):
-    """What a line of the table says."""
-
-    own_ms: float
-    eager_ms: float
-    screened: bool
-    ratio: float
-    low: float
-    high: float
 
 
 def printed(run_dir: Path, *, width: int = 140) -> str:
     console = Console(file=io.StringIO(), width=width)
     console.print(summary(read_run(run_dir), None, width=width))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
-
-
-def figures(text: str) -> dict[str, Printed]:
-    """The lines of the table that name a speed-up, by the engine's label."""
-    found = {}
-    wanted = WITH_RATE if "samples/s" in text else FIGURES
-    for line in text.splitlines():
-        if told := wanted.search(line):
-            own, eager, tilde, ratio, low, high = told.groups()
-            label = LABEL.match(line[2:])[1]  # type: ignore[index]
-            found[label] = Printed(
-                float(own), float(eager), bool(tilde), float(ratio), float(low or ratio), float(high or ratio)
-            )
-    return found
 
 
 def moved(trial: Trial, call_s: float) -> Trial:
@@ -96,8 +67,7 @@ def check(run_dir: Path, labels: set[str]) -> None:
     found = figures(printed(run_dir))
     assert set(found) == labels
     for label, line in found.items():
-        again = line.eager_ms / line.own_ms
-        assert line.low * (1 - ROUNDING) <= again <= line.high * (1 + ROUNDING), (label, line)
+        assert line.follows(), (label, line)
 
 
 def test_each_printed_speed_up_follows_from_the_times_beside_it(run_dir: Path) -> None:
@@ -315,12 +285,6 @@ def said(sentence: str) -> float:
     return float(next(group for group in found.groups() if group))
 
 
-def agrees(ratio: float, own: float, eager: float, low: float | None = None, high: float | None = None) -> bool:
-    """Whether the two times give the ratio, within rounding and its interval."""
-    least, most = min(ratio, low or ratio), max(ratio, high or ratio)
-    return least * (1 - ROUNDING) <= eager / own <= most * (1 + ROUNDING)
-
-
 @pytest.fixture
 def tuned(tmp_path: Path) -> Story:
     """A whole run on a runner that runs nothing; every candidate's speed is another."""
@@ -333,7 +297,7 @@ def test_the_table_of_tune_agrees_at_every_width(tuned: Story, width: int) -> No
     found = figures(printed(tuned.run_dir.path, width=width))
     assert set(found) == {"inductor", "openvino", "onnxruntime"}
     for one in found.values():
-        assert agrees(one.ratio, one.own_ms, one.eager_ms, one.low, one.high), one
+        assert one.follows(), one
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -349,7 +313,7 @@ def test_the_table_and_the_sentences_of_bench_agree(
     assert set(found) == {"inductor", "inductor freezing"}
     joined = " ".join(text.split())
     for label, one in found.items():
-        assert agrees(one.ratio, one.own_ms, one.eager_ms, one.low, one.high), one
+        assert one.follows(), one
         assert said(joined.partition(f" {label}: ")[2]) == one.ratio
     print_json(plain(bench_of(run_dir, {})))
     document = json.loads(capsys.readouterr().out)
