@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from compilot.candidates import search
+from compilot.candidates import guided
 from compilot.engines import registry
 from compilot.engines.protocol import Availability, BuildRequest, Loaded, LoadRequest
 from compilot.engines.space import Seed, Space
@@ -91,7 +91,7 @@ def shorten(*, doctor: bool, sets: int) -> None:
     pipeline.Limits = functools.partial(Limits, warm_s=0.3)  # type: ignore[assignment,misc]
     attempt.SCREENING_TAIL_S = budget.TAIL_S = 0.2
     final.RACE_PAIRS = budget.CONFIRM_PAIRS = 20
-    search.varied = lambda best, knobs: []  # a third and a fourth candidate would show nothing new
+    guided.turns = lambda candidate, knobs: []  # a third and a fourth candidate would show nothing new
     budget.CONFIRM_PROCESSES = budget.MOST_CONFIRM_PROCESSES = sets
 
 

@@ -141,7 +141,7 @@ class GuidedSearch:
         own = () if candidate.is_eager else space_of(candidate.settings.engine, self._diagnosis).knobs
         process: tuple[Knob, ...] = (threads_knob(self._diagnosis, self._callers),)
         if candidate.is_eager:  # with one caller eager has the threads that its user gave it
-            shared = self._callers > 1 and (not self._engines or EAGER.settings.engine in self._engines)
+            shared = self._callers > 1
             process = (fewer_threads_knob(self._diagnosis, self._callers),) if shared else ()
         return list(fitting([*process, MEMORY, *own, DENORMALS], self._diagnosis))
 
@@ -174,7 +174,8 @@ class GuidedSearch:
         able = [trial for trial in self._able() if (worth.speed(trial) or 0.0) >= least]
         first = able[:1]
         others = [t for t in able if first and t.candidate.settings.engine != first[0].candidate.settings.engine]
-        eager = [t for t in self._told.values() if t.candidate.is_eager and t.state is State.OK]
+        asked = not self._engines or EAGER.settings.engine in self._engines
+        eager = [t for t in self._told.values() if t.candidate.is_eager and t.state is State.OK and asked]
         return [*first, *others[: BASES - 1], *eager]
 
     def _gains_seen(self, engine: str) -> dict[tuple[str, Value], float]:

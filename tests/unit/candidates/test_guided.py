@@ -37,13 +37,14 @@ def made() -> Iterator[Made]:
         engines: Mapping[str, Space | Sequence[str]],
         diagnosis: Diagnosis = TWO_CORES,
         costs: Mapping[str, EngineTraits] | None = None,
+        also: Sequence[str] = (),
         **options: Any,
     ) -> GuidedSearch:
         for name, space in engines.items():
             half: Any = MadeUp(space if isinstance(space, Space) else points(space))
             registry.register(name, half, half, (costs or {}).get(name, EngineTraits(build_cost=BuildCost.SECONDS)))
             registered.append(name)
-        search = GuidedSearch(engines=tuple(engines), **options)
+        search = GuidedSearch(engines=(*engines, *also), **options)
         search.begin(diagnosis)
         search.tell(Trial(candidate=EAGER, state=State.OK, reason="", wall_s=3.0))
         return search
@@ -98,9 +99,13 @@ def test_the_best_is_varied_from_where_it_is(made: Made) -> None:
 
 
 def test_eager_itself_is_varied_since_that_costs_no_build(made: Made) -> None:
-    search = made({"x": ["a"]})
+    search = made({"x": ["a"]}, also=["eager"])
     eager = [c for c in search.promising() if c.settings.engine == "eager"]
     assert [c.process for c in eager] == [ProcessSettings(keep_memory=True)]
+
+
+def test_eager_is_not_varied_where_only_other_engines_were_asked_for(made: Made) -> None:
+    assert {c.settings.engine for c in made({"x": ["a"]}).promising()} == {"x"}
 
 
 KNOBS = Space(
@@ -237,7 +242,7 @@ def test_nothing_is_asked_for_where_no_answer_can_be_judged(made: Made) -> None:
 
 
 def test_denormals_are_tried_where_there_are_any(made: Made) -> None:
-    search = made({"x": ["a"]}, msgspec.structs.replace(TWO_CORES, denormals=True))
+    search = made({"x": ["a"]}, msgspec.structs.replace(TWO_CORES, denormals=True), also=["eager"])
     search.tell(ended(next(c for c in search.promising() if c.label == "x a"), 1.5))
     assert any(c.process.flush_denormals for c in search.promising() if c.settings.engine == "x")
     assert any(c.process.flush_denormals for c in search.promising() if c.settings.engine == "eager")
