@@ -13,7 +13,7 @@ from rich.console import Console
 from compilot.artifacts.planfile import load_plan
 from compilot.report import data, terminal
 
-WIDTH = 94
+WIDTH = 150  # names of candidates and their notes have room
 FONTS = re.compile(r"\s*@font-face\s*\{[^}]*\}")  # rich fetches them from a host of its choice
 ORIGIN = re.compile(r"\s*<!--.*?-->", re.DOTALL)  # an address, too
 

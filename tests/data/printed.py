@@ -15,7 +15,7 @@ ROUNDING = 0.011  # two times of three digits each, 0.5 % at the worst, and the 
 SPEED = r" +(~?)([\d.]+)x(?: \[([\d.]+)-([\d.]+)\])?"
 FIGURES = re.compile(rf"([\d.]+) +([\d.]+){SPEED}")
 WITH_RATE = re.compile(rf"([\d.]+) +([\d.]+) +[\d.]+{SPEED}")  # samples/s stand between the times and the speed-up
-LABEL = re.compile(r"(.+?) +(?:ok +)?[\d.]+ ")
+LABEL = re.compile(r"(.+?)(?: +ok +| {2,}| (?=\d+\.\d))[\d.]+ ")  # a label may hold a number: "onnxruntime, 1 thread"
 HEADS = re.compile(r"\bcold s +warm s +p50 ms +eager +(?:samples/s +|p99 ms +)?speed-up\b")
 
 

@@ -9,7 +9,6 @@ be divided by each other. Tails come from single calls, with a median of their o
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -311,9 +310,10 @@ def _screened(trial: Trial) -> SpeedUp:
     pairs = [(eager, own) for eager, own in trial.screening if eager > 0 and own > 0]
     if not pairs:
         return SpeedUp()
-    own_s, eager_s = tuple(own for _, own in pairs), tuple(eager for eager, _ in pairs)
-    ratio = math.exp(statistics.median(math.log(eager / own) for eager, own in pairs))
-    return SpeedUp(ratio, source="screening", own_s=own_s, eager_s=eager_s)
+    ranked = sorted(pairs, key=lambda pair: pair[0] / pair[1])
+    middle = ranked[(len(ranked) - 1) // 2 : len(ranked) // 2 + 1]  # whose ratio is the median, so their times give it
+    eager_s, own_s = (statistics.geometric_mean(times) for times in zip(*middle, strict=True))
+    return SpeedUp(eager_s / own_s, source="screening", own_s=(own_s,), eager_s=(eager_s,))
 
 
 def column(race: Race, index: int) -> tuple[float, ...]:

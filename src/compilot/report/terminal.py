@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
-from compilot.records import Objective, Plan
+from compilot.records import Objective, Plan, ProcessSettings
 from compilot.report.data import TRIAL, Row, RunData
 from compilot.report.pareto import pareto_front, point_of
 from compilot.report.results import sentence
@@ -122,7 +123,15 @@ def usage(plan: Plan, plan_path: Path) -> str:
     """The lines of Python that put the plan to work; to be printed unwrapped, so that they can be copied."""
     intro = "Use it:" if plan.entries else "The plan keeps the model eager; code that loads it works all the same:"
     hint = "\n    # call fast under torch.no_grad()" if not plan.workload.grad else ""
-    return f'{intro}\n    import compilot\n    fast = compilot.compile(model, "{plan_path}"){hint}'
+    set_up = f'\n    compilot.apply_process("{plan_path}")  # {_settings(plan.process)}' if plan.entries else ""
+    set_up = set_up if plan.process != ProcessSettings() else ""
+    return f'{intro}\n    import compilot{set_up}\n    fast = compilot.compile(model, "{plan_path}"){hint}'
+
+
+def _settings(process: ProcessSettings) -> str:
+    """ "threads = 1": what the plan was measured with, and a process has to be told."""
+    known = msgspec.structs.asdict(process).items()
+    return ", ".join(f"{name} = {value}" for name, value in known if value is not None)
 
 
 def speed_up(row: Row) -> str:

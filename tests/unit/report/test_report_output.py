@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from compilot.cli.common import document as plain
+from compilot.records import ProcessSettings
 from compilot.report import read_run, results_of, write_csv
 from compilot.report.terminal import summary, usage
 
@@ -97,6 +98,10 @@ def test_sentence_and_yardstick_follow_the_table(run_dir: Path, small_run: Any) 
 
 
 def test_usage_can_be_pasted(small_run: Any) -> None:
+    one_thread = msgspec.structs.replace(small_run.plan, process=ProcessSettings(threads=1, keep_memory=True))
+    assert '    compilot.apply_process("a/plan.json")  # threads = 1, keep_memory = True' in usage(
+        one_thread, Path("a/plan.json")
+    )
     lines = usage(small_run.plan, Path("runs/a/plan.json")).splitlines()
     assert lines[1].strip() == "import compilot"
     assert lines[2].strip().startswith('fast = compilot.compile(model, "runs/a/plan.json")')
