@@ -26,7 +26,8 @@ from compilot.trials.forkserver import Answer, Branch, Fork, receive, send
 from compilot.trials.limits import shared_env
 from compilot.trials.processes import Ends, Process, Start, fresh
 
-OWN = frozenset({"TORCHINDUCTOR_CACHE_DIR", marks.MARK, blas.COUNT})  # read when they are needed, not at an import
+CACHE = "TORCHINDUCTOR_CACHE_DIR"  # importing torch's compiler makes this folder, in the system's own place without it
+OWN = frozenset({CACHE, marks.MARK, blas.COUNT})  # read when they are needed, not at an import
 ANSWER_LIMIT_S = 60.0  # importing torch and a large package from a cold disk
 COMPILER = "torch._dynamo"
 OFF = "COMPILOT_FRESH_WORKERS"  # set to anything: no forks
@@ -165,7 +166,7 @@ class Nursery:
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={**self._env, **blas.ALONE, **self._lease.env},
+                env={**self._env, CACHE: str(self._log.with_suffix("")), **blas.ALONE, **self._lease.env},
             )
         self._lease.watch(self._process.pid)
         self._servers = [_Server(ours)]

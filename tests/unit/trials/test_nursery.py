@@ -237,3 +237,14 @@ def test_it_can_be_switched_off(made: Nursery, target: Path, tmp_path: Path, mon
 )
 def test_threads_of_openblas_are_those_of_a_fresh_interpreter(env: dict[str, str], count: int) -> None:
     assert blas.usual_threads(env) == count
+
+
+def test_importing_the_compiler_leaves_nothing_in_the_temporary_folder(
+    made: Nursery, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    child_of(made, tmp_path).kill()
+    made.learn(())
+    made.settle()
+    assert list((tmp_path / "temporary").iterdir()) == []
