@@ -3,10 +3,12 @@
     python bench/by_hand.py MODEL ARM --work DIR      builds one arm, checks it against eager, prints one JSON line
 
 In: a model of engines_models.py and an arm: eager, compile (plain torch.compile), tuned (max-autotune with true
-freezing), onnxruntime, openvino, aoti, compilot (the plan that `compilot tune` left in DIR/tune/MODEL). Out: files in
-DIR/arms/MODEL/ARM, and targets `bench/by_hand.py:MODEL__ARM` that load them: what a worker then times. Every arm has
-the same weights, inputs, threads and precision. A hand-written arm gives back a list of tensors and rebuilds no output
-structure, checks no inputs: what people write. Its face adds no cost: the type's call *is* the hand-written function.
+freezing), onnxruntime, openvino, aoti, compilot (the plan that `compilot tune` left in DIR/tune/MODEL, or in the folder
+that COMPILOT_BENCH_TUNE names). Out: files in DIR/arms/MODEL/ARM, and targets `bench/by_hand.py:MODEL__ARM` that load
+them: what a worker then times. Every arm has the same weights, inputs and precision; the plan has its own threads and
+allocator, and so has an arm whose name ends in `_given`. A hand-written arm gives back a list of tensors and rebuilds
+no output structure, checks no inputs: what people write. Its face adds no cost: the type's call *is* the hand-written
+function.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from torch import nn
 import engines_models
 
 WORK = "COMPILOT_BENCH_WORK"  # names the working folder to worker processes: a target takes no arguments
+TUNE = "COMPILOT_BENCH_TUNE"  # names the folder of the tune runs, where it is another one
+GIVEN = "_given"  # an arm with the plan's threads and allocator
+THREADLESS = ("onnxruntime", "openvino")  # their files do not depend on threads: both forms of the arm share them
 TOLERANCE = 1e-3  # of the largest value of each output, and relative
 
 Run = Callable[..., Any]
@@ -140,9 +145,18 @@ def compilot(job: Job) -> nn.Module:
     """The plan as its user applies it; one that does not fit, or cannot be loaded, is an error."""
     import compilot as package
 
-    plan = work_folder() / "tune" / job.name
+    plan = tune_folder() / job.name
     package.apply_process(plan)
     return package.compile(job.model, plan, strict=True)
+
+
+def made(arm: str, job: Job) -> nn.Module:
+    """The arm; with the plan's process settings first, where its name says so."""
+    if arm.endswith(GIVEN):
+        import compilot as package
+
+        package.apply_process(tune_folder() / job.name)
+    return ARMS[arm.removesuffix(GIVEN)](job)
 
 
 ARMS: dict[str, Callable[[Job], nn.Module]] = {
@@ -154,6 +168,7 @@ ARMS: dict[str, Callable[[Job], nn.Module]] = {
     "aoti": aoti,
     "compilot": compilot,
 }
+NAMES = (*ARMS, *(f"{arm}{GIVEN}" for arm in ARMS if arm not in ("eager", "compilot")))
 
 
 # --------------------------------------------------------------------------------------------------------- the face
@@ -184,7 +199,7 @@ def places(names: list[str], converted: Any) -> list[int]:
 
 def __getattr__(name: str) -> Callable[[], Any]:
     model, _, arm = name.partition("__")
-    if arm not in ARMS or not hasattr(engines_models, model):
+    if arm not in NAMES or not hasattr(engines_models, model):
         raise AttributeError(name)
     return lambda: target(model, arm)
 
@@ -193,19 +208,25 @@ def target(model: str, arm: str) -> tuple[nn.Module, tuple[torch.Tensor, ...], d
     """What a worker times."""
     job = prepare(model, arm)
     with torch.no_grad():
-        return ARMS[arm](job), job.args, job.kwargs
+        return made(arm, job), job.args, job.kwargs
 
 
 def prepare(model: str, arm: str) -> Job:
-    folder = work_folder() / "arms" / model / arm
+    plain = arm.removesuffix(GIVEN)
+    folder = work_folder() / "arms" / model / (plain if plain in THREADLESS else arm)
     folder.mkdir(parents=True, exist_ok=True)
-    made, args, kwargs = getattr(engines_models, model)()
-    return Job(model, made, args, kwargs, folder)
+    module, args, kwargs = getattr(engines_models, model)()
+    return Job(model, module, args, kwargs, folder)
 
 
 def work_folder() -> Path:
     """The working folder that the bench named."""
     return Path(os.environ[WORK])
+
+
+def tune_folder() -> Path:
+    """The folder of the tune runs."""
+    return Path(os.environ.get(TUNE) or work_folder() / "tune")
 
 
 # ------------------------------------------------------------------------------------------------------- agreement
@@ -241,7 +262,7 @@ def build(model: str, arm: str) -> dict[str, Any]:
     try:
         job = prepare(model, arm)
         with torch.no_grad():
-            run = ARMS[arm](job)
+            run = made(arm, job)
             run(*job.args, **job.kwargs)
             got = tensors_of(run(*job.args, **job.kwargs))
             error, why = disagreement(tensors_of(engines_models_eager(job)), got)
@@ -260,7 +281,7 @@ def engines_models_eager(job: Job) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
-    parser.add_argument("arm", choices=ARMS)
+    parser.add_argument("arm", choices=NAMES)
     parser.add_argument("--work", required=True)
     options = parser.parse_args()
     os.environ[WORK] = options.work

@@ -83,6 +83,7 @@ def live(work: Path, model: str, arms: Sequence[str]) -> Iterator[list[Child]]:
     finally:
         for runner in runners.values():
             runner.close()
+            runner.nursery.close()  # or a process per arm and race stays until the bench ends
 
 
 def _runner(work: Path, model: str, arm: str) -> Workers:

@@ -1,19 +1,19 @@
 """The journal of bench/engines.py: one JSON line per finished step, raw samples included.
 
 In: a file. Out: its lines as records, and a way to append. A step that was cut off leaves no line, or half of one that
-is passed over, so the bench goes on where it stopped. Not covered: what the samples mean (engines_table.py).
+is passed over, so the bench goes on where it stopped. Journals of before arms were given the plan's settings are read
+as they are. Not covered: what the samples mean (engines_table.py).
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-import msgspec
-
-from compilot.records import MachineFingerprint, ProcessSamples, Race, Record
+from compilot.records import MachineFingerprint, ProcessSamples, ProcessSettings, Race, Record
+from stepping import append_line, read_lines
 
 SCREENING, JUDGED, AGAIN = "screening", "judged", "again"  # again: the second race, after a first one below the limit
+GIVEN_SCREENING = "screening-given"  # of the hand-written arms that have the plan's threads and allocator
 
 
 class Begun(Record, frozen=True, kw_only=True, tag="begun"):
@@ -35,6 +35,8 @@ class Tuned(Record, frozen=True, kw_only=True, tag="tuned"):
     because: str = ""  # the plan's own reason, or what went wrong
     candidates_tried: int = 0
     machine: MachineFingerprint | None = None
+    process: ProcessSettings = ProcessSettings()  # of the plan: what arms by hand are given in one of the columns
+    source: str = ""  # the run of another bench that was taken; "": tuned here
 
 
 class Built(Record, frozen=True, kw_only=True, tag="built"):
@@ -52,9 +54,9 @@ class Raced(Record, frozen=True, kw_only=True, tag="raced"):
     """One set of fresh processes through its rounds."""
 
     model: str
-    race: str  # SCREENING, JUDGED or AGAIN
+    race: str  # SCREENING, GIVEN_SCREENING, JUDGED or AGAIN
     process: int
-    arms: tuple[str, ...]  # in the screening arms[0] is eager
+    arms: tuple[str, ...]  # in the screenings arms[0] is eager
     samples: ProcessSamples
     load: str = ""  # what was odd on the machine meanwhile
     wall_s: float = 0.0
@@ -68,17 +70,18 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.lines = read(path)
+        self.lines: list[Line] = read_lines(path, Line)
 
     def append(self, line: Line) -> None:
         """Write one line so that it survives whatever comes next."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size > 0
-        with self.path.open("ab") as file:
-            file.write((b"\n" if torn else b"") + msgspec.json.encode(line) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, line)
         self.lines.append(line)
+
+    def begin(self, created: str, argv: tuple[str, ...]) -> None:
+        """Note how the bench was started, where that is not as the last time: a loop may start it for each step."""
+        last = next((x for x in reversed(self.lines) if isinstance(x, Begun)), None)
+        if last is None or last.argv != argv:
+            self.append(Begun(created=created, argv=argv))
 
     def tuned(self, model: str) -> Tuned | None:
         """The last tune of a model."""
@@ -102,16 +105,3 @@ class Journal:
         return Race(
             arms=sets[0].arms, with_aa=False, processes=tuple(s.samples for s in sets), purpose="bench", load=load
         )
-
-
-def read(path: Path) -> list[Line]:
-    """Every whole line of a journal."""
-    if not path.exists():
-        return []
-    found: list[Line] = []
-    for text in path.read_bytes().splitlines():
-        try:
-            found.append(msgspec.json.decode(text, type=Line))
-        except msgspec.DecodeError:
-            continue  # cut off by a kill: that step is run again
-    return found
