@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from compilot import cache, keys, store
     from compilot.api.benching import bench
     from compilot.api.bundling import PackedBundle, pack
+    from compilot.api.charting import charts
     from compilot.api.environs import Environment, environment
     from compilot.api.examining import check_fixes, examine
     from compilot.api.explaining import Explanation, explain
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     )
     from compilot.progress import Observer
     from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings
+    from compilot.report.chart_files import Charts
     from compilot.report.results import Bench, Results
     from compilot.runtime import Fast, Stats, apply_process, compile, load  # noqa: A004  # as torch
     from compilot.workload import Workload
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 _NAMES = {  # module -> the names that it has for users
     "compilot.api.benching": "bench",
     "compilot.api.bundling": "PackedBundle pack",
+    "compilot.api.charting": "charts",
     "compilot.api.environs": "Environment environment",
     "compilot.api.examining": "check_fixes examine",
     "compilot.api.explaining": "Explanation explain",
@@ -91,6 +94,7 @@ _NAMES = {  # module -> the names that it has for users
     ),
     "compilot.progress": "Observer",
     "compilot.records": "Candidate Finding Plan ProcessSettings Settings",
+    "compilot.report.chart_files": "Charts",
     "compilot.report.results": "Bench Results",
     "compilot.runtime": "Fast Stats apply_process compile load",
     "compilot.workload": "Workload",
@@ -103,6 +107,7 @@ __all__ = [
     "Bench",
     "BundleError",
     "Candidate",
+    "Charts",
     "ColdCauses",
     "CompilotError",
     "CompilotWarning",
@@ -150,6 +155,7 @@ __all__ = [
     "apply_process",
     "bench",
     "cache",
+    "charts",
     "check_fixes",
     "compile",
     "environment",

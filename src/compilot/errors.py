@@ -153,7 +153,7 @@ class UnprovenSpeedWarning(CompilotWarning):
 
 def cannot_write(path: object, why: str | None) -> RunDirError:
     """A file of a run directory that the disk does not take; why: in the system's words."""
-    return RunDirError(f"cannot write {path}: {why}; choose another --out.")
+    return RunDirError(f"cannot write {path}: {why}; choose another folder.")
 
 
 def first_cause(error: BaseException) -> str:

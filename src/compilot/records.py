@@ -22,6 +22,7 @@ PLAN_SCHEMA = 3
 JOURNAL_SCHEMA = 3  # as the plan's
 BUNDLE_SCHEMA = 4  # 2: large files have digests of their pieces; then as the plan's
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
+PRIOR_BY_DEFAULT = False  # whether earlier runs order a search unasked: not before bench/prior.py has shown a gain
 MAX_NAMED = 64  # attributes, and pieces of code, that a fingerprint names: about 3 KB of a plan
 
 OptionValue = bool | int | float | str
@@ -93,6 +94,8 @@ class ModelFingerprint(Record, frozen=True, kw_only=True):
     code: dict[str, str] = {}  # short digests of the user's classes and functions, to name what changed; some at most
     libraries: dict[str, str] = {}  # package -> version of library code that is part of code_sha256, besides torch
     attributes: dict[str, str] = {}  # values or short digests of the user's attributes and settings; some at most
+    input_settings: dict[str, str] = {}  # the same of settings that only calls with a certain input read; of a plan's
+    # model those that its calls do read. No part of structure_sha256.
 
 
 class Shipment(Record, frozen=True, kw_only=True):
@@ -185,11 +188,29 @@ class RepeatedBlock(Record, frozen=True, kw_only=True):
     structure_sha256: str  # names of classes; names, shapes and dtypes of parameters and buffers; all submodules
     level: int = 0  # how many repeated blocks are around its innermost instance; 0: there is none around any
     differs: tuple[str, ...] = ()  # attributes that are not equal in all instances: "layer_idx", "attention.scale"
+    shares: tuple[float, ...] = ()  # as of ModulePart, one for each path; 0.0: never called; (): nobody looked
 
     @property
     def count(self) -> int:
         """How often the block is there."""
         return len(self.paths)
+
+
+class ModulePart(Record, frozen=True, kw_only=True):
+    """A submodule that takes a good part of an eager call's time."""
+
+    path: str
+    class_name: str
+    share: float  # of the time of one eager call, with everything in it
+    calls: int = 1  # in one call of the model
+
+
+class BreakPlace(Record, frozen=True, kw_only=True):
+    """Where torch.compile stops in the module tree: one graph break of the doctor's report."""
+
+    where: str  # file:line
+    modules: tuple[str, ...] = ()  # paths of the submodules that run it, "" for the model's own forward
+    stops_export: bool = False  # an export stops there, too
 
 
 class BusyProcess(Record, frozen=True, kw_only=True):
@@ -207,6 +228,20 @@ class MachineLoad(Record, frozen=True, kw_only=True):
     steal: float = 0.0  # taken by the hypervisor, where that is known
     cores: int = 1  # that this process may use
     processes: tuple[BusyProcess, ...] = ()  # the busiest, as far as they may be seen
+
+
+class Features(Record, frozen=True, kw_only=True):
+    """Where one eager call spends its time and how large the work is: models alike in these are often alike at all."""
+
+    conv_share: float  # of the time of a call: convolutions; the four shares add up to 1
+    matmul_share: float  # matrix products, attention, recurrent layers
+    memory_share: float  # all other operators, most of which wait for memory
+    overhead_share: float  # outside of operators: Python, dispatch
+    call_s: float
+    operators: int  # per call
+    parameter_bytes: int
+    input_bytes: int
+    batch: int | None = None  # None: the inputs do not agree on one
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
@@ -233,8 +268,11 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     denormals: bool = False  # a weight, an input or a layer's output holds numbers too small to be normal
     indices: IndexFacts = IndexFacts()
     repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
+    parts: tuple[ModulePart, ...] = ()  # outermost first, larger ones before smaller ones; the model itself is none
+    breaks: tuple[BreakPlace, ...] = ()  # as far as the doctor looked
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
+    features: Features | None = None  # None: they could not be taken
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -352,6 +390,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     cold_cpu_s: float = 0.0  # CPU seconds of the process and its children during the build
     compiler_runs: int = 0  # C++ compiler processes started during the build
     shared_s: float = 0.0  # of cold_s: an export that another candidate of the run had made, and that was not repeated
+    for_others_s: float = 0.0  # of cold_s: an export that was made here, and that other candidates need not repeat
     warm_up: WarmUp | None = None
     calls_per_batch: int = 1  # of all callers together
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
@@ -544,6 +583,29 @@ class NotReached(Record, frozen=True, kw_only=True):
     budget_s: float  # of a run that would most likely reach all of them
 
 
+class Repair(Record, frozen=True, kw_only=True):
+    """An engine that could not have the model as it is, and what is to blame."""
+
+    engine: str
+    failed: str  # label of the candidate that failed
+    state: State
+    reason: str
+    culprits: tuple[str, ...]  # paths of submodules, "freezing", "threads"; none: it was not found in time
+    kind: str = "modules"  # or "options", or "around": the code around the parts that were tried, which are all right
+    share: float = 0.0  # of an eager call: the submodules to blame, which stay in eager
+    price: float | None = None  # about how much slower for it; None: not known
+    trials: int = 0  # that it took
+    found: bool = True  # False: time ran out, or there are more than it looked for
+
+
+class WideningStep(Record, frozen=True, kw_only=True):
+    """A boundary with one region more."""
+
+    region: str  # "12 x GPT2Block", "decoder"
+    speedup: float  # over eager at the screening, with it
+    kept: bool = True  # False: it did not pay
+
+
 class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
@@ -552,6 +614,9 @@ class Verdict(Record, frozen=True, kw_only=True):
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
     not_reached: NotReached | None = None  # None: nothing that is known of
+    repairs: tuple[Repair, ...] = ()  # that the chosen candidate comes from
+    widening: tuple[WideningStep, ...] = ()  # how the chosen candidate's boundary grew, in order; then what did not pay
+    free_breaks: tuple[str, ...] = ()  # graph breaks (file:line) outside of its regions: they cost nothing any more
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -612,6 +677,15 @@ class Guard(Record, frozen=True, kw_only=True):
     default_dtype: str = "torch.float32"  # torch's default for new tensors; "": any, as where there is no eager model
 
 
+class RegionPart(Record, frozen=True, kw_only=True):
+    """One submodule of a region, as it was built: a line of `regions.json` among a candidate's files."""
+
+    region: int  # number of the region in the candidate
+    path: str  # of the submodule
+    guard: Guard  # which of its calls the engine takes
+    folder: str = ""  # of the engine's files in the candidate's folder; "": that folder itself
+
+
 class Evidence(Record, frozen=True, kw_only=True):
     """The figures behind an entry; the raw samples are in the journal."""
 
@@ -644,7 +718,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     artifacts_dir: str = ""  # relative to the plan's folder
     frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
     weights_sha256: str | None = None  # digest of weights that the build baked into files: only they are served
-    caveats: tuple[str, ...] = ()  # as in the check
+    caveats: tuple[str, ...] = ()  # as in the check, and which parts stay in eager because they are to blame
 
 
 class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -762,6 +836,25 @@ class Manifest(Record, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------------------------
 
 
+class EngineExpectation(Record, frozen=True, kw_only=True):
+    """What an engine's first point brought in earlier runs, by how near their models are."""
+
+    engine: str
+    speedup: float | None  # over eager, at the screening; None: it worked in none of them
+    runs: int  # that tried it
+
+
+class Expectation(Record, frozen=True, kw_only=True):
+    """What earlier runs on this machine let a search expect. It orders the trials and decides nothing."""
+
+    suggested: str  # the engine that promises most; "eager": none was faster
+    engines: tuple[EngineExpectation, ...]  # the most promising first
+    runs: int  # earlier ones that count: same machine and versions, a model alike
+    nearest: tuple[str, ...]  # labels of their models, nearest first; some at most
+    left_out: int = 0  # other runs: another machine, other versions, no model alike, no features
+    unreadable: int = 0  # runs that are gone, damaged, unfinished or of another version of compilot
+
+
 class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     """First line of a journal, and the first of each resumed part: what was asked for."""
 
@@ -782,6 +875,8 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     max_compile_s: float | None = None  # of a candidate's cold start; None: as long as the budget lasts
     max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
     preset: str | None = None  # that some of these come from; None: there was none
+    prior: bool = False  # earlier runs order the trials
+    expected: Expectation | None = None  # what they let expect; None: nothing
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):

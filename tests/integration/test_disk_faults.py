@@ -76,7 +76,7 @@ def left(disk: Path) -> list[str]:
 def test_row_13_pack_on_a_full_disk_says_so_and_leaves_nothing(tuned: Packer, tmp_path: Path) -> None:
     disk, out = tmp_path / "disk", tmp_path / "disk/model.cpbundle"
     ran = on_disk(disk, FULL, *COMPILOT, "pack", str(tuned("onnxruntime")), "-o", str(out), "-q")
-    assert refused(ran, f"cannot write {out}: No space left on device; choose another -o."), ran
+    assert refused(ran, f"cannot write {out}: No space left on device; choose another place."), ran
     assert left(disk) == ["./filler"]
 
 
@@ -86,14 +86,14 @@ def test_row_13_pack_with_no_room_for_the_golden_call(tuned: Packer, tmp_path: P
     assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
     assert ran.stderr.startswith("error: cannot write 0-inputs.safetensors (")
     assert "No space left on device" in ran.stderr
-    assert ran.stderr.endswith("; free some space, or choose another -o.\n")
+    assert ran.stderr.endswith("; free some space, or choose another place.\n")
     assert left(tmp_path / "disk") == []
 
 
 def test_row_13_pack_where_files_cannot_grow(tuned: Packer, tmp_path: Path) -> None:
     out = tmp_path / "model.cpbundle"
     ran = with_small_files(*COMPILOT, "pack", str(tuned("onnxruntime")), "-o", str(out), "-q")
-    assert refused(ran, f"cannot write {out}: File too large; choose another -o."), ran
+    assert refused(ran, f"cannot write {out}: File too large; choose another place."), ran
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,23 +104,23 @@ def test_row_13_tune_on_a_full_disk_says_so(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     ran = on_disk(disk, FULL, *COMPILOT, "tune", TARGET, "--budget", "20s", "--out", str(disk / "run"), "-q")
     file = disk / "run/reference/case-000.pt"
-    assert refused(ran, f"cannot write {file}: No space left on device; choose another --out."), ran
+    assert refused(ran, f"cannot write {file}: No space left on device; choose another folder."), ran
     assert "./run/plan.json" not in left(disk)
 
 
 def test_row_13_tune_where_files_cannot_grow(tmp_path: Path) -> None:
     ran = with_small_files(*COMPILOT, "tune", TARGET, "--budget", "20s", "--out", str(tmp_path / "run"), "-q")
     file = tmp_path / "run/reference/case-000.pt"
-    assert refused(ran, f"cannot write {file}: File too large; choose another --out."), ran
+    assert refused(ran, f"cannot write {file}: File too large; choose another folder."), ran
     assert not (tmp_path / "run/plan.json").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("tune", TARGET, "--out", "{disk}/x"), "cannot make {disk}/x: Read-only file system; choose another --out."),
-        (("tune", TARGET, "--out", "{disk}"), "{disk} cannot be written to; choose another --out."),
-        (("pack", "{run}", "-o", "{disk}/x"), "cannot write {disk}/x: Read-only file system; choose another -o."),
+        (("tune", TARGET, "--out", "{disk}/x"), "cannot make {disk}/x: Read-only file system; choose another folder."),
+        (("tune", TARGET, "--out", "{disk}"), "{disk} cannot be written to; choose another folder."),
+        (("pack", "{run}", "-o", "{disk}/x"), "cannot write {disk}/x: Read-only file system; choose another place."),
     ],
 )
 def test_row_13_a_read_only_disk_is_told_before_any_work(

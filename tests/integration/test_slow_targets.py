@@ -40,7 +40,7 @@ def no_child_is_left() -> bool:
 def test_tune_waits_no_longer_than_its_budget_allows(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "LEAST_OPEN_S", 1.5)
     begin = time.monotonic()
-    with pytest.raises(TargetError, match=r"sleepy.py:model' did not open within 2 s .*give --budget more"):
+    with pytest.raises(TargetError, match=r"sleepy.py:model' did not open within 2 s .*give a larger budget"):
         pipeline.run(ship_target(target), tmp_path / "run", TuneOptions(budget_s=4.0), Observer())
     assert time.monotonic() - begin < 60
     assert no_child_is_left()
@@ -89,7 +89,7 @@ def test_the_command_with_a_budget_of_five_seconds_ends_and_says_how_long_it_wai
     assert (process.returncode, out) == (2, "")
     [sentence] = err.splitlines()
     assert "sleepy.py:model' did not open within 2 s and was ended" in sentence
-    assert "give --budget more" in sentence
+    assert "give a larger budget" in sentence
     assert not psutil.wait_procs(started, timeout=5)[1]
     assert not (tmp_path / "run" / "plan.json").exists()
 

@@ -25,6 +25,7 @@ from compilot.tuning import pipeline
 FUNCTIONS = {
     "apply_process",
     "bench",
+    "charts",
     "check_fixes",
     "compile",
     "environment",
@@ -45,6 +46,7 @@ GROUPS = {"cache": {"ls", "prune", "verify"}, "keys": {"ls", "new", "trust"}, "s
 RECORDS = {
     "Bench",
     "Candidate",
+    "Charts",
     "ColdCauses",
     "DoctorReport",
     "Environment",
@@ -147,6 +149,7 @@ COMMANDS = {
     "cache ls": "cache.ls",
     "cache prune": "cache.prune",
     "cache verify": "cache.verify",
+    "charts": "charts",
     "doctor": "examine",
     "env": "environment",
     "keys ls": "keys.ls",

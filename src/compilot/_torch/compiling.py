@@ -58,6 +58,45 @@ def compile_module(
     return compiled(model._call_impl)  # type: ignore[no-any-return]
 
 
+def compile_for_all(
+    *, backend: str | Callable[..., Any], options: Mapping[str, Any], dynamic: bool | None, recompile_limit: int
+) -> Callable[..., Any]:
+    """A callable of a module and its arguments: modules that are alike share one program. Checked on torch 2.13.0.
+
+    The module is an argument of the compiled function, so its weights are inputs of the program, read at each call.
+    torch's guards go through it: a module with other attributes gets a program of its own.
+    """
+
+    def run(module: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        return module(*args, **kwargs)
+
+    return torch.compile(  # type: ignore[call-overload, no-any-return]
+        run,
+        backend=backend,
+        options={**options} or None,
+        dynamic=dynamic,
+        recompile_limit=recompile_limit,
+        isolate_recompiles=True,
+    )
+
+
+@contextlib.contextmanager
+def varying_integers(names: Sequence[str]) -> Iterator[None]:
+    """Integer attributes of these names are inputs of what is compiled meanwhile, not constants of it.
+
+    Checked on torch 2.13.0: `dynamic_sources` holds patterns of the places that dynamo reads from.
+    """
+    if not names:
+        yield
+        return
+    from torch.compiler import config
+
+    users = [config.dynamic_sources] if config.dynamic_sources else []
+    patterns = ",".join([*users, *(rf".*\.{name}$" for name in names)])
+    with config.patch(dynamic_sources=patterns):  # type: ignore[attr-defined]
+        yield
+
+
 def _with_hooks(model: nn.Module, compiled: Callable[[Callable[..., Any]], Any]) -> Callable[..., Any]:
     """For models of torch.nn's own classes (nn.Sequential), whose frames dynamo skips unless called from others.
 

@@ -8,6 +8,8 @@ return, not the whole table. The times hold the dispatch and the watching, measu
 
 from __future__ import annotations
 
+import enum
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +23,20 @@ _LOOKUPS = frozenset({"embedding", "index_select", "gather", "index", "_embeddin
 _VIEWS = frozenset({"_unsafe_view", "detach", "alias", "_reshape_alias", "lift_fresh"})
 _DISPATCH_SAMPLES = 200
 _AT_ONCE = 10  # operators per plain sample: the clock itself costs a tenth of an operator
+
+
+_CONVOLUTIONS = re.compile(r"conv(olution|\d|_)")
+_PRODUCTS = re.compile(
+    r"(^|_)((add|b|badd|addb)?(b?mm|mv)|matmul|linear|bilinear|dot|einsum|lstm|gru|rnn)($|_)|attention|transformer"
+)
+
+
+class Class(enum.StrEnum):
+    """What an operator mostly does."""
+
+    CONVOLUTION = "convolution"
+    PRODUCT = "product"  # of matrices: attention and recurrent layers too
+    OTHER = "other"
 
 
 class Op(NamedTuple):
@@ -38,6 +54,24 @@ class Op(NamedTuple):
         """Read and written."""
         return sum(size for _, size in self.reads) + self.written
 
+    @property
+    def kind(self) -> Class:
+        """By its name: what it mostly does."""
+        short = self.name.rpartition(".")[2]
+        if _CONVOLUTIONS.search(short):
+            return Class.CONVOLUTION
+        return Class.PRODUCT if _PRODUCTS.search(short) else Class.OTHER
+
+
+def each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:
+    """Two runs of the same operators as one; where they differ, the later one."""
+    if [op.name for op in ops] != [op.name for op in again]:
+        return again
+    return [
+        new._replace(before_s=min(old.before_s, new.before_s), wall_s=min(old.wall_s, new.wall_s))
+        for old, new in zip(ops, again, strict=True)
+    ]
+
 
 class Dispatch(NamedTuple):
     """What one operator costs when there is nothing to compute."""
@@ -54,6 +88,11 @@ class OpWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.ops: list[Op] = []
         self._left = time.perf_counter()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Dynamo compiles nothing here; keeping it away would import all of it, seconds of work."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and note what it did."""

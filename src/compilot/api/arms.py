@@ -69,6 +69,7 @@ def _prepare(
 ) -> tuple[Journal, list[Candidate], dict[str, str]]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
     from compilot.candidates.spaces import candidates_of
+    from compilot.diagnose.edits import TRAIN_MODE
     from compilot.engines.registry import plain_compile
     from compilot.records import DiagnosisLine
     from compilot.tuning.journal import make_header
@@ -80,7 +81,8 @@ def _prepare(
     header = make_header(model.ref, seen.fingerprint, TuneOptions(budget_s=0.0, argv=request.argv))
     journal = RunDir(run_dir).create_journal(header)
     journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
-    for note in [*model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
+    train_mode = [f"{one.explanation}; {one.advice}" for one in seen.diagnosis.findings if one.kind == TRAIN_MODE]
+    for note in [*train_mode, *model.notes, *_plan_notes(request.plans, model.ref, seen.fingerprint)]:
         observer.note(note)
     arms = {candidate.id: candidate for candidate in candidates_of(plain_compile(), seen.diagnosis)[:1]}
     labels: dict[str, str] = {}

@@ -36,6 +36,7 @@ class Given(NamedTuple):
     max_memory: str | int | None = None
     max_compile: str | float | None = None
     max_error: float | None = None
+    prior: bool | None = None
 
 
 def options_for(given: Given, preset: Preset | str | None = None, earlier: RunHeader | None = None) -> TuneOptions:
@@ -71,8 +72,9 @@ def with_given(base: TuneOptions, given: Given) -> TuneOptions:
     found: dict[str, Any] = {
         "budget_s": _seconds(given.budget, "the budget"),
         "max_memory_bytes": parse_size(given.max_memory) if isinstance(given.max_memory, str) else given.max_memory,
-        "max_compile_s": _seconds(given.max_compile, "--max-compile (in Python: max_compile)"),
+        "max_compile_s": _seconds(given.max_compile, "the longest cold start (max_compile)"),
         "max_error": _relative(given.max_error),
+        "prior": _switch(given.prior),
     }
     base = base._replace(**{name: value for name, value in found.items() if value is not None})
     goal = make_goal(given.objective, given.horizon, given.concurrency, before=base.goal)
@@ -95,9 +97,7 @@ def _precision_options(allowed: Sequence[Precision | str], tolerance: float | No
     if odd := [name for name in allowed if name not in known]:
         raise unknown("precision", odd[0], known)
     if tolerance is not None and not allowed:
-        raise InputError(
-            "a tolerance is for lower precisions only; say which with allow_precision (--allow-precision)."
-        )
+        raise InputError("a tolerance is for lower precisions only; say which of them may be used (allow_precision).")
     if tolerance is not None and not 0.0 < tolerance < 1.0:
         raise InputError("the tolerance is a relative error between 0 and 1, such as 0.02 for 2 %.")
     return {"allow_precision": tuple(dict.fromkeys(map(Precision, allowed))), "tolerance": tolerance}
@@ -116,8 +116,14 @@ def _seconds(given: str | float | None, what: str) -> float | None:
 def _relative(given: float | None) -> float | None:
     if given is not None and not 0.0 < _number(given) < 1.0:
         raise InputError(
-            f"--max-error (in Python: max_error) is a relative error between 0 and 1, such as 1e-4; not {given!r}."
+            f"the largest error (max_error) is a relative error between 0 and 1, such as 1e-4; not {given!r}."
         )
+    return given
+
+
+def _switch(given: object) -> object:
+    if given is not None and not isinstance(given, bool):
+        raise InputError(f"whether earlier runs order the trials (prior) is True or False; not {given!r}.")
     return given
 
 

@@ -208,4 +208,4 @@ def _write_html(report: DoctorReport, path: Path, pages: Path | None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_page(report, path, pages)
     except OSError as problem:
-        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another --html.") from problem
+        raise RunDirError(f"cannot write {path}: {problem.strerror}; choose another place for the page.") from problem

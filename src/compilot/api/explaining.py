@@ -54,6 +54,7 @@ def explain(
     max_memory: str | int | None = None,
     max_compile: str | float | None = None,
     max_error: float | None = None,
+    prior: bool | None = None,
 ) -> Explanation:
     """Which options `tune` would use if it were given these, and where each comes from; nothing is started.
 
@@ -62,6 +63,7 @@ def explain(
     given = Given(
         *(budget, objective, horizon, concurrency, engines),
         *(allow_precision, tolerance, max_memory, max_compile, max_error),
+        prior=prior,
     )
     before = options_before(None if resume is None else RunDir(Path(resume).absolute()).last_header())
     offered = with_preset(before, preset)
@@ -97,6 +99,7 @@ def spelled(options: TuneOptions) -> dict[str, OptionValue | tuple[str, ...] | N
         "max_memory": options.max_memory_bytes,
         "max_compile": None if longest is None else spell_duration(longest),
         "max_error": options.max_error,
+        "prior": options.prior,
     }
 
 

@@ -58,7 +58,7 @@ def shipped(
         return ship_target(workload, seed=seed, extra_dynamic=dims)
     from compilot.workload.shipping import ship
 
-    RunDir(folder).refuse_second_run("choose another out")  # before its payload would be overwritten
+    RunDir(folder).refuse_second_run("choose another folder")  # before its payload would be overwritten
     return ship(workload.replaced(seed=seed).with_dynamic(dims), folder)
 
 

@@ -45,6 +45,7 @@ def tune(
     max_memory: str | int | None = None,
     max_compile: str | float | None = None,
     max_error: float | None = None,
+    prior: bool | None = None,
     preset: Preset | str | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -68,6 +69,8 @@ def tune(
     preset is "dev", "research", "production" or "fleet": options that go together. Those that you give count more;
     `compilot.explain` returns what would be used.
 
+    prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
+
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
     """
@@ -77,6 +80,7 @@ def tune(
     given = Given(
         *(budget, objective, horizon, concurrency, engines),
         *(allow_precision, tolerance, max_memory, max_compile, max_error),
+        prior=prior,
     )
     options = options_for(given, preset, earlier)._replace(argv=tuple(argv))
     asked_engines(options.engines)  # each must be usable here
@@ -113,7 +117,7 @@ def _begun(
     """A new run's directory, and what its workers need; with live objects it is noted how they are rebuilt."""
     if model is None:
         what = "path/to/file.py:factory or package.module:factory (in Python a model with its inputs, too)"
-        raise InputError(f"name what to tune: {what}, or --resume DIR.")
+        raise InputError(f"name what to tune: {what}, or a run to resume.")
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, name_of(workload))
     shipment = shipped(workload, run_dir, as_dims(dynamic), seed)

@@ -90,7 +90,7 @@ def verify(
     """
     path, keys = Path(bundle), [Path(key) for key in trusted_keys]
     if openssf_key is None and openssf_signature is not None:
-        raise InputError("--openssf-signature needs --openssf-key: the public key to check it with.")
+        raise InputError("an OpenSSF signature needs the public key to check it with (openssf_key).")
     if not path.exists():
         raise BundleError(f"there is no bundle at {path}; check the path.")
     openssf = None if openssf_key is None else OpenSSFSigner(ok=False)

@@ -81,9 +81,9 @@ class _Built(NamedTuple):
     @property
     def cache(self) -> Path:
         """That entry's compile cache."""
-        from compilot.engines import registry
+        from compilot.engines.of_candidate import traits_of
 
-        return self.artifacts / registry.traits(self.plan.entries[0].candidate.settings.engine).cache_folder
+        return self.artifacts / traits_of(self.plan.entries[0].candidate).cache_folder
 
 
 def _built(path: Path) -> _Built | None:
@@ -100,11 +100,11 @@ def _built(path: Path) -> _Built | None:
 
 
 def _in_run(plan: Plan, plan_path: Path) -> _Built:
-    from compilot.engines.registry import needs_compiler
+    from compilot.engines.of_candidate import engines_of, needs_compiler
 
-    compiled = [needs_compiler(entry.candidate.settings.engine) for entry in plan.entries]
+    compiled = [needs_compiler(entry.candidate) for entry in plan.entries]
     if not any(compiled):
-        engine = plan.entries[0].candidate.settings.engine if plan.entries else "eager"
+        engine = engines_of(plan.entries[0].candidate)[0] if plan.entries else "eager"
         took = "the column cold_s of trials.csv shows what building it and its first call took."
         raise _never_cold(plan_path, engine, took)
     compiling = _compiling(plan, compiled)

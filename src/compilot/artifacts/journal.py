@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 from pathlib import Path
 
 import msgspec
@@ -105,10 +106,15 @@ class Journal:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunDirError(
-                f"another compilot run is writing to {self.path.parent}; wait for it or choose another --out."
+                f"another compilot run is writing to {self.path.parent}; wait for it or choose another folder."
             ) from None
         except OSError:
             pass  # a file system without locks: one writer is then the user's care
+
+
+def resume_command(folder: Path) -> str:
+    """How to go on with the run in a folder, to be copied into a shell."""
+    return f"'compilot tune --resume {shlex.quote(str(folder))}' (in Python: resume=)"
 
 
 def _take_place(partial: Path, path: Path) -> None:
@@ -117,7 +123,7 @@ def _take_place(partial: Path, path: Path) -> None:
         os.link(partial, path)
     except OSError:
         if path.exists():
-            hint = f"pass --resume {path.parent} to continue it, or another --out"
+            hint = f"continue it with {resume_command(path.parent)}, or choose another folder"
             raise RunDirError(f"{path.parent} already holds a run; {hint}.") from None
         partial.rename(path)  # a file system without hard links
 
@@ -164,7 +170,7 @@ def _torn(path: Path, number: int, raw: bytes) -> RunDirError | None:
     try:
         msgspec.json.decode(raw, type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        return RunDirError(f"{path} line {number} is damaged ({problem}); start a new run with another --out.")
+        return RunDirError(f"{path} line {number} is damaged ({problem}); start a new run in another folder.")
     return None if whole else RunDirError(f"{path} line {number} does not end.")
 
 
@@ -185,7 +191,7 @@ def _check_schema(path: Path, raw: bytes) -> None:
         return  # no header: said in its own words
     if schema != JOURNAL_SCHEMA:
         told = f"{path} has journal schema {schema}, this compilot reads {JOURNAL_SCHEMA}"
-        raise RunDirError(f"{told}; tune again with another --out, or use the compilot that wrote it.")
+        raise RunDirError(f"{told}; tune again into another folder, or use the compilot that wrote it.")
 
 
 class _Schema(msgspec.Struct):
@@ -194,7 +200,7 @@ class _Schema(msgspec.Struct):
 
 def _check_header(path: Path, lines: list[JournalLine]) -> None:
     if not lines:
-        raise RunDirError(f"{path} is empty: the run ended before it began; start a new one with another --out.")
+        raise RunDirError(f"{path} is empty: the run ended before it began; start a new one in another folder.")
     if not isinstance(lines[0], RunHeader):
         raise RunDirError(f"{path} line 1 is not a run header; this is not a journal of compilot.")
 

@@ -136,7 +136,7 @@ def _read_signature(bundle: Path, place: Path) -> bytes:
             return file.read(LARGEST)  # one that is longer is cut off, and then refused as damaged
     except OSError as problem:
         why = f"{bundle} has no OpenSSF signature at {place} ({problem.strerror})"
-        advice = "name it with --openssf-signature, or sign where it is packed ('compilot pack --openssf-key KEY')"
+        advice = "say where it is (openssf_signature), or sign where it is packed ('compilot pack --openssf-key KEY')"
         raise UntrustedBundle(f"{why}; {advice}.") from problem
 
 

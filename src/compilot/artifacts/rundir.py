@@ -7,6 +7,7 @@ of it is read. Not covered: what the records mean (records.py), the files in a c
 plan.json        the plan, when there is a verdict      doctor/         what the doctor saw
 journal.jsonl    every record, as it came               logs/NAME.log   what a process wrote to stderr
 trials.csv       one line per candidate, written last   reference/      eager's answers
+learned.json     what later runs learn from this one
 shipment.json    how to rebuild the workload            work/ID/        a candidate's files and caches
 shared/          exports that several candidates start from
 payload.pkl, weights.bin   the model and inputs, where they came as live objects
@@ -15,7 +16,6 @@ payload.pkl, weights.bin   the model and inputs, where they came as live objects
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,9 +41,9 @@ class RunDir:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise RunDirError(f"cannot make {path}: {problem.strerror}; choose another --out.") from problem
+            raise RunDirError(f"cannot make {path}: {problem.strerror}; choose another folder.") from problem
         if not os.access(path, os.W_OK | os.X_OK):
-            raise RunDirError(f"{path} cannot be written to; choose another --out.")
+            raise RunDirError(f"{path} cannot be written to; choose another folder.")
         atomic.sweep(path)  # what a killed run left half-written
         return cls(path)
 
@@ -63,6 +63,10 @@ class RunDir:
     @property
     def trials_csv(self) -> Path:
         return self.path / "trials.csv"
+
+    @property
+    def learned(self) -> Path:
+        return self.path / "learned.json"
 
     @property
     def shipment(self) -> Path:
@@ -121,7 +125,7 @@ class RunDir:
     def refuse_second_run(self, instead: str | None = None) -> None:
         """Before anything is written: a directory that holds a run is resumed or left alone."""
         if self.holds_run:
-            instead = instead or f"pass --resume {shlex.quote(str(self))} to continue it, or another --out"
+            instead = instead or f"continue it with {journals.resume_command(self.path)}, or choose another folder"
             raise RunDirError(f"{self} already holds a run; {instead}.")
 
     def refuse_foreign(self, *others: Path) -> None:
@@ -167,7 +171,7 @@ class RunDir:
     def open_plan(self) -> Plan:
         """The run's plan, for use; UntrustedPlan if somebody else can change it."""
         if not self.plan.is_file():
-            raise RunDirError(f"there is no {self.plan.name} in {self}; run 'compilot tune' with --out {self} first.")
+            raise RunDirError(f"there is no {self.plan.name} in {self}; run 'compilot tune TARGET --out {self}' first.")
         return planfolder.open_plan(self.plan)
 
     def read_plan(self) -> Plan | None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from compilot.candidates.worth import Worth
 from compilot.engines import registry
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Trial
 
 
 class TimeLeft(Protocol):
-    """What a search may know of the budget."""
+    """What a search may use of the budget: what comes after it is not part of it."""
 
     @property
     def remaining_s(self) -> float: ...
@@ -27,7 +28,7 @@ class Search(Protocol):
         """A run begins: what is known of the model and the machine."""
 
     def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
-        """Up to `slots` candidates to try next; none: the search is over."""
+        """Up to `slots` candidates to try next; none: the search is over, or nothing fits into the time."""
 
     def tell(self, trial: Trial) -> None:
         """A trial ended, now or in an interrupted part of this run; its candidate is not asked for again."""
@@ -39,6 +40,14 @@ class Foreseeing(Protocol):
 
     def unasked(self) -> Sequence[Candidate]:
         """What it would ask for next, as far as it knows now; asking for this changes nothing."""
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """A search that can say what its next candidate promises. Others need not: then what it asks for comes first."""
+
+    def next_worth(self, budget: TimeLeft) -> Worth | None:
+        """Gain and seconds of what it would ask for now; None: nothing. Asking for this changes nothing."""
 
 
 def unasked(search: Search) -> Sequence[Candidate]:

@@ -86,9 +86,14 @@ def first_gain(traits: EngineTraits) -> float:
 
 
 def trial_s(traits: EngineTraits, own: Sequence[Trial]) -> float:
-    """Of one more trial of an engine: what its last ones took, a guess before."""
-    took = [trial.wall_s for trial in own if trial.wall_s > 0.0]
+    """Of one more trial of an engine: what its last ones took without what need not be made again; a guess before."""
+    took = [trial.wall_s - made_once_s(trial) for trial in own if trial.wall_s > 0.0]
     return statistics.median(took[-3:]) if took else _SECONDS[traits.build_cost]
+
+
+def made_once_s(trial: Trial) -> float:
+    """What it made for all that follow it."""
+    return trial.measurement.for_others_s if trial.measurement is not None else 0.0
 
 
 def cold_s(traits: EngineTraits, own: Iterable[Trial]) -> float:

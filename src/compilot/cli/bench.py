@@ -21,19 +21,30 @@ if TYPE_CHECKING:
 
 
 def bench(
-    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
-    plan: Annotated[list[Path] | None, typer.Option(help="A plan.json to measure, or its folder. Repeatable.")] = None,
-    pairs: Annotated[int, typer.Option(min=LEAST_PAIRS, max=MOST_PAIRS, help="Interleaved pairs per process.")] = 40,
-    processes: Annotated[int, typer.Option(min=1, max=MOST_PROCESSES, help="Sets of fresh processes.")] = 3,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="path/to/file.py:factory or package.module:factory")],
+    plan: Annotated[
+        list[Path] | None, typer.Option(metavar="PATH", help="A plan.json to measure, or its folder. Repeatable.")
+    ] = None,
+    pairs: Annotated[
+        int, typer.Option(min=LEAST_PAIRS, max=MOST_PAIRS, metavar="N", help="Interleaved pairs per process.")
+    ] = 40,
+    processes: Annotated[
+        int, typer.Option(min=1, max=MOST_PROCESSES, metavar="N", help="Sets of fresh processes.")
+    ] = 3,
     dynamic: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="DIMENSION",
             help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
-            "Repeatable. Default: the plans' own."
+            "Repeatable. Default: the plans' own.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/bench-NAME-TIME.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Run directory. Default: compilot-runs/bench-NAME-TIME.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,

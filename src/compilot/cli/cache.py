@@ -11,11 +11,12 @@ import typer
 
 from compilot import cache
 from compilot.cli import common
+from compilot.cli.plain_help import PlainTyper
 
 if TYPE_CHECKING:
     from compilot.artifacts.cache import CacheEntry, Stays
 
-app = typer.Typer(help="List, check and shrink the cache of unpacked bundles.", no_args_is_help=True)
+app = PlainTyper(help="List, check and shrink the cache of unpacked bundles.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 DAMAGED = 1  # exit code of verify
@@ -43,7 +44,8 @@ def verify(json: AsJson = False, debug: Debug = False) -> None:
 @app.command("prune")
 def prune(
     max_size: Annotated[
-        str | None, typer.Option(help="How large the cache may stay, 10GiB if nothing else is said; 0 empties it.")
+        str | None,
+        typer.Option(metavar="SIZE", help="How large the cache may stay, 10GiB if nothing else is said; 0 empties it."),
     ] = None,
     damaged: Annotated[bool, typer.Option("--damaged", help="Check all digests; also remove what is bad.")] = False,
     json: AsJson = False,

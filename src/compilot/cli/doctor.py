@@ -27,10 +27,12 @@ FAMILIES = {  # what --fail-on may name -> kinds of findings
 
 
 def doctor(
-    target: Annotated[str, typer.Argument(help="path/to/file.py:factory or package.module:factory")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="path/to/file.py:factory or package.module:factory")],
     fail_on: Annotated[
         str | None,
-        typer.Option(help="Exit 1 on these findings: graph-break,recompile,recompile-limit,compile-failure."),
+        typer.Option(
+            metavar="KINDS", help="Exit 1 on these findings: graph-break,recompile,recompile-limit,compile-failure."
+        ),
     ] = None,
     fix_check: Annotated[
         bool, typer.Option("--fix-check", help="After an edit: which findings of the last report went away?")
@@ -38,20 +40,28 @@ def doctor(
     dynamic: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="DIMENSION",
             help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
-            "Repeatable."
+            "Repeatable.",
         ),
     ] = None,
     shapes: Annotated[
-        Path | None, typer.Option(help="Drive with these sizes: a file, one call per line, such as input_ids:1=37.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Drive with these sizes: a file, one call per line, such as input_ids:1=37."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where report.json goes. Default: compilot-doctor/FILE-FACTORY.")
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where report.json goes. Default: compilot-doctor/FILE-FACTORY."),
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="Another place for the page that goes beside report.json.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Another place for the page that goes beside report.json.")
+    ] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="A plan to show beside eager under the roofline: plan.json or its folder.")
+        Path | None,
+        typer.Option(metavar="PATH", help="A plan to show beside eager under the roofline: plan.json or its folder."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Graphs only: no compile, no timing of the machine.")] = False,
     tlparse: Annotated[bool, typer.Option("--tlparse", help="Also write tlparse's pages, if it is installed.")] = False,

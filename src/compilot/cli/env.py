@@ -23,7 +23,7 @@ def env(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     noise: Annotated[bool, typer.Option("--noise/--no-noise", help="Measure the A/A noise.")] = True,
     aa_pairs: Annotated[
-        int, typer.Option(min=LEAST_PAIRS, max=MOST_PAIRS, help="Pairs of the A/A measurement.")
+        int, typer.Option(min=LEAST_PAIRS, max=MOST_PAIRS, metavar="N", help="Pairs of the A/A measurement.")
     ] = AA_PAIRS,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -36,4 +36,6 @@ def line(one: UsedOption) -> str:
 def _value(one: UsedOption) -> str:
     if one.value is None:
         return NOT_GIVEN[one.keyword]
+    if isinstance(one.value, bool):
+        return "on" if one.value else "off"
     return ",".join(one.value) if isinstance(one.value, tuple) else str(one.value)

@@ -9,15 +9,18 @@ import typer
 
 from compilot import keys
 from compilot.cli import common
+from compilot.cli.plain_help import PlainTyper
 
-app = typer.Typer(help="Make, trust and list the keys that bundles are signed with.", no_args_is_help=True)
+app = PlainTyper(help="Make, trust and list the keys that bundles are signed with.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 @app.command("new")
 def new(
-    path: Annotated[Path, typer.Argument(help="Where the private key goes; the public one gets .pub added.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Where the private key goes; the public one gets .pub added.")
+    ],
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -30,7 +33,7 @@ def new(
 
 @app.command("trust")
 def trust(
-    file: Annotated[Path, typer.Argument(help="A public key file (.pub).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A public key file (.pub).")],
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, cache, doctor, env, keys, pack, store, tune, verify, whycold
+from compilot.cli import bench, cache, charts, doctor, env, keys, pack, store, tune, verify, whycold
+from compilot.cli.plain_help import PlainTyper
 
-app = typer.Typer(
+app = PlainTyper(
     name="compilot",
     help="Finds the fastest correct way to run a PyTorch model on this machine, and proves it.",
     no_args_is_help=True,
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
+app.command("charts")(charts.charts)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
 app.command("env")(env.env)

@@ -14,9 +14,10 @@ from compilot.cli import common
 
 def pack(
     runs: Annotated[
-        list[Path], typer.Argument(help="Run directories of 'compilot tune'; several give several entries.")
+        list[Path],
+        typer.Argument(metavar="FOLDER", help="Run directories of 'compilot tune'; several give several entries."),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The bundle to write: model.cpbundle.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The bundle to write: model.cpbundle.")],
     folder: Annotated[
         bool, typer.Option("--folder", help="A folder instead of one file; it is read in place.")
     ] = False,
@@ -26,9 +27,12 @@ def pack(
     twin: Annotated[
         bool, typer.Option("--twin/--no-twin", help="Look for a form of a torch.compile plan that needs no compiler.")
     ] = True,
-    sign: Annotated[Path | None, typer.Option(help="Sign with this private key (see 'compilot keys').")] = None,
+    sign: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Sign with this private key (see 'compilot keys').")
+    ] = None,
     openssf_key: Annotated[
-        Path | None, typer.Option(help="Write an OpenSSF model signature beside the bundle with this private key.")
+        Path | None,
+        typer.Option(metavar="KEY", help="Write an OpenSSF model signature beside the bundle with this private key."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,

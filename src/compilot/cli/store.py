@@ -13,19 +13,22 @@ import typer
 from compilot import store
 from compilot.api import sharing
 from compilot.cli import common
+from compilot.cli.plain_help import PlainTyper
 
 if TYPE_CHECKING:
     from compilot.artifacts.store.answers import PulledBundle
     from compilot.artifacts.store.layout import StoreEntry
 
-app = typer.Typer(help="List, remove and clean up bundles in a store.", no_args_is_help=True)
+app = PlainTyper(help="List, remove and clean up bundles in a store.", no_args_is_help=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-Url = Annotated[str, typer.Argument(help="Where the store is: /folder, s3://bucket/path, gs://, sftp://, http://.")]
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="Where the store is: /folder, s3://bucket/path, gs://, sftp://, http://.")
+]
 
 
 def push(
-    bundle: Annotated[Path, typer.Argument(help="A bundle file (see 'compilot pack').")],
+    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle file (see 'compilot pack').")],
     url: Url,
     json: AsJson = False,
     debug: Debug = False,
@@ -39,12 +42,19 @@ def push(
 
 def pull(
     url: Url,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write, or a folder to write it to.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="PATH", help="The file to write, or a folder to write it to.")
+    ],
     model: Annotated[
         str | None,
-        typer.Option(help="Which one: FILE.py:factory, a class name, or an id (model, weights, bundle) of 'store ls'."),
+        typer.Option(
+            metavar="NAME",
+            help="Which one: FILE.py:factory, a class name, or an id (model, weights, bundle) of 'store ls'.",
+        ),
     ] = None,
-    key: Annotated[list[Path] | None, typer.Option(help="A public key to trust besides the usual ones.")] = None,
+    key: Annotated[
+        list[Path] | None, typer.Option(metavar="KEY", help="A public key to trust besides the usual ones.")
+    ] = None,
     require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
     json: AsJson = False,
     debug: Debug = False,
@@ -71,7 +81,9 @@ def ls(url: Url, json: AsJson = False, debug: Debug = False) -> None:
 @app.command("rm")
 def rm(
     url: Url,
-    bundle: Annotated[str, typer.Argument(help="Which one: its name, or the beginning of its digest in 'store ls'.")],
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="Which one: its name, or the beginning of its digest in 'store ls'.")
+    ],
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -85,7 +97,8 @@ def rm(
 def gc(
     url: Url,
     keep: Annotated[
-        int | None, typer.Option(min=1, help="Remove all but this many bundles of each model, weights and machine.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Remove all but this many bundles of each model, weights and machine."),
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read every object and check its digest.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,

@@ -21,7 +21,7 @@ from compilot.api.presets import Preset
 from compilot.artifacts.rundir import RunDir
 from compilot.cli import common, explaining
 from compilot.cli import pack as packing
-from compilot.records import Objective
+from compilot.records import PRIOR_BY_DEFAULT, Objective
 from compilot.showing import ending_said_later
 
 if TYPE_CHECKING:
@@ -31,52 +31,91 @@ if TYPE_CHECKING:
 def tune(
     target: Annotated[
         str | None,
-        typer.Argument(help="path/to/file.py:factory or package.module:factory. With --resume: the run's own."),
+        typer.Argument(
+            metavar="TARGET", help="path/to/file.py:factory or package.module:factory. With --resume: the run's own."
+        ),
     ] = None,
-    budget: Annotated[str | None, typer.Option(help="Time for everything: 90s, 5m, 1h30m. Default: 5m.")] = None,
-    objective: Annotated[Objective | None, typer.Option(help="What the plan is chosen for. Default: latency.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time for everything: 90s, 5m, 1h30m. Default: 5m.")
+    ] = None,
+    objective: Annotated[
+        Objective | None,
+        typer.Option(metavar="GOAL", help=f"What the plan is chosen for: {', '.join(Objective)}. Default: latency."),
+    ] = None,
     horizon: Annotated[
         int | None,
-        typer.Option(help="Calls a process will make in its life; compile cost counts. For latency and throughput."),
+        typer.Option(
+            metavar="N", help="Calls a process will make in its life; compile cost counts. For latency and throughput."
+        ),
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(help="Callers at the same time, for --objective throughput. Default: 1.")
+        int | None, typer.Option(metavar="N", help="Callers at the same time, for --objective throughput. Default: 1.")
     ] = None,
-    engines: Annotated[str | None, typer.Option(help="Only these engines: a,b. Default: every one found.")] = None,
+    engines: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these engines: a,b. Default: every one found.")
+    ] = None,
     dynamic: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="DIMENSION",
             help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
-            "Repeatable."
+            "Repeatable.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the inputs, instead of the target's own.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory. Default: compilot-runs/NAME-TIME.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this directory, with its options.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Run directory. Default: compilot-runs/NAME-TIME.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Continue the run in this directory, with its options.")
+    ] = None,
     max_memory: Annotated[
-        str | None, typer.Option(help="Memory that a candidate may use at any moment, building included: 8GiB.")
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory that a candidate may use at any moment, building included: 8GiB."),
     ] = None,
     allow_precision: Annotated[
-        str | None, typer.Option(help="Also try lower precisions: bf16,fp16,int8-dynamic. Default: none.")
+        str | None,
+        typer.Option(metavar="NAMES", help="Also try lower precisions: bf16,fp16,int8-dynamic. Default: none."),
     ] = None,
     tolerance: Annotated[
         float | None,
-        typer.Option(help="Relative error allowed to lower precisions. Default: bf16 0.02, fp16 0.005, int8 0.05."),
+        typer.Option(
+            metavar="ERROR",
+            help="Relative error allowed to lower precisions. Default: bf16 0.02, fp16 0.005, int8 0.05.",
+        ),
     ] = None,
     max_compile: Annotated[
-        str | None, typer.Option(help="Longest cold start (build and first call) that a candidate may have: 30s.")
+        str | None,
+        typer.Option(metavar="TIME", help="Longest cold start (build and first call) that a candidate may have: 30s."),
     ] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="Largest relative error against float64 of any candidate: 1e-4.")
+        float | None,
+        typer.Option(metavar="ERROR", help="Largest relative error against float64 of any candidate: 1e-4."),
+    ] = None,
+    prior: Annotated[
+        bool | None,
+        typer.Option(
+            "--prior/--no-prior",
+            help="Whether earlier runs on this machine order the trials; they decide nothing. "
+            f"Default: {'on' if PRIOR_BY_DEFAULT else 'off'}.",
+            show_default=False,
+        ),
     ] = None,
     preset: Annotated[
         Preset | None,
-        typer.Option(help="Options that go together; those that you give count more. See --explain."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Options that go together: {', '.join(Preset)}. Those that you give count more. See --explain.",
+        ),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the options that would be used, and where each comes from; no run.")
     ] = False,
-    pack: Annotated[Path | None, typer.Option(help="Pack the plan into this bundle when it is done.")] = None,
+    pack: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Pack the plan into this bundle when it is done.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -95,6 +134,7 @@ def tune(
         "max_memory": max_memory,
         "max_compile": max_compile,
         "max_error": max_error,
+        "prior": prior,
         "preset": preset,
         "resume": resume,
     }

@@ -16,16 +16,19 @@ from compilot.cli import common
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(help="A bundle: a file or a folder.")],
+    bundle: Annotated[Path, typer.Argument(metavar="PATH", help="A bundle: a file or a folder.")],
     time: Annotated[
         bool, typer.Option("--time", help="Start it in a fresh process and show what each step takes.")
     ] = False,
-    key: Annotated[list[Path] | None, typer.Option(help="A public key to trust. Repeatable.")] = None,
+    key: Annotated[list[Path] | None, typer.Option(metavar="KEY", help="A public key to trust. Repeatable.")] = None,
     require_signature: Annotated[bool, typer.Option("--require-signature", help="Refuse unsigned bundles.")] = False,
     openssf_key: Annotated[
-        Path | None, typer.Option(help="Check the OpenSSF model signature too, by this public key, before all else.")
+        Path | None,
+        typer.Option(metavar="KEY", help="Check the OpenSSF model signature too, by this public key, before all else."),
     ] = None,
-    openssf_signature: Annotated[Path | None, typer.Option(help="That signature, where it is not BUNDLE.sig.")] = None,
+    openssf_signature: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="That signature, where it is not BUNDLE.sig.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
 
 def why_cold(
-    before: Annotated[Path, typer.Argument(help="What was built: a run directory, plan.json, bundle or key.json.")],
+    before: Annotated[
+        Path, typer.Argument(metavar="BEFORE", help="What was built: a run directory, plan.json, bundle or key.json.")
+    ],
     after: Annotated[
-        Path | None, typer.Argument(help="The cold start. Default: the last one on this machine, or this machine now.")
+        Path | None,
+        typer.Argument(
+            metavar="AFTER", help="The cold start. Default: the last one on this machine, or this machine now."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,

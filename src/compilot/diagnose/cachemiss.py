@@ -159,11 +159,15 @@ def _machine(old: MachineFingerprint, new: MachineFingerprint) -> Iterator[Cause
 def _model(old: ModelFingerprint | None, new: ModelFingerprint | None) -> Iterator[Cause]:
     if old is None or new is None:
         return
+    advice = "a changed model is compiled again once; build the artifacts again and ship them"
     for field, words, component in _MODEL:
         a, b = getattr(old, field), getattr(new, field)
         if a != b:
-            advice = "a changed model is compiled again once; build the artifacts again and ship them"
             yield _cause(component, f"{words} changed", a, b, advice)
+    for path in sorted(old.input_settings.keys() & new.input_settings.keys()):
+        a, b = old.input_settings[path], new.input_settings[path]
+        if a != b:
+            yield _cause(f"setting {path}", f"the model's setting '{path}' changed", a, b, advice)
 
 
 def _inputs(old: Guard | None, new: Guard | None) -> Iterator[Cause]:

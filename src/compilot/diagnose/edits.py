@@ -11,6 +11,7 @@ import enum
 from typing import NewType
 
 Advice = NewType("Advice", str)  # made by an `Edit` only, so that no advice comes without its pair of programs
+TRAIN_MODE = "train-mode"  # the kind of finding that is said once, however many have a reason to
 NONE_KNOWN = "no edit is known"
 _CAPTURE = "set torch._dynamo.config.capture_scalar_outputs = True"
 _CAPTURE_SHAPES = "set torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -193,7 +194,9 @@ class Edit(enum.Enum):
         "keep plain values, tensors or objects with readable attributes instead; otherwise tune again whenever what is "
         "in them changes"
     )
-    NO_RANDOM = "candidates that draw other numbers than eager are refused; call model.eval() if none are wanted"
+    NO_RANDOM = (
+        "candidates that draw other numbers than eager are refused; if none are wanted, switch off what draws them"
+    )
     CHECK_BEFORE = "where eager raises they would answer: check such inputs before the call"
 
     # where the time goes

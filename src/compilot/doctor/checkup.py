@@ -118,7 +118,7 @@ def must_fit(plan: Plan, report: DoctorReport) -> None:
     changed = [one for one in differences(plan.fingerprint, report.fingerprint) if one.field.startswith("model.")]
     if changed:
         why = changed[0].sentence.rstrip(".")
-        raise InputError(f"--plan is not about this model: {why}; give a plan of this model, or leave it out.")
+        raise InputError(f"the plan is not about this model: {why}; give a plan of this model, or leave it out.")
 
 
 def _child(folder: Path, env: Mapping[str, str] | None = None) -> Child:

@@ -49,18 +49,18 @@ def last_report(folder: Path, target: str | None = None) -> DoctorReport:
         report = msgspec.json.decode(path.read_bytes(), type=DoctorReport)
     except FileNotFoundError:
         raise InputError(
-            f"there is no earlier report in {folder}; run 'compilot doctor' once without --fix-check first."
+            f"there is no earlier report in {folder}; examine the model once ('compilot doctor') before the edit."
         ) from None
     except (OSError, msgspec.DecodeError) as problem:
-        raise InputError(f"{path} cannot be read: {problem}; run 'compilot doctor' once without --fix-check.") from None
+        raise InputError(f"{path} cannot be read: {problem}; examine the model again ('compilot doctor').") from None
     if report.schema != REPORT_SCHEMA:
         raise InputError(
             f"{path} has schema {report.schema}, written by compilot {report.compilot}; this one reads schema "
-            f"{REPORT_SCHEMA}. Run 'compilot doctor' once without --fix-check."
+            f"{REPORT_SCHEMA}. Examine the model again ('compilot doctor')."
         )
     if target is not None and report.target != target:
         raise InputError(
-            f"{path} is about {report.target or 'a model without a target'}, not about {target}; run 'compilot doctor' "
-            "once without --fix-check first, or name the folder of its own report with --out."
+            f"{path} is about {report.target or 'a model without a target'}, not about {target}; examine it once "
+            "('compilot doctor') before the edit, or name the folder of its own report."
         )
     return report

@@ -38,7 +38,7 @@ def has_dot_product(diagnosis: Diagnosis) -> bool:
 
 def cast_problems(engine: str, diagnosis: Diagnosis) -> dict[Precision, str]:
     """Why engines that run the model itself cannot run a copy of it cast to a precision; those not in it they can."""
-    training = "lower precision is for inference; call model.eval()" if diagnosis.training else ""
+    training = "lower precision is for inference, not for train mode" if diagnosis.training else ""
     half = {precision: training or no_arithmetic(diagnosis, precision) for precision in EXTENSIONS}
     int8 = Precision.INT8_DYNAMIC
     return {int8: f"{engine} has no {int8} of its own"} | {precision: why for precision, why in half.items() if why}

@@ -72,7 +72,7 @@ def _cast(request: LoadRequest, dtype: torch.dtype | None) -> Converted:
     if dtype is None:
         raise Infeasible(f"{request.settings.engine} has no {request.settings.precision} of its own")
     if request.guard.grad_enabled or request.guard.training:
-        raise Infeasible("lower precision is for inference; call model.eval() and use torch.no_grad()")
+        raise Infeasible("lower precision is for inference: without gradients, not in train mode")
     wide = next((p.dtype for p in request.model.parameters() if is_wider(p, dtype)), None)
     if wide is None:
         raise Infeasible(f"the model has no weights wider than {request.settings.precision}")

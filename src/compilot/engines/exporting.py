@@ -85,7 +85,7 @@ def _refuse_modes(guard: Guard) -> None:
     if guard.autocast:
         raise Infeasible("an exported model cannot follow autocast; convert the model's dtype instead")
     if guard.training:
-        raise Infeasible("the model is in train mode; call .eval() before tuning")
+        raise Infeasible("an exported model is for inference, not for train mode")
     if not guard.tensors:
         raise Infeasible("the call has no tensor among its inputs")
     if odd := [t.device for t in guard.tensors if t.device != "cpu"]:

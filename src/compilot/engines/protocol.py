@@ -8,7 +8,7 @@ Not covered: guards and fallback (runtime/), measuring (measure/): an engine may
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -57,6 +57,28 @@ class BuildRequest(NamedTuple):
             self.shared.once(name, self.guard, self.workspace, make)
 
 
+class Alike:
+    """Modules of one region that are alike and are called alike: an engine may make one program for all of them."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.modules = modules
+        self._kept: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What they share by this name; the first that asks makes it."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+
+class Part(Protocol):
+    """One part of a model that has an engine of its own, and eager behind it."""
+
+    def stats(self) -> Any: ...
+
+    def forget_calls(self) -> None: ...
+
+
 class LoadRequest(NamedTuple):
     """What an engine gets to load from."""
 
@@ -66,6 +88,7 @@ class LoadRequest(NamedTuple):
     artifacts: Path | None  # the candidate's folder, None: build at the first call
     stand_in: bool = False  # the model is only a stand-in without weights and code: the files are all there is
     plain_outputs: bool = False  # output classes that are not imported become plain containers, not a refusal
+    alike: Alike | None = None  # the model is one of these; None: it stands for itself
 
 
 class Baked(enum.StrEnum):
@@ -101,6 +124,7 @@ class Loaded(NamedTuple):
     baked: Baked = Baked.AT_BUILD  # when the model's weights and code were read
     weights_sha256: str | None = None  # of the weights in the files, where load compared it; None: the runtime does
     follows: Follows = Follows.NOTHING  # of the model's code; only means something where frozen_weights is not set
+    parts: Mapping[str, Part] = {}  # by path, where the model runs in parts; {}: it is one whole
 
     @property
     def in_files(self) -> bool:

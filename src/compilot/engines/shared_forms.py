@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -36,7 +36,25 @@ class SharedForms:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.reused = Cost()  # of the form that was made before, if it was
+        self._reused = Cost()
+        self._made = Cost()
+        self._parts: list[SharedForms] = []
+
+    @property
+    def reused(self) -> Cost:
+        """Of the forms that were made before, as far as they were."""
+        return _sum([self._reused, *(part.reused for part in self._parts)])
+
+    @property
+    def made(self) -> Cost:
+        """Of the forms that were made now, as far as they were."""
+        return _sum([self._made, *(part.made for part in self._parts)])
+
+    def of(self, path: str) -> SharedForms:
+        """The forms of one submodule."""
+        part = SharedForms(self._folder / f"of-{path}")
+        self._parts.append(part)
+        return part
 
     def once(self, name: str, guard: Guard, workspace: Path, make: Callable[[Path], None]) -> None:
         """Have the form's files in the workspace; `make` writes them into an empty folder where nobody has yet."""
@@ -44,7 +62,7 @@ class SharedForms:
         if (cost := _made(form)) is None:
             form = self._make(form, make)
         else:
-            self.reused = cost
+            self._reused = cost
         for file in sorted(form.iterdir()):
             if file.name != DONE:
                 shutil.copyfile(file, workspace / file.name)  # no link: onnx refuses weights that have two names
@@ -58,6 +76,7 @@ class SharedForms:
             make(place)
             cost = Cost(wall_s=time.perf_counter() - wall, cpu_s=_cpu_s() - cpu)
             (place / DONE).write_bytes(msgspec.json.encode(cost))
+            self._made = cost
             if form.exists():  # half-made by one that died after the rename, or another was quicker
                 return place
             place.rename(form)
@@ -65,6 +84,10 @@ class SharedForms:
             shutil.rmtree(place, ignore_errors=True)
             raise
         return form
+
+
+def _sum(costs: Sequence[Cost]) -> Cost:
+    return Cost(wall_s=sum(cost.wall_s for cost in costs), cpu_s=sum(cost.cpu_s for cost in costs))
 
 
 def _digest(guard: Guard) -> str:

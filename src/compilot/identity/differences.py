@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from compilot.engines import registry
 from compilot.engines.traits import InstructionSets
 from compilot.identity import isa
+from compilot.identity.known_settings import input_of
 from compilot.records import MAX_NAMED, Fingerprint, MachineFingerprint, ModelFingerprint
 
 
@@ -86,9 +87,18 @@ def _model(old: ModelFingerprint, new: ModelFingerprint) -> Iterator[Difference]
         if a != b:
             detail = _detail(field, old, new) or _both(a, b)  # digests only where nothing better is known
             yield _unsafe(f"model.{field}", _short(a), _short(b), f"{words} changed{detail}")
+    yield from _input_settings(old.input_settings, new.input_settings)
     a, b = old.weights_sha256, new.weights_sha256
     if a is not None and b is not None and a != b:
         yield _unsafe(WEIGHTS, _short(a), _short(b), f"the weight values frozen into the plan changed{_both(a, b)}")
+
+
+def _input_settings(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Difference]:
+    """Those that both depend on: what only one of them has, the calls of the other do not read."""
+    for path in sorted(old.keys() & new.keys()):
+        if old[path] != new[path]:
+            words = f"the model's setting '{path}', which calls with '{input_of(path)}' use, changed"
+            yield _unsafe(f"model.{path}", old[path], new[path], words + _from_to(old[path], new[path]))
 
 
 def _both(old: str, new: str) -> str:

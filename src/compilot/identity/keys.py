@@ -21,6 +21,7 @@ import msgspec
 from compilot._torch.cachekey import changed_config, global_state
 from compilot._torch.compiling import CACHE_VARIABLE
 from compilot.engines import registry
+from compilot.engines.of_candidate import compiled_settings
 from compilot.files.atomic import write_bytes
 from compilot.files.private import cache_home
 from compilot.identity.machine import machine_fingerprint
@@ -83,7 +84,7 @@ def plan_components(plan: Plan) -> KeyComponents:
         machine=plan.fingerprint.machine,
         model=plan.fingerprint.model,
         guard=entry.guard if entry else None,
-        settings=entry.candidate.settings if entry else None,
+        settings=compiled_settings(entry.candidate) or entry.candidate.settings if entry else None,
         complete=False,
     )
 

@@ -1,6 +1,7 @@
 """What a model is: its code, its structure and its parameters. Never a module's name, a file or how it is laid out.
 
 In: an nn.Module. Out: ModelFingerprint, the same in every process, and short digests that name what changed.
+Settings that only calls with a certain input read are apart from the structure (input_settings.py).
 Covered: the byte code of every class in the tree and of what it can reach (reach.py); submodule names, attributes
 by what they are (values.py), hooks and training flags; names, shapes, dtypes and ties of parameters and buffers.
 Not covered: what nobody can read (uncovered.py); values of parameters, unless asked for.
@@ -17,6 +18,7 @@ import torch
 from torch import nn
 
 from compilot.identity import origin
+from compilot.identity.input_settings import input_settings
 from compilot.identity.tokens import SCALARS, SHORT, digest, joined, text
 from compilot.identity.values import Reader, own_attributes, settings_of
 from compilot.records import MAX_NAMED, ModelFingerprint
@@ -32,6 +34,7 @@ class Survey(NamedTuple):
     reader: Reader
     structure: str
     attributes: dict[str, str]  # of the user's modules, and of configurations: path -> value or short digest
+    input_settings: dict[str, str]  # in the same way; no part of the structure
 
 
 def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | None = None) -> ModelFingerprint:
@@ -58,12 +61,14 @@ def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | 
         code={label: _short(content) for label, content in [*units.contents.items()][:MAX_NAMED]},
         libraries=versions,
         attributes=survey.attributes,
+        input_settings=survey.input_settings,
     )
 
 
 def read_model(model: nn.Module) -> Survey:
     """Read everything that a model holds and reaches, besides the values of its weights."""
-    reader = Reader(model)
+    apart = input_settings(model)
+    reader = Reader(model, [(one.owner, one.name) for one in apart])
     lines: list[bytes] = []
     named: dict[str, str] = {}
     settings: dict[str, str] = {}
@@ -81,7 +86,9 @@ def read_model(model: nn.Module) -> Survey:
                 settings |= _settings(value, path, token)
                 known.add(id(value))
     reader.units.settle()
-    return Survey(reader, digest(lines), dict([*named.items(), *settings.items()][:MAX_NAMED]))
+    shown = {one.path: _setting(one.owner, one.name, one.value) for one in apart}
+    attributes = [(path, value) for path, value in (*named.items(), *settings.items()) if path not in shown]
+    return Survey(reader, digest(lines), dict(attributes[:MAX_NAMED]), shown)
 
 
 def _settings(value: Any, path: str, token: bytes) -> dict[str, str]:

@@ -39,6 +39,13 @@ _PLACE = frozenset(
 )
 
 
+def own_class(kind: type) -> type:
+    """The class itself; of a model in whose place compilot.compile(inplace=True) put another one, that of before."""
+    while COMPILED in vars(kind):
+        kind = kind.__bases__[-1]
+    return kind
+
+
 class Units:
     """The pieces of code that were met, by label."""
 
@@ -55,8 +62,7 @@ class Units:
 
     def ref(self, thing: Any) -> bytes:
         """The token that stands for a class, a function or a module."""
-        while isinstance(thing, type) and COMPILED in vars(thing):  # compilot.compile(inplace=True): what it was before
-            thing = thing.__bases__[-1]
+        thing = own_class(thing) if isinstance(thing, type) else thing
         found = self._refs.get(id(thing))
         if found is None:
             self._alive.append(thing)

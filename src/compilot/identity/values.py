@@ -63,8 +63,10 @@ class Uncovered(NamedTuple):
 class Reader:
     """Reads the values of one model."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, apart: Iterable[tuple[Any, str]] = ()) -> None:
+        """apart: owners and names of settings that are read as if they were None; they count elsewhere."""
         self.units = Units(self.part)
+        self._apart = {(id(owner), name) for owner, name in apart}
         self.uncovered: list[Uncovered] = []
         self._unread: dict[int, str] = {}  # why, by id
         self._known = _known(model)
@@ -165,7 +167,8 @@ class Reader:
     def _state(self, value: Any) -> list[bytes]:
         found = []
         for owner, key, one in _state_of(value):
-            found += [text(key), self.part(owner, key, f".{key}", one)]
+            kept = None if (id(value), key) in self._apart else one
+            found += [text(key), self.part(owner, key, f".{key}", kept)]
         return found
 
     def _pickled(self, value: Any) -> bytes:

@@ -37,9 +37,7 @@ from compilot.workload.variations import Case
 
 __all__ = ["check", "make_reference"]
 
-OTHER_RANDOM = (
-    "; the model is stochastic, and this way of running draws other random numbers than eager: call model.eval()"
-)
+OTHER_RANDOM = "; the model is stochastic, and this way of running draws other random numbers than eager"
 
 
 class Miss(NamedTuple):

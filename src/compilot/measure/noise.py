@@ -57,6 +57,17 @@ def candidate_columns(race: Race) -> list[int]:
     return list(range(2 if race.with_aa else 1, len(race.arms)))
 
 
+def leads(race: Race, columns: Sequence[int]) -> bool:
+    """Whether the fastest of these columns is shown faster than every other one, by more than the race's margin."""
+    if len(columns) < 2:
+        return False
+    mids = {column: float(np.nanmedian(np.concatenate(log_ratios(race, column, 0)))) for column in columns}
+    first, beyond = max(columns, key=lambda column: mids[column]), math.log1p(margin(race))
+    others = [column for column in columns if column != first]
+    found = [hierarchical_bootstrap(log_ratios(race, first, c), resamples=LOOK_RESAMPLES) for c in others]
+    return all(interval is not None and interval.low > beyond for interval in found)
+
+
 def should_stop(race_so_far: Race, columns: Sequence[int], margin: float) -> tuple[bool, str]:
     """Stop only at a look, when every column's interval against column 0 is at most `margin` on either side.
 

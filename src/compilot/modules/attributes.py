@@ -11,7 +11,7 @@ model itself changes (a cache made at the first call) is left out once that was 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from operator import attrgetter, is_
@@ -101,10 +101,15 @@ class _State(NamedTuple):
 class Attributes:
     """The attributes of some modules, and all that is reached through them, at one moment."""
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
+    def __init__(self, modules: Sequence[nn.Module], left_out: Iterable[tuple[Any, str]] = ()) -> None:
+        """left_out: owners and names of attributes that may change."""
         self.modules = list(modules)  # and those that are hidden in attributes
         self.tensors: list[torch.Tensor] = []
-        self._adopt(_reach(self.modules, self.tensors))
+        graph = _reach(self.modules, self.tensors)
+        for owner, name in left_out:
+            if id(owner) in graph:
+                graph[id(owner)] = _blind_to({name}, graph[id(owner)])
+        self._adopt(graph)
 
     def _adopt(self, graph: Graph) -> None:
         """Exchanged as a whole: another thread may be looking."""
@@ -232,5 +237,9 @@ def _counts_as_new(owner: Any, name: Any, value: Any) -> bool:
 def _without(held: _Held, before: Keys, now: Keys) -> _Held:
     """The same without the names whose parts the model has changed."""
     own = {name for name in before.keys() | now.keys() if before.get(name, _GONE) != now.get(name, _GONE)}
-    keys = {name: key for name, key in held.keys.items() if name not in own}
-    return held._replace(keys=keys, left_out=held.left_out | own)
+    return _blind_to(own, held)
+
+
+def _blind_to(names: set[Any], held: _Held) -> _Held:
+    keys = {name: key for name, key in held.keys.items() if name not in names}
+    return held._replace(keys=keys, left_out=held.left_out | names)

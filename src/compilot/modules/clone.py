@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +31,32 @@ def structural_clone(model: nn.Module) -> nn.Module:
                 moved = value.copy()
             twin.__dict__[name] = moved
     return twins[id(model)]
+
+
+def clone_around(model: nn.Module, replaced: Mapping[int, nn.Module]) -> nn.Module:
+    """A clone in which other modules stand in for those with these ids; everything else is the model's own.
+
+    Only modules that reach a replaced one are new objects, and these share the dicts of parameters, buffers and hooks:
+    what is assigned or registered there later is seen by both. Their other attributes are as they are now.
+    """
+    twins = {id(module): replaced.get(id(module), module) for module in model.modules()}
+    modules = [module for module in model.modules() if id(module) not in replaced]
+    above = _reaching(modules, {**replaced})
+    twins |= {id(module): object.__new__(type(module)) for module in above}
+    for module in above:
+        twins[id(module)].__dict__.update({name: _repoint(value, twins) for name, value in vars(module).items()})
+    return twins[id(model)]
+
+
+def _reaching(modules: Sequence[nn.Module], marks: dict[int, nn.Module]) -> list[nn.Module]:
+    """The modules from which a marked one can be reached, through whatever `_repoint` looks into."""
+    left, found = [*modules], []
+    stand_in = nn.Module()  # any other object: only whether something would change is asked
+    while more := [m for m in left if any(_repoint(value, marks) is not value for value in vars(m).values())]:
+        found += more
+        marks |= {id(module): stand_in for module in more}
+        left = [module for module in left if id(module) not in marks]
+    return found
 
 
 def alias(model: nn.Module, kind: type[nn.Module]) -> nn.Module:
@@ -94,7 +120,7 @@ def has_weights(model: nn.Module) -> bool:
     return next(itertools.chain(model.parameters(), model.buffers()), None) is not None
 
 
-def _repoint(value: Any, twins: dict[int, nn.Module]) -> Any:
+def _repoint(value: Any, twins: Mapping[int, nn.Module]) -> Any:
     """The value with modules of the tree replaced by their twins; the value itself where there are none in it."""
     if isinstance(value, nn.Module):
         return twins.get(id(value), value)
@@ -110,7 +136,7 @@ def _repoint(value: Any, twins: dict[int, nn.Module]) -> Any:
     return value
 
 
-def _repoint_dict(value: dict[Any, Any], twins: dict[int, nn.Module]) -> Any:
+def _repoint_dict(value: dict[Any, Any], twins: Mapping[int, nn.Module]) -> Any:
     parts = [(key, _repoint(part, twins)) for key, part in value.items()]
     if all(new is value[key] for key, new in parts):
         return value
@@ -119,7 +145,7 @@ def _repoint_dict(value: dict[Any, Any], twins: dict[int, nn.Module]) -> Any:
     return copy
 
 
-def _repoint_partial(value: functools.partial[Any], twins: dict[int, nn.Module]) -> Any:
+def _repoint_partial(value: functools.partial[Any], twins: Mapping[int, nn.Module]) -> Any:
     func = _repoint(value.func, twins)
     args, keywords = _repoint(value.args, twins), _repoint(value.keywords, twins)
     if func is value.func and args is value.args and keywords is value.keywords:

@@ -20,7 +20,7 @@ import msgspec
 from compilot._version import __version__
 from compilot.artifacts.bundle import PLAN, WEIGHTS
 from compilot.artifacts.planfile import save_plan
-from compilot.engines import registry
+from compilot.engines.of_candidate import engines_of, needs_compiler, traits_of
 from compilot.errors import InputError, RunDirError
 from compilot.files import atomic
 from compilot.identity.differences import differences
@@ -61,7 +61,7 @@ class _StagedEntry(NamedTuple):
 def pack(folders: Sequence[Path], out: Path, options: PackOptions, observer: Observer) -> Packed:
     """Collect the entries, make a golden call for each, and write the bundle."""
     runs = [open_run(folder) for folder in folders]
-    _refuse_mixed(runs)
+    fingerprint = _refuse_mixed(runs)
     with _staging(out) as staged:
         parts: list[_StagedEntry] = []
         for run in runs:
@@ -69,7 +69,7 @@ def pack(folders: Sequence[Path], out: Path, options: PackOptions, observer: Obs
                 parts.append(_stage(run, entry, staged, len(parts), options, observer))
                 _refuse_other_weights(run, parts[-1].weights_sha256, parts[0].weights_sha256)
         weights = _weights(runs[0], parts, staged, options, observer)
-        plan = _plan(runs[0].plan, parts)
+        plan = _plan(runs[0].plan, fingerprint, parts)
         save_plan(plan, staged / PLAN)
         observer.stage("writing the bundle")
         described = msgspec.structs.replace(_manifest(plan, parts, options, weights), built=_built(runs))
@@ -146,13 +146,13 @@ def _drop_new(place: Path, before: set[Path], *, keep: bool) -> None:
             path.unlink()
 
 
-def _plan(first: Plan, parts: Sequence[_StagedEntry]) -> Plan:
-    return msgspec.structs.replace(first, entries=tuple(part.entry for part in parts))
+def _plan(first: Plan, fingerprint: Fingerprint, parts: Sequence[_StagedEntry]) -> Plan:
+    return msgspec.structs.replace(first, fingerprint=fingerprint, entries=tuple(part.entry for part in parts))
 
 
 def _manifest(plan: Plan, parts: Sequence[_StagedEntry], options: PackOptions, weights: str | None) -> Manifest:
-    engines = [part.entry.candidate.settings.engine for part in parts]
-    standalone = bool(engines) and all(registry.traits(engine).standalone for engine in engines)
+    engines = [name for part in parts for name in engines_of(part.entry.candidate)]
+    standalone = bool(parts) and all(traits_of(part.entry.candidate).standalone for part in parts)
     where = Weights.CARRIED if options.carry_weights else Weights.BAKED if standalone else Weights.MODEL
     bound = standalone or options.carry_weights or any(part.frozen for part in parts)
     return Manifest(
@@ -195,15 +195,20 @@ def _fingerprint(plan: Plan, weights: str | None) -> Fingerprint:
 
 
 def _needs_compiler(entry: PlanEntry) -> bool:
-    return registry.needs_compiler(entry.candidate.settings.engine)
+    return needs_compiler(entry.candidate)
 
 
-def _refuse_mixed(runs: Sequence[FinishedRun]) -> None:
-    """One bundle is for one model on one machine; its entries must not take each other's calls."""
+def _refuse_mixed(runs: Sequence[FinishedRun]) -> Fingerprint:
+    """One bundle is for one model on one machine; its entries must not take each other's calls.
+
+    What comes back has every setting that calls of one of the runs depend on.
+    """
     first = runs[0].plan
+    together = first.fingerprint
     for run in runs[1:]:
-        if changed := differences(first.fingerprint, run.plan.fingerprint):
+        if changed := differences(together, run.plan.fingerprint):
             raise InputError(f"{run.folder} is about something else than {runs[0].folder}: {changed[0].sentence}")
+        together = _with_settings(together, run.plan.fingerprint.model.input_settings)
         if run.plan.process != first.process:
             what = "other process settings (threads, denormal numbers)"
             raise InputError(
@@ -212,6 +217,13 @@ def _refuse_mixed(runs: Sequence[FinishedRun]) -> None:
     guards = [entry.guard for run in runs for entry in run.plan.entries]
     if any(guard in guards[:i] for i, guard in enumerate(guards)):
         raise InputError("two of the runs take the same calls; pack the better one, or tune for other input sizes.")
+    return together
+
+
+def _with_settings(fingerprint: Fingerprint, settings: dict[str, str]) -> Fingerprint:
+    model = fingerprint.model
+    model = msgspec.structs.replace(model, input_settings=model.input_settings | settings)
+    return msgspec.structs.replace(fingerprint, model=model)
 
 
 def _refuse_other_weights(run: FinishedRun, found: str, first: str) -> None:
@@ -243,5 +255,5 @@ def _refusal(problem: OSError, staged: Path, out: Path) -> RunDirError:
     """A disk that does not take the bundle, or does not give the run's files."""
     place = Path(problem.filename2 or problem.filename or staged)
     if place.is_relative_to(staged) or place in staged.parents:
-        return RunDirError(f"cannot write {out}: {problem.strerror or problem}; choose another -o.")
+        return RunDirError(f"cannot write {out}: {problem.strerror or problem}; choose another place.")
     return RunDirError(f"cannot use {place}: {problem.strerror or problem}; fix that file, then pack again.")

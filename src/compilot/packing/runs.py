@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file
 from compilot.artifacts.rundir import RunDir
-from compilot.engines import registry
+from compilot.engines.of_candidate import traits_of
 from compilot.errors import ArtifactError, RunDirError
 from compilot.records import Plan, PlanEntry, Shipment
 
@@ -50,7 +50,7 @@ def how_tuned(run: FinishedRun) -> dict[str, str]:
 
 def entry_files(run: FinishedRun, entry: PlanEntry) -> tuple[Path, list[Path]]:
     """The folder of an entry's files and the files to pack, as they were measured."""
-    folder, cache = run.folder / entry.artifacts_dir, registry.traits(entry.candidate.settings.engine).cache_folder
+    folder, cache = run.folder / entry.artifacts_dir, traits_of(entry.candidate).cache_folder
     named = tuple(file for file in entry.artifacts if cache or not file.name.endswith("/"))
     _refuse_changed(Claim(folder, named, Needs(cache=cache)))
     found: list[Path] = []

@@ -13,6 +13,7 @@ import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.engines import compiler_knobs, registry
+from compilot.engines.of_candidate import engines_of, settings_of, traits_of
 from compilot.engines.space import options_of
 from compilot.packing.runs import FinishedRun
 from compilot.progress import Observer
@@ -25,6 +26,7 @@ from compilot.records import (
     PlanEntry,
     Race,
     RaceLine,
+    Settings,
     State,
     Trial,
     TrialLine,
@@ -57,9 +59,10 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
     """The twin of a plan entry, measured beside it."""
     candidate = twin_of(entry.candidate)
     if candidate is None:
-        return Twin(None, f"{entry.candidate.settings.engine} has no ahead-of-time form")
-    if problem := registry.build_half(candidate.settings.engine).validate(candidate.settings):
-        return Twin(None, f"it has no ahead-of-time form: {problem}")
+        return Twin(None, f"{engines_of(entry.candidate)[0]} has no ahead-of-time form")
+    for settings in settings_of(candidate):
+        if problem := registry.build_half(settings.engine).validate(settings):
+            return Twin(None, f"it has no ahead-of-time form: {problem}")
     limits = Limits(memory_bytes=default_memory_limit())
     callers = run.run_dir.header().concurrency  # as the plan's own figures
     runner = LocalRunner(run.run_dir, limits=limits, observer=observer, compiler_first=True, callers=callers)
@@ -71,23 +74,47 @@ def find_twin(run: FinishedRun, entry: PlanEntry, observer: Observer) -> Twin:
 
 
 def twin_of(winner: Candidate) -> Candidate | None:
-    """The AOTInductor candidate with a torch.compile candidate's settings."""
-    settings = winner.settings
+    """The AOTInductor candidate with a torch.compile candidate's settings; None: a part of it has no such form."""
+    if winner.regions:
+        return _twin_of_regions(winner)
+    twin = _ahead(winner.settings)
+    if twin is None:
+        return None
+    named = [name if value is True else f"{name} = {value}" for name, value in sorted(twin.options.items())]
+    words = " + ".join([*named, *(["channels_last"] if twin.memory_format == "channels_last" else [])])
+    return Candidate(
+        settings=twin,
+        label=f"{twin.engine} {words}".strip(),
+        rationale=f"the same code as {winner.label}, compiled ahead of time: starts in milliseconds",
+        process=winner.process,
+    )
+
+
+def _twin_of_regions(winner: Candidate) -> Candidate | None:
+    """Regions that need no compiler stay as they are."""
+    regions = []
+    for region in winner.regions:
+        needs = registry.needs_compiler(region.settings.engine)
+        settings = _ahead(region.settings) if needs else region.settings
+        if settings is None:
+            return None
+        regions.append(msgspec.structs.replace(region, settings=settings))
+    return msgspec.structs.replace(
+        winner,
+        regions=tuple(regions),
+        label=f"{winner.label}, ahead of time",
+        rationale=f"the same code as {winner.label}, compiled ahead of time: starts without a compiler",
+    )
+
+
+def _ahead(settings: Settings) -> Settings | None:
     ahead = registry.traits(settings.engine).ahead_of_time
     if not ahead:
         return None
     options = {name: settings.options[name] for name in _SHARED if name in settings.options}
     if settings.mode in ("max-autotune", "max-autotune-no-cudagraphs"):
         options["max_autotune"] = True
-    twin = msgspec.structs.replace(settings, engine=ahead, mode=None, options=options)
-    named = [name if value is True else f"{name} = {value}" for name, value in sorted(options.items())]
-    words = " + ".join([*named, *(["channels_last"] if settings.memory_format == "channels_last" else [])])
-    return Candidate(
-        settings=twin,
-        label=f"{ahead} {words}".strip(),
-        rationale=f"the same code as {winner.label}, compiled ahead of time: starts in milliseconds",
-        process=winner.process,
-    )
+    return msgspec.structs.replace(settings, engine=ahead, mode=None, options=options)
 
 
 def _measure(run: FinishedRun, entry: PlanEntry, candidate: Candidate, runner: Runner, observer: Observer) -> Twin:
@@ -120,7 +147,7 @@ def _known(run: FinishedRun, candidate: Candidate) -> Trial | None:
     found = run.run_dir.trials().get(candidate.id)
     if found is None or found.state is not State.OK:
         return None
-    cache = registry.traits(candidate.settings.engine).cache_folder
+    cache = traits_of(candidate).cache_folder
     return None if run.run_dir.why_changed(found, cache=cache) else found
 
 

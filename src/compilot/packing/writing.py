@@ -53,7 +53,7 @@ def publish(folder: Path, out: Path, *, as_folder: bool) -> None:
                         _add(archive, folder, name)
                 add_frame_digest(file)
     except OSError as problem:
-        raise RunDirError(f"cannot write {out}: {problem.strerror}; choose another -o.") from problem
+        raise RunDirError(f"cannot write {out}: {problem.strerror}; choose another place.") from problem
 
 
 def _ordered(folder: Path) -> list[str]:
@@ -73,7 +73,7 @@ def _add(archive: zipfile.ZipFile, folder: Path, name: str) -> None:
 
 def _publish_folder(folder: Path, out: Path) -> None:
     if out.exists():
-        raise RunDirError(f"{out} is there already; remove it or choose another -o.")
+        raise RunDirError(f"{out} is there already; remove it or choose another place.")
     with atomic.making_folder(out) as partial:
         for name in _ordered(folder):
             place = partial / name

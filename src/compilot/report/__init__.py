@@ -5,6 +5,7 @@ results.py   the records of a run, which are its JSON documents too
 files.py     trials.csv
 pareto.py    who is not beaten in latency, start and memory at once
 terminal.py  the table (the only module here that needs rich)
+charts.py    pictures of a run (needs altair), of figures from course.py and chart_data.py; chart_files.py writes them
 Names load on first use: the pipeline needs only `write_csv`. An HTML report is one more reader of data.py.
 """
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict
 
 from compilot.artifacts.rundir import RunDir
+from compilot.engines.of_candidate import engines_of
 from compilot.measure.stats import Summary, calls_needed, summary
 from compilot.records import (
     BreakEven,
@@ -211,7 +212,7 @@ def _row(data: RunData, trial: Trial) -> Row:
         model=data.header.workload.label,
         batch=first.samples_per_call if first else None,
         callers=data.header.concurrency,
-        engine=candidate.settings.engine,
+        engine=" + ".join(engines_of(candidate)),
         mode=candidate.settings.mode,
         precision=candidate.settings.precision.value,
         relative_error=_relative_error(data, trial),

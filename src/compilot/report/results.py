@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from compilot.artifacts.rundir import RunDir
+from compilot.engines.of_candidate import engines_of
 from compilot.measure.scatter import scatter
 from compilot.records import Finding, NotReached, Plan, Record, Verdict
 from compilot.report.data import Row, RunData, read_run
+from compilot.report.foreseen import Foreseen, foreseen
 from compilot.report.loads import SeenLoad, seen_load
 from compilot.report.pareto import pareto_front
 from compilot.report.sentences import arm_sentence
@@ -53,6 +55,7 @@ class Results(Record, frozen=True, kw_only=True, omit_defaults=False):
     pareto: tuple[str, ...]  # ids of those that no other one is better than in latency, start and memory at once
     preset: str | None  # that some of the options came from; None: there was none
     limits: AskedLimits
+    prior: Foreseen | None  # what earlier runs suggested, and whether that was right; None: nothing, or not asked
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
     plan: Plan | None
@@ -94,6 +97,7 @@ def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
             max_compile_s=data.asked.max_compile_s,
             max_error=data.asked.max_error,
         ),
+        prior=foreseen(data),
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
         plan=plan,
@@ -127,7 +131,9 @@ def _load(data: RunData) -> SeenLoad | None:
 def _missed(missed: NotReached | None) -> tuple[MissedCandidate, ...]:
     groups = (("not tried", missed.not_tried), ("ran out of time", missed.ran_out)) if missed else ()
     return tuple(
-        MissedCandidate(candidate=one.label, id=one.id, engine=one.settings.engine, rationale=one.rationale, why=why)
+        MissedCandidate(
+            candidate=one.label, id=one.id, engine=" + ".join(engines_of(one)), rationale=one.rationale, why=why
+        )
         for why, candidates in groups
         for one in candidates
     )

@@ -15,12 +15,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from compilot.diagnose.edits import TRAIN_MODE
 from compilot.files.naming import nearby
 from compilot.measure.stats import calls_needed
 from compilot.records import Objective, Plan, ProcessSettings
 from compilot.report.data import TRIAL, Row, RunData
+from compilot.report.foreseen import foreseen
 from compilot.report.pareto import pareto_front, point_of
 from compilot.report.results import sentence
+from compilot.verdict.boundary_words import clauses
+from compilot.verdict.decide import CALL_EVAL
 from compilot.verdict.unreached import command, who
 from compilot.verdict.words import count, shown
 
@@ -51,11 +55,15 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
     if versus is not None:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
+    if (told := foreseen(data)) is not None:
+        parts.append(Text(told.sentence, style="dim"))
+    for clause in clauses(data.verdict)[len(data.verdict.repairs) :] if data.verdict is not None else ():
+        parts.append(Text(f"{clause[0].upper()}{clause[1:]}."))  # repairs are among the caveats
     for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
         parts.append(Text(f"Note: {caveat}.", style="yellow"))
     if data.verdict is not None and data.verdict.not_reached is not None:
-        told = who(data.verdict.not_reached)
-        parts.append(Text(f"{told[0].upper()}{told[1:]}:"))
+        missed = who(data.verdict.not_reached)
+        parts.append(Text(f"{missed[0].upper()}{missed[1:]}:"))
         parts.append(_to_copy(command(data.verdict.not_reached, nearby(data.run_dir))))
     return Group(*parts)
 
@@ -66,8 +74,10 @@ def _to_copy(text: str) -> Text:
 
 
 def _findings(data: RunData) -> list[RenderableType]:
-    """The three findings that matter most, each with its fix."""
-    found = data.diagnosis.findings[:TOP_FINDINGS] if data.diagnosis is not None else ()
+    """The three findings that matter most, each with its fix; what the verdict says below is not said here, too."""
+    findings = data.diagnosis.findings if data.diagnosis is not None else ()
+    said = data.verdict is not None and CALL_EVAL in data.verdict.because
+    found = [one for one in findings if not (said and one.kind == TRAIN_MODE)][:TOP_FINDINGS]
     if not found:
         return []
     parts: list[RenderableType] = [Text("What matters most about this model", style="bold")]

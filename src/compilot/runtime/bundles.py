@@ -64,7 +64,8 @@ def _checked_beside_imports(bundle: Bundle) -> Path:
         with suppress(Exception):
             from compilot.runtime import attachment, proving  # noqa: F401
 
-            getattr(registry.load_half(bundle.manifest.engine), "import_engine", lambda: None)()
+            for engine in (bundle.manifest.engine, *bundle.manifest.engines[1:]):
+                getattr(registry.load_half(engine), "import_engine", lambda: None)()
         while not checking.done():
             wait((checking,), timeout=HEED_SIGNALS_S)
         return checking.result()

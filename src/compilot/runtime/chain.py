@@ -12,7 +12,7 @@ from itertools import pairwise
 from compilot._tree import Call
 from compilot.errors import CompilotError
 from compilot.runtime.dispatch import Dispatcher
-from compilot.runtime.notices import Stats
+from compilot.runtime.notices import Stats, added
 
 
 class Chain:
@@ -53,18 +53,7 @@ class Chain:
 
     def stats(self) -> Stats:
         """How the calls went, over all entries."""
-        parts = [link.stats() for link in self._links]
-        fallbacks: dict[str, int] = {}
-        for part in parts:
-            for reason, count in part.fallbacks.items():
-                fallbacks[reason] = fallbacks.get(reason, 0) + count
-        return Stats(
-            sum(part.calls for part in parts),
-            sum(part.fast for part in parts),
-            fallbacks,
-            sum(p.compiles for p in parts),
-            tuple(dict.fromkeys(note for part in parts for note in part.notes)),
-        )
+        return added([link.stats() for link in self._links])
 
 
 def _fast_calls_of(links: Sequence[Dispatcher]) -> Callable[[], int]:

@@ -9,7 +9,7 @@ parameters and buffers by identity, train and eval of submodules, attributes of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import is_, itemgetter, methodcaller
 from types import FunctionType
 from typing import Any, Protocol
@@ -48,8 +48,9 @@ class Watch(Protocol):
 class CodeWatch:
     """How a model is built, at one moment."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.attributes = Attributes([*model.modules()])
+    def __init__(self, model: nn.Module, left_out: Iterable[tuple[Any, str]] = ()) -> None:
+        """left_out: owners and names of attributes that may change."""
+        self.attributes = Attributes([*model.modules()], left_out)
         self.modules = self.attributes.modules
         self.owners = [owner for m in self.modules for owner in (m._parameters, m._buffers, m._modules) if owner]
         self._submodules = [m._modules for m in self.modules if m._modules]

@@ -56,6 +56,7 @@ class Dispatcher:
         before_refresh: Callable[[], None] | None = None,
         notes: tuple[str, ...] = (),
         closed: str = BEING_BUILT,
+        part: str = "",
     ) -> None:
         """load: None gives one that is born closed, and `closed` is why.
 
@@ -65,6 +66,7 @@ class Dispatcher:
         strict_weights: all weights are looked at in every call. unreadable: what of the model nobody can read.
         before_refresh: raises where the engine's files must not be loaded once more.
         notes: what the plan says of the engine's answers; goes into the statistics.
+        part: path of the submodule that is dispatched; the model that it is part of is watched as a whole.
         """
         self._notes = notes
         self._keep_model = remains is None
@@ -72,13 +74,15 @@ class Dispatcher:
         self._stand_in = stand_in
         self._no_eager, self._remedy = (NEVER_THERE, GIVE_IT) if stand_in else (DROPPED, KEEP_IT)
         self._plain = plain if remains is None else remains
-        self._gate = Gate(self._plain, keep_model=self._keep_model, strict_weights=strict_weights)
+        watched, name = self._keep_model and not part, f"the compiled {part}" if part else "the compiled model"
+        self._gate = Gate(self._plain, guard, keep_model=watched, strict_weights=strict_weights, name=name)
         anew = Anew(NO_ENGINE, None, unreadable) if load is None else self._first(load, unreadable)
         self._load = load if self._keep_model else None
         self.guard = guard
         self._matcher = Matcher(guard)
         self._form = CallForm(plain.forward, guard)
-        self._fallbacks = Fallbacks()
+        self._part = part
+        self._fallbacks = Fallbacks(part)
         self._lock = threading.RLock()
         self._built_before = 0
         self._slowly = itertools.count()  # served by the engine through the slow path
@@ -88,7 +92,7 @@ class Dispatcher:
         self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
         self._variants = Variants(guard.tensors, None)
         self._take(anew, closed if load is None else None)
-        self.call: Callable[..., Any] = self._gate.write(guard, self.slow, self._failed_hot)
+        self.call: Callable[..., Any] = self._gate.write(self.slow, self._failed_hot)
         tell_after_fork(self)
 
     def _first(self, load: Load, unreadable: Unreadable | None) -> Anew:
@@ -102,8 +106,8 @@ class Dispatcher:
     def _take(self, anew: Anew, closed: str | None = None) -> None:
         """Have this engine behind the gate; what the one before it prepared is forgotten. closed: why it stays shut."""
         self._built_before += self._variants.builds()
-        self.loaded = anew.loaded
-        self._variants = Variants(self.guard.tensors, anew.loaded.builds)  # before the engine's callable: see _serve
+        self.loaded = engine = anew.loaded
+        self._variants = Variants(self.guard.tensors, engine.builds, len(engine.parts))  # before its callable: _serve
         self._gate.start(anew.loaded, anew.watch, anew.unreadable, closed)
         if anew.hooks is not None:  # not before: the engine of before does not run them
             self._gate.accept_hooks(anew.hooks)
@@ -294,12 +298,15 @@ class Dispatcher:
         fallbacks = self._fallbacks.snapshot()
         fast = self._fast_calls()
         calls, compiles = fast + sum(fallbacks.values()), self._built_before + self._variants.builds()
-        return Stats(calls, fast, fallbacks, compiles, self._notes)
+        regions = {path: part.stats() for path, part in self.loaded.parts.items()}
+        return Stats(calls, fast, fallbacks, compiles, self._notes, regions)
 
     def forget_calls(self) -> None:
         """The calls so far were not the user's: leave them out of the statistics."""
         self._not_users += self._fast_calls()
-        self._fallbacks = Fallbacks()
+        self._fallbacks = Fallbacks(self._part)
+        for part in self.loaded.parts.values():
+            part.forget_calls()
 
     def _fast_calls(self) -> int:
         return self._gate.served() + count_of(self._slowly) - self._not_users
@@ -317,5 +324,5 @@ def _refuse_to_drop(loaded: Loaded) -> None:
     if loaded.needs_model:
         raise InputError(
             "keep_model=False cannot be used with this plan: its engine runs the model itself. Tune with "
-            f"--engines {','.join(registry.standalone())} for a plan whose files hold everything, or keep the model."
+            f"{', '.join(registry.standalone())} only for a plan whose files hold everything, or keep the model."
         )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, cast
 
@@ -130,7 +131,7 @@ def attach_parts(
     for part in parts:
         _refuse_unknown(part)
     _refuse_nothing_to_watch(options)
-    real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate.settings)}
+    real = {number: part for number, part in enumerate(parts) if not _is_plain(part.candidate)}
     if not real and not options.keep_model:
         raise InputError("this plan keeps the model eager, so keep_model=False has nothing to run instead.")
     if not real:
@@ -231,9 +232,9 @@ def _named_unreadable(plain: nn.Module) -> Unreadable:
     return found
 
 
-def _is_plain(settings: Settings) -> bool:
+def _is_plain(candidate: Candidate) -> bool:
     """Eager as it is: nothing stands before the model."""
-    return settings == Settings(shapes=settings.shapes)
+    return candidate.settings == Settings(shapes=candidate.settings.shapes) and not candidate.regions
 
 
 def entry_core(fast: Fast, number: int) -> Core | None:
@@ -267,10 +268,14 @@ def _made_for(part: EntryParts, stand_in: bool) -> Guard:
 
 def _loader(plain: nn.Module, part: EntryParts, options: ApplyOptions, stand_in: bool) -> Callable[[], Loaded]:
     """What loads the entry's engine."""
-    settings, guard = part.candidate.settings, _made_for(part, stand_in)
-    half = registry.load_half(settings.engine)
-    request = LoadRequest(plain, guard, settings, part.artifacts, stand_in, options.plain_outputs)
-    return lambda: compared(half.load(request), request, part.weights_sha256)
+    candidate, guard = part.candidate, _made_for(part, stand_in)
+    request = LoadRequest(plain, guard, candidate.settings, part.artifacts, stand_in, options.plain_outputs)
+    load = registry.load_half(candidate.settings.engine).load
+    if candidate.regions:
+        from compilot.runtime.regions import load_regions  # here: plans of whole models start without it
+
+        load = partial(load_regions, candidate=candidate)
+    return lambda: compared(load(request), request, part.weights_sha256)
 
 
 def _remains(plain: nn.Module) -> nn.Module:
@@ -310,9 +315,8 @@ def restore(model: nn.Module) -> nn.Module:
 
 
 def _refuse_unknown(part: EntryParts) -> None:
-    what = "compiles regions of the model" if part.candidate.regions else ""
-    what = f"has an entry for a part of the model, {part.module}" if part.module else what
-    if what:
+    if part.module:
+        what = f"has an entry for a part of the model, {part.module}"
         raise InputError(f"this plan {what}, which this version of compilot cannot apply yet.")
 
 

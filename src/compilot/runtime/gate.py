@@ -20,6 +20,7 @@ from torch import nn
 from compilot._torch import hooks
 from compilot.engines.protocol import Baked, Follows, Loaded
 from compilot.errors import FallbackWarning, first_cause
+from compilot.identity.input_settings import ignored_by
 from compilot.records import Guard
 from compilot.runtime import codegen, own_forward, strict_weights
 from compilot.runtime.code_watch import MethodWatch, Watch
@@ -55,8 +56,21 @@ NO_ENGINE = Loaded(_gone, follows=Follows.EVERYTHING)  # what stands behind a ga
 class Gate:
     """One hot path, open for one variant or closed."""
 
-    def __init__(self, plain: nn.Module, *, keep_model: bool, strict_weights: bool = False) -> None:
-        """keep_model: there is a model to watch; strict_weights: all its weights are looked at in every call."""
+    def __init__(
+        self,
+        plain: nn.Module,
+        guard: Guard,
+        *,
+        keep_model: bool,
+        strict_weights: bool = False,
+        name: str = "the compiled model",
+    ) -> None:
+        """keep_model: there is a model to watch; strict_weights: all its weights are looked at in every call.
+
+        name: what is said to have failed.
+        """
+        self._guard = guard
+        self._name = name
         self._plain = plain
         self._keep_model = keep_model
         self._strict = strict_weights
@@ -72,7 +86,10 @@ class Gate:
 
     def snapshot(self) -> WeightWatch | None:
         """The weights as they are now: taken before they are read, so that no change can fall in between."""
-        return WeightWatch(self._plain, self.model_changed) if self._keep_model else None
+        if not self._keep_model:
+            return None
+        may_change = [(one.owner, one.name) for one in ignored_by(self._plain, self._guard)]
+        return WeightWatch(self._plain, self.model_changed, may_change)
 
     def refuse_unwatchable(self, loaded: Loaded, before: WeightWatch | None) -> None:
         """InputError where weights are to be looked at in every call, and one leaves no trace of a write."""
@@ -125,9 +142,8 @@ class Gate:
             return Watched.NOTHING
         return Watched.WEIGHTS if loaded.frozen_weights else Watched.CODE
 
-    def write(self, guard: Guard, slow: Callable[..., Any], failed: Callable[..., Any]) -> Callable[..., Any]:
+    def write(self, slow: Callable[..., Any], failed: Callable[..., Any]) -> Callable[..., Any]:
         """The generated `__call__`: slow takes what the engine does not, failed what it could not answer."""
-        self._guard = guard
         self.hot |= {
             "_state": self._plain.__dict__,
             "_ticks": self._ticks,
@@ -200,7 +216,7 @@ class Gate:
         """The engine failed where eager did not: said once, and after a few times it is left alone."""
         self._failures += 1
         if self._failures == 1:
-            warn(f"the compiled model failed and eager answered instead: {first_cause(error)}", FallbackWarning)
+            warn(f"{self._name} failed and eager answered instead: {first_cause(error)}", FallbackWarning)
         if self._failures >= MAX_FAILURES and self.closed is None:
             self.close(f"engine switched off after {MAX_FAILURES} failures, the last: {first_cause(error)}")
             logger.warning("%s", self.closed)

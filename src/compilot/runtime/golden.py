@@ -45,7 +45,7 @@ def save(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
         save_file(owned, path)
     except SafetensorError as error:
         raise EnvironmentProblem(
-            f"cannot write {path.name} ({error}); free some space, or choose another -o."
+            f"cannot write {path.name} ({error}); free some space, or choose another place."
         ) from error
 
 

@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +71,8 @@ class Stats(NamedTuple):
     fallbacks: dict[str, int]
     compiles: int  # times the engine was asked to prepare a variant
     notes: tuple[str, ...] = ()  # where the fast answers are not eager's in all respects, as the plan says
+    regions: Mapping[str, Stats] = {}  # by path of the submodule, where the plan runs parts of the model; fallbacks
+    # there are calls of the submodule alone: the call of the model counts as fast
 
     @property
     def fast_share(self) -> float:
@@ -78,10 +80,28 @@ class Stats(NamedTuple):
         return self.fast / self.calls if self.calls else 1.0
 
 
+def added(parts: Sequence[Stats]) -> Stats:
+    """Several statistics as one; compiles and notes included."""
+    fallbacks: dict[str, int] = {}
+    for reason, count in (pair for part in parts for pair in part.fallbacks.items()):
+        fallbacks[reason] = fallbacks.get(reason, 0) + count
+    paths = dict.fromkeys(path for part in parts for path in part.regions)
+    return Stats(
+        sum(part.calls for part in parts),
+        sum(part.fast for part in parts),
+        fallbacks,
+        sum(part.compiles for part in parts),
+        tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        {path: added([part.regions[path] for part in parts if path in part.regions]) for path in paths},
+    )
+
+
 class Fallbacks:
     """Counts fallbacks by reason, bounded, and says once when there are too many; of gradients at the first call."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: str = "") -> None:
+        """of: the part of the model that is counted; "": all of it."""
+        self._of = f" of {of}" if of else ""
         self._lock = threading.Lock()
         self._counts: dict[str, int] = {}
         self._warned = False
@@ -108,7 +128,7 @@ class Fallbacks:
         if self._warned or calls < MIN_CALLS or sum(untold.values()) <= MAX_SHARE * calls:
             return None
         self._warned = True
-        return _sentence(untold, missed, calls)
+        return _sentence(untold, missed, calls, self._of)
 
     def snapshot(self) -> dict[str, int]:
         """Reasons and how often, most frequent first."""
@@ -116,10 +136,10 @@ class Fallbacks:
             return dict(sorted(self._counts.items(), key=lambda item: -item[1]))
 
 
-def _sentence(counts: Mapping[str, int], missed: int, calls: int) -> str:
+def _sentence(counts: Mapping[str, int], missed: int, calls: int, of: str) -> str:
     top = max(counts, key=lambda reason: counts[reason])
     return (
-        f"{missed} of {calls} calls missed the fast path and were answered by eager; most often: {top} "
+        f"{missed} of {calls} calls{of} missed the fast path and were answered by eager; most often: {top} "
         f"({counts[top]} times). To fix it: {advice(top)}."
     )
 

@@ -16,9 +16,9 @@ from torch import nn
 
 from compilot.artifacts.homes import doubt_about, home_of
 from compilot.artifacts.planfolder import PLAN_NAME, Claim, Needs, check_again, checked, open_plan
-from compilot.engines import registry
+from compilot.engines.of_candidate import traits_of
 from compilot.errors import PlanError, UntrustedPlan
-from compilot.records import Plan, PlanEntry
+from compilot.records import Candidate, Plan, PlanEntry
 from compilot.runtime.sources import Source, parts_of
 from compilot.runtime.staleness import refuse_stale_plan
 
@@ -46,7 +46,9 @@ def read_plan(
     if path.is_dir():
         path = path / PLAN_NAME
         if not path.exists():
-            raise PlanError(f"there is no {PLAN_NAME} in {path.parent}; run 'compilot tune' with --out {path.parent}.")
+            raise PlanError(
+                f"there is no {PLAN_NAME} in {path.parent}; run 'compilot tune TARGET --out {path.parent}'."
+            )
     return PlanFolder(open_plan(path), folder or path.parent)
 
 
@@ -63,10 +65,10 @@ def _claim(entry: PlanEntry, folder: Path | None) -> Claim | None:
     if folder is None or not entry.artifacts_dir:
         return None
     place = (folder / entry.artifacts_dir).absolute()  # checked again wherever the process stands by then
-    return Claim(place, entry.artifacts, needs_of(entry.candidate.settings.engine))
+    return Claim(place, entry.artifacts, needs_of(entry.candidate))
 
 
-def needs_of(engine: str) -> Needs:
-    """How an engine uses its files."""
-    traits = registry.traits(engine)
+def needs_of(candidate: Candidate) -> Needs:
+    """How a candidate's engines use its files."""
+    traits = traits_of(candidate)
     return Needs(cache=traits.cache_folder, nothing_more=traits.standalone)

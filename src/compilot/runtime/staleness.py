@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from compilot.artifacts.bundle import Bundle
+from compilot.engines.of_candidate import engines_of
 from compilot.errors import StaleBundle, StalePlan, UnprovenSpeedWarning
 from compilot.identity.differences import Difference, Severity, differences, sentences
 from compilot.identity.machine import machine_fingerprint
@@ -23,7 +24,7 @@ def refuse_stale_plan(plan: Plan, model: nn.Module, allow_stale: bool) -> None:
     """StalePlan with each difference that makes it unsafe; a warning for those that leave only the speed unproven."""
     from compilot.identity.model import model_fingerprint  # here, as below
 
-    used = {entry.candidate.settings.engine for entry in plan.entries}
+    used = {name for entry in plan.entries for name in engines_of(entry.candidate)}
     now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
     found = differences(plan.fingerprint, now, used)
     if (unsafe := _unsafe(found)) and not allow_stale:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from torch import nn
 
-from compilot.engines import registry
+from compilot.engines.of_candidate import compiled_settings
 from compilot.records import PlanEntry
 
 
 def note_first(entry: PlanEntry, model: nn.Module, artifacts: Path | None) -> None:
     """Note the start of a plan's first entry: what its compile cache holds, and under which conditions it starts."""
-    settings = entry.candidate.settings
-    if artifacts is None or not registry.traits(settings.engine).through_dynamo:
+    settings = compiled_settings(entry.candidate)
+    if artifacts is None or settings is None:
         return
     from compilot.identity.keys import note_start  # here: other engines start without it
     from compilot.identity.model import model_fingerprint

@@ -38,8 +38,9 @@ class VariantKey(NamedTuple):
 class Variants:
     """What an engine has prepared since it was loaded, and what it could not."""
 
-    def __init__(self, guards: Sequence[TensorGuard], builds: Callable[[], int] | None) -> None:
-        """builds: how many programs the engine has built; None: one per preparation."""
+    def __init__(self, guards: Sequence[TensorGuard], builds: Callable[[], int] | None, parts: int = 1) -> None:
+        """builds: how many programs the engine has built; None: one per preparation. parts: programs of one variant."""
+        self._limit = MAX_BUILDS * max(parts, 1)
         self._guards = guards
         self._builds = builds
         self._found: dict[Modes, Variant] = {}
@@ -60,8 +61,8 @@ class Variants:
     def why_not(self, key: VariantKey) -> str | None:
         """Why the engine is not to prepare this; None: it may."""
         reason = self._broken.get(key)
-        if reason is None and self.builds() >= MAX_BUILDS:
-            return f"more than {MAX_BUILDS} programs would be needed for the planned call"
+        if reason is None and self.builds() >= self._limit:
+            return f"more than {self._limit} programs would be needed for the planned call"
         return reason
 
     def builds(self) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -43,8 +43,11 @@ _VERSION, _ADDRESS = attrgetter("_version"), torch.Tensor.data_ptr
 class WeightWatch:
     """The state of a module's weights at one moment."""
 
-    def __init__(self, model: nn.Module, on_change: Callable[[], None]) -> None:
-        self.code = CodeWatch(model)
+    def __init__(
+        self, model: nn.Module, on_change: Callable[[], None], left_out: Iterable[tuple[Any, str]] = ()
+    ) -> None:
+        """left_out: owners and names of attributes that may change."""
+        self.code = CodeWatch(model, left_out)
         modules, owners = self.code.modules, self.code.owners
         tensors = {id(t): t for owner in owners for t in owner.values() if isinstance(t, torch.Tensor)}
         held = {id(t): t for t in self.code.attributes.tensors}

@@ -248,6 +248,7 @@ def first_call(built: Built) -> Measurement:
         cold_cpu_s=built.cpu_s,
         compiler_runs=built.compiler_runs,
         shared_s=built.shared_s,
+        for_others_s=built.for_others_s,
     )
 
 

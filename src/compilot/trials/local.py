@@ -21,12 +21,12 @@ import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import DoctorReport
-from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
+from compilot.engines.of_candidate import traits_of
 from compilot.errors import CompilotError, EnvironmentProblem, WorkerError
 from compilot.measure.racing import race as run_race
 from compilot.measure.reference import RUNNING
-from compilot.measure.stats import candidate_columns, should_stop
+from compilot.measure.stats import candidate_columns, leads, should_stop
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
@@ -232,7 +232,7 @@ class LocalRunner:
     @property
     def capacity(self) -> Capacity:
         """As known so far."""
-        return Capacity(self.workers.at_once, self.workers.open_s)
+        return Capacity(self.workers.at_once, self.workers.open_s, self.workers.nursery.forks)
 
     def free_slots(self) -> int:
         """One, unless builds may overlap: a cold start timed beside another build has to be measured again."""
@@ -264,7 +264,7 @@ class LocalRunner:
         """Why a candidate is not worth a process."""
         if why := refusal(candidate, self.workers.indices, dynamic=self._dynamic):
             return why
-        if registry.traits(candidate.settings.engine).compiler_at_build and (problem := self._compiler_problem()):
+        if traits_of(candidate).compiler_at_build and (problem := self._compiler_problem()):
             return f"no working C++ compiler: {problem}"
         return None
 
@@ -403,11 +403,14 @@ class LocalRunner:
 
 
 def _is_settled(rounds: Sequence[tuple[float, ...]], ids: tuple[str, ...], rules: RaceRules) -> bool:
-    """At a look: is every arm's interval narrow? The width wanted is fixed: the race cannot talk itself out."""
+    """At a look: is every arm's interval narrow, or the fastest one known? Both are fixed before the race begins."""
     if rules.half_width is None:
         return False
     so_far = Race(arms=ids, with_aa=len(set(ids)) < len(ids), processes=(ProcessSamples(rounds=tuple(rounds)),))
-    return should_stop(so_far, candidate_columns(so_far), rules.half_width)[0]
+    columns = candidate_columns(so_far)
+    if rules.until_sorted and leads(so_far, columns):
+        return True
+    return should_stop(so_far, columns, rules.half_width)[0]
 
 
 @contextlib.contextmanager

@@ -141,6 +141,11 @@ class Nursery:
         self._process: subprocess.Popen[bytes] | None = None
         self._lease: keeper.Lease | None = None
 
+    @property
+    def forks(self) -> bool:
+        """Whether workers that compile are forked, with the compiler imported."""
+        return self._compiling is not None or (bool(self._servers) and not self._wants_compiler)
+
     def open(self) -> None:
         """Start the first server; it imports while others work. Safe to call again."""
         if self._process is not None or self.why_not:

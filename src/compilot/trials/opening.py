@@ -15,7 +15,7 @@ from compilot.trials.child import Child, Dead
 from compilot.trials.limits import LEAST_OPEN_S, Limits
 from compilot.trials.protocol import PROTOCOL, Failed, Open, Opened
 
-LONGER_BUDGET = f"give --budget more: half of it, and at least {LEAST_OPEN_S:.0f} s, is for this"
+LONGER_BUDGET = f"give a larger budget: half of it, and at least {LEAST_OPEN_S:.0f} s, is for this"
 
 
 def opening(shipment: Shipment, candidate: Candidate, workspace: Path) -> Open:

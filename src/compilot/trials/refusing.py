@@ -6,20 +6,20 @@ checks its indices, whatever its settings; every other engine answers with some 
 
 from __future__ import annotations
 
+from compilot.engines.of_candidate import is_eager_only, settings_of
 from compilot.records import Candidate, IndexFacts, Shapes
 
 UNDECLARED = (
-    "which indices are in range depends on sizes that nobody declared; declare what varies, such as "
-    "--dynamic input_ids:1=1..512"
+    "which indices are in range depends on sizes that nobody declared; declare what varies, such as input_ids:1=1..512"
 )
 
 
 def refusal(candidate: Candidate, facts: IndexFacts, *, dynamic: bool) -> str | None:
     """Why not; dynamic: the user declared which dimensions vary."""
-    if candidate.settings.engine == "eager":
+    if is_eager_only(candidate):
         return None
     if facts.unproven:
         return facts.unproven
-    if candidate.settings.shapes is not Shapes.DYNAMIC:
+    if all(settings.shapes is not Shapes.DYNAMIC for settings in settings_of(candidate)):
         return None
     return facts.unproven_sizes or (UNDECLARED if facts.sized and not dynamic else None)

@@ -63,6 +63,7 @@ class Capacity(NamedTuple):
 
     workers: int  # that may live at once
     open_s: float  # start of one more: imports and the model
+    forked: bool = False  # workers have torch's compiler from the start
 
 
 class RaceRules(NamedTuple):
@@ -70,6 +71,7 @@ class RaceRules(NamedTuple):
 
     looks: tuple[int, ...]  # at so many rounds; the last one is the end
     half_width: float | None = None  # narrow enough to stop at a look; None: on to the last one
+    until_sorted: bool = False  # stop as well at a look where the fastest is shown faster than every other
     for_s: float = math.inf
     purpose: str = "race"
 

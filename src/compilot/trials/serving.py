@@ -14,6 +14,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.measure.correctness import Miss
+from compilot.modules.selectors import blamed, cause
 from compilot.records import Guard
 from compilot.runtime.call_form import CallForm
 from compilot.runtime.dispatch import NOT_TAKEN
@@ -36,7 +37,7 @@ class Serving:
         new = self.new()
         if not new or not self.takes(call):
             return None
-        return Miss("; ".join(new), refused=all(reason.startswith(NOT_TAKEN) for reason in new))
+        return Miss("; ".join(new), refused=all(cause(reason).startswith(NOT_TAKEN) for reason in new))
 
     def new(self) -> list[str]:
         """Reasons of the fallbacks since the last look."""
@@ -49,5 +50,9 @@ class Serving:
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
     def _counts(self) -> dict[str, int]:
-        counts = {} if self._fast is None else self._fast.stats().fallbacks
-        return {reason: count for reason, count in counts.items() if reason != KEPT_EAGER}  # eager is what is tried
+        """Of the model, and of each region, whose path is said with the reason."""
+        if self._fast is None:
+            return {}
+        stats = self._fast.stats()
+        parts = {blamed(path, reason): n for path, one in stats.regions.items() for reason, n in one.fallbacks.items()}
+        return {reason: n for reason, n in (stats.fallbacks | parts).items() if reason != KEPT_EAGER}  # eager is tried

@@ -15,8 +15,8 @@ from typing import TypeVar
 import psutil
 
 from compilot.artifacts.rundir import RunDir
-from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
+from compilot.engines.of_candidate import is_eager_only, traits_of
 from compilot.errors import WorkerError
 from compilot.files import atomic
 from compilot.progress import Observer
@@ -174,8 +174,7 @@ class Workers:
         """
         workspace = self.workspace(candidate, apart)
         limit = self.limits.machine_bytes if candidate.is_eager else self.limits.memory_bytes  # eager is the judge
-        engine = candidate.settings.engine
-        compiles = registry.traits(engine).through_dynamo or (builds and engine != EAGER.settings.engine)
+        compiles = traits_of(candidate).through_dynamo or (builds and not is_eager_only(candidate))
         child = Child(
             candidate.id,
             log=self.run_dir.log(name),

@@ -7,13 +7,14 @@ a proven plan rather than with one more candidate. The clock is passed in.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from compilot.candidates.search import plain_compile
-from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
+from compilot.engines.of_candidate import is_eager_only, traits_of
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
 from compilot.records import Goal, Objective, Race, State, Trial
@@ -26,9 +27,10 @@ CONFIRM_PAIRS = 80  # per process; a further process tells more than further pai
 OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over,
 OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, which mostly import
 TAIL_SHARE_P99 = 0.15
-TAIL_SHARE = 0.03  # of what is left, for the single calls of each confirmed arm
+TAIL_SHARE = 0.015  # of what is left, for the single calls of each confirmed arm
 FIRST_BUILD_S = 60.0  # at the least: most builds take 10 to 40 s, and a run that built nothing has told nothing
 FIRST_GUESS_TRIAL_S = 15.0
+LEAST_TRIAL_S = 2.0  # the warm-up alone takes one
 FIRST_GUESS_CALL_S = 0.02
 FEWEST_ABLE = 2  # a single one would be chosen by its place in the order, not by its speed
 WORTH_CONFIRMING = 1.1  # over eager at the screening; a short confirmation cannot tell less from noise
@@ -57,13 +59,15 @@ class Budget:
     def remaining_s(self) -> float:
         return self.seconds - self.elapsed_s
 
-    def may_try(self, expected_s: float, reserve_s: float) -> bool:
-        """May a trial that takes about this long start, with the confirmation still to come?"""
-        return self.remaining_s > expected_s + reserve_s
-
     def trial_cap_s(self, reserve_s: float) -> float:
         """The longest one step of a trial may take: what is left before the reserve, but never under 20 s."""
         return max(20.0, self.remaining_s - reserve_s)
+
+
+class Left(NamedTuple):
+    """What a search may use; the rest of the budget is spoken for."""
+
+    remaining_s: float
 
 
 class Spending:
@@ -97,7 +101,8 @@ class Spending:
     @property
     def costs(self) -> Costs:
         """What the run has learned of its own pace so far."""
-        return Costs(self._eager_call_s(), self._capacity().open_s)
+        capacity = self._capacity()
+        return Costs(self._eager_call_s(), capacity.open_s, 0.0 if capacity.forked else IMPORT_S)
 
     def _eager_call_s(self) -> float:
         eager = self._trials.get(EAGER.id)
@@ -106,12 +111,15 @@ class Spending:
 
     # ----------------------------------------------------------------------------------------------------- trials
 
+    def for_trials(self) -> Left:
+        """What is left for trying, with what comes after it still to be paid. No end while stopping gains nothing."""
+        if not self.worth_stopping():
+            return Left(math.inf)
+        return Left(self.budget.remaining_s - self.reserve_s() + self.slack_s())
+
     def may_try(self) -> bool:
-        """Another trial, with what comes after it still to be paid? Stopping must be worth it, too."""
-        return (
-            self.budget.may_try(self._expected_trial_s(), self.reserve_s() - self.slack_s())
-            or not self.worth_stopping()
-        )
+        """Is there time for the quickest kind of trial? Whether a certain one fits is for the search to say."""
+        return self.for_trials().remaining_s > self._quick_trial_s()
 
     def trial_limit_s(self) -> float:
         """For one trial; until an engine has built something, all of the budget and at least a minute."""
@@ -120,8 +128,7 @@ class Spending:
 
     def _has_built(self) -> bool:
         """Whether some engine answered a first call; eager in another form builds nothing."""
-        built = [t.candidate.settings.engine for t in self._trials.values() if t.measurement is not None]
-        return any(engine != EAGER.settings.engine for engine in built)
+        return any(not is_eager_only(t.candidate) for t in self._trials.values() if t.measurement is not None)
 
     def worth_stopping(self) -> bool:
         """Stop for the confirmation's sake only when there is a gain that it could show, or no time at all."""
@@ -135,10 +142,10 @@ class Spending:
         able = [t for t in self._trials.values() if t.state is State.OK and not t.candidate.is_eager]
         return OVERRUN_SHARE * self.budget.seconds if len(able) < FEWEST_ABLE else 0.0
 
-    def _expected_trial_s(self) -> float:
-        """A trial takes about as long as the longest of the last three did."""
+    def _quick_trial_s(self) -> float:
+        """As quick as the quickest of the last three."""
         tried = [t.wall_s for t in self._trials.values() if not t.candidate.is_eager and t.state is State.OK]
-        return max(tried[-3:], default=FIRST_GUESS_TRIAL_S)
+        return max(LEAST_TRIAL_S, min(tried[-3:], default=FIRST_GUESS_TRIAL_S))
 
     # --------------------------------------------------------------------------------------- what is still to come
 
@@ -226,12 +233,13 @@ class Costs(NamedTuple):
 
     eager_call_s: float
     open_s: float  # start of one worker: imports and the model
+    compiler_s: float = IMPORT_S  # importing torch's compiler in a worker; nothing where it is forked with it
 
 
 def confirm_fixed_s(costs: Costs, trials: Sequence[Trial]) -> float:
     """Starting and warming one set of fresh processes: eager twice and these candidates."""
     starts = (len(trials) + 2) * 0.6 * costs.open_s  # they import side by side on two or more cores
-    return starts + sum(first_call_again_s(t) for t in trials) + (len(trials) + 2) * WARM_UP_S
+    return starts + sum(first_call_again_s(costs, t) for t in trials) + (len(trials) + 2) * WARM_UP_S
 
 
 def confirmation_s(costs: Costs, trials: Sequence[Trial], pairs: int = 20) -> float:
@@ -245,8 +253,8 @@ def round_s(call_s: float, arms: int) -> float:
     return arms * (max(MIN_BATCH_S * 1.3, call_s) + SETTLE_S)
 
 
-def first_call_again_s(trial: Trial) -> float:
+def first_call_again_s(costs: Costs, trial: Trial) -> float:
     """What the first call will cost in a fresh process that finds the files of the first one."""
-    engine = registry.traits(trial.candidate.settings.engine)
-    imports = IMPORT_S if engine.through_dynamo else 0.0
+    engine = traits_of(trial.candidate)
+    imports = costs.compiler_s if engine.through_dynamo else 0.0
     return imports + trial.measurement.cold_s * engine.warm_share if trial.measurement else 0.0

@@ -37,8 +37,16 @@ class Compared(NamedTuple):
 
 
 def over_all_sets(measured: Sequence[Measurement]) -> Measurement:
-    """The first set's, which has the single calls; its start is the median of all sets, as every report has it."""
-    return msgspec.structs.replace(measured[0], cold_s=statistics.median(one.cold_s for one in measured))
+    """The first set's, which has the single calls; start and memory are those of all sets, as every report has them.
+
+    The start is the median. Memory is the largest: what a process must be given room for.
+    """
+    return msgspec.structs.replace(
+        measured[0],
+        cold_s=statistics.median(one.cold_s for one in measured),
+        peak_rss_bytes=max(one.peak_rss_bytes for one in measured),
+        steady_rss_bytes=max(one.steady_rss_bytes for one in measured),
+    )
 
 
 def try_one(runner: Runner, candidate: Candidate, limit_s: float) -> Trial:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from compilot.candidates.search import plain_compile
 from compilot.measure.stats import LOOKS, MIN_MARGIN
 from compilot.progress import Observer
-from compilot.records import Goal, Measurement, Race, Trial
+from compilot.records import Goal, Measurement, Objective, Race, Trial
 from compilot.trials.runner import BESIDE, ArmLost, RaceRules, Runner, SetRules
 from compilot.tuning.budget import Spending
 from compilot.tuning.comparing import first_has_the_tail, in_fresh_processes
@@ -59,7 +59,9 @@ class Final(NamedTuple):
         if len(finalists) < 2 or not self.spending.affords_a_race():
             return self._with_yardstick(best_unraced(finalists, self.goal))
         looks = tuple(n for n in LOOKS if n <= RACE_PAIRS)
-        rules = RaceRules(looks, half_width=MIN_MARGIN, for_s=self.spending.race_share_s())
+        speed_alone = self.goal.objective is Objective.LATENCY and self.goal.horizon_calls is None
+        share_s = self.spending.race_share_s()
+        rules = RaceRules(looks, half_width=MIN_MARGIN, until_sorted=speed_alone, for_s=share_s)
         race = self.runner.race(finalists, rules)
         self.journal.raced(race)
         return self._worth_confirming(race)

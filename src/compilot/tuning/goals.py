@@ -58,8 +58,8 @@ def _refuse_horizon(calls: int, objective: Objective) -> None:
 def _refuse_callers(callers: int, objective: Objective) -> None:
     if objective is not Objective.THROUGHPUT:
         raise InputError(
-            f"callers at the same time (concurrency) are for the objective throughput, not for {objective}; add "
-            "--objective throughput (in Python: objective='throughput'), or leave out the concurrency."
+            f"callers at the same time (concurrency) are for the objective throughput, not for {objective}; "
+            "choose the objective throughput, or leave out the concurrency."
         )
     if _is_odd(callers) or not 1 <= callers <= MOST_CALLERS:
         raise InputError(

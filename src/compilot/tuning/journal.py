@@ -16,6 +16,7 @@ import msgspec
 
 from compilot._version import __version__
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.prior import Prior
 from compilot.candidates.spaces import unserved
 from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
@@ -26,6 +27,7 @@ from compilot.records import (
     JOURNAL_SCHEMA,
     Diagnosis,
     DiagnosisLine,
+    Expectation,
     Fingerprint,
     JournalLine,
     Measurement,
@@ -40,6 +42,7 @@ from compilot.records import (
     WarmStartLine,
     WorkloadRef,
 )
+from compilot.report.foreseen import suggestion
 from compilot.trials.runner import ArmLost, Inspection, Model
 from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import Compared
@@ -87,11 +90,16 @@ class RunJournal:
         """Every finished trial by candidate, an interrupted part's first."""
         return self._trials
 
-    def begin(self, model: Model, seen: Inspection) -> Diagnosis:
-        """Header and diagnosis on disk; what an interrupted part of this run has finished is known from here on."""
+    def begin(self, model: Model, seen: Inspection, prior: Prior | None = None) -> Diagnosis:
+        """Header and diagnosis on disk; what an interrupted part of this run has finished is known from here on.
+
+        prior: knows the model from here on, and what it expects is in the header.
+        """
         for note in model.notes:
             self._observer.note(note)
-        self.header = make_header(model.ref, seen.fingerprint, self._options)
+        callers = self._options.goal.concurrency
+        expected = None if prior is None else prior.begin(seen.fingerprint, seen.diagnosis, callers)
+        self.header = make_header(model.ref, seen.fingerprint, self._options, expected)
         if self._file is None:
             self._file = self._run_dir.create_journal(self.header)
         else:
@@ -104,6 +112,8 @@ class RunJournal:
         self._write(DiagnosisLine(diagnosis=diagnosis, prepare_s=tried_s or 0.0))
         for finding in diagnosis.findings:
             self._observer.note(f"{finding.explanation}; {finding.advice}")
+        if expected is not None:
+            self._observer.note(f"{suggestion(expected)}; that orders the trials and decides nothing")
         return diagnosis
 
     def _go_on(self) -> None:
@@ -213,7 +223,9 @@ def examined(diagnosis: Diagnosis, doctor: DoctorReport | str | None, run_dir: R
     return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(doctor))
 
 
-def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions) -> RunHeader:
+def make_header(
+    ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions, expected: Expectation | None = None
+) -> RunHeader:
     """First line of the journal."""
     return RunHeader(
         schema=JOURNAL_SCHEMA,
@@ -233,6 +245,8 @@ def make_header(ref: WorkloadRef, fingerprint: Fingerprint, options: TuneOptions
         max_compile_s=options.max_compile_s,
         max_error=options.max_error,
         preset=options.preset,
+        prior=options.prior,
+        expected=expected,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from compilot.records import Goal, Objective, Precision, RunHeader
+from compilot.records import PRIOR_BY_DEFAULT, Goal, Objective, Precision, RunHeader
 from compilot.verdict.finalists import FINALISTS
 
 LATENCY = Goal()
@@ -27,6 +27,7 @@ class TuneOptions(NamedTuple):
     max_compile_s: float | None = None  # of a candidate's cold start
     max_error: float | None = None  # relative RMSE that any candidate may have
     preset: str | None = None  # that some of these come from
+    prior: bool = PRIOR_BY_DEFAULT  # earlier runs order the trials
 
 
 def options_of(header: RunHeader) -> TuneOptions:
@@ -44,4 +45,5 @@ def options_of(header: RunHeader) -> TuneOptions:
         max_compile_s=header.max_compile_s,
         max_error=header.max_error,
         preset=header.preset,
+        prior=header.prior,
     )

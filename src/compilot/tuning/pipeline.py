@@ -18,20 +18,24 @@ from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.guided import GuidedSearch
+from compilot.candidates.prior import Prior
 from compilot.candidates.search import Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.progress import Observer
-from compilot.records import Goal, Plan, Shipment, Trial, Verdict
+from compilot.records import Goal, Objective, Plan, Shipment, Trial, Verdict
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
+from compilot.tuning import earlier
+from compilot.tuning.boundaries import told_of_boundary
 from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import tell_scatter, try_eager
 from compilot.tuning.errors_allowed import refuse_unreachable
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
+from compilot.tuning.repairing import Repairing
 from compilot.tuning.timeouts import advised
 from compilot.verdict.busy import told_of_busy
 from compilot.verdict.decide import decide, explained, told_of_train_mode
@@ -54,14 +58,16 @@ def tune(
     goal: Goal = LATENCY,
     finalists: int = FINALISTS,
     observer: Observer | None = None,
+    prior: Prior | None = None,
 ) -> Plan:
     """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why."""
     observer = observer or Observer()
     observer.stage("starting eager, the baseline")
     model = runner.open(workload)
-    diagnosis = journal.begin(model, runner.inspect())
+    diagnosis = journal.begin(model, runner.inspect(), prior)
     refuse_unreachable(journal.header, diagnosis, observer)
-    search.begin(diagnosis)
+    repairing = Repairing(search)
+    repairing.begin(diagnosis)
     spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
     observer.trying(EAGER, 1, budget.remaining_s)
     eager = try_eager(runner, budget.seconds)
@@ -69,17 +75,17 @@ def tune(
     tell_scatter(eager, diagnosis.load, observer)
     tell_room(runner, finalists, observer)
     for trial in journal.settled():  # those of an interrupted part of this run, too
-        search.tell(trial)
-    while (may_try := spending.may_try()) and (jobs := search.ask(runner.free_slots(), budget)):
+        repairing.tell(trial)
+    while (may_try := spending.may_try()) and (jobs := repairing.ask(runner.free_slots(), spending.for_trials())):
         for number, candidate in enumerate(jobs, len(journal.trials)):
             observer.trying(candidate, number + 1, budget.remaining_s)
         known, best = journal.known_code(), best_screened(journal.trials.values())
         runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
         for trial in runner.completed():  # builds may overlap, timing never does
             journal.append(trial)  # at once: a crash loses nothing
-            search.tell(trial)
+            repairing.tell(trial)
         keep_the_best(runner, journal, finalists)  # not before all of them are timed
-    if not may_try:
+    if not may_try or unasked(search):
         observer.note("the budget for trials is used; what is left is reserved for the confirmation")
     final = Final(runner, journal, spending, goal, finalists, observer)
     race, warm = final.confirm(final.race())
@@ -88,6 +94,7 @@ def tune(
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
     verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
+    verdict = told_of_boundary(repairing.told(verdict), trials, diagnosis)
     verdict = advised(verdict, trials, unasked(search), budget)
     journal.decided(verdict)
     for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
@@ -134,11 +141,14 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
     """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
+    prior = Prior(partial(earlier.recalled, directory)) if options.prior else None
     search = GuidedSearch(
         options.engines,
         options.allow_precision,
         horizon_calls=options.goal.horizon_calls,
         callers=options.goal.concurrency,
+        prior=prior,
+        quick_start=options.goal.objective is Objective.STARTUP,
     )
     with (
         RunJournal(directory, options, budget, observer, resume=resume) as journal,
@@ -154,9 +164,11 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
             goal=options.goal,
             finalists=options.finalists,
             observer=observer,
+            prior=prior,
         )
         assert journal.verdict is not None  # `tune` ends with it
         directory.save_plan(plan)
+        earlier.keep(directory)
         directory.keep_shipment(shipment)
         report.write_csv(directory.path)
         observer.decided(journal.verdict, plan)

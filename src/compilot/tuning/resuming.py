@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 
 from compilot.artifacts.rundir import RunDir
-from compilot.engines import registry
+from compilot.engines.of_candidate import traits_of
 from compilot.errors import RunDirError
 from compilot.identity.differences import differences
 from compilot.progress import Observer
@@ -27,7 +27,7 @@ def refuse_other_callers(run_dir: RunDir, callers: int) -> None:
     if before != callers:
         raise RunDirError(
             f"{run_dir} cannot be resumed: its figures are those of {count(before, 'caller')} at the same time, not of "
-            f"{callers}. Leave out --objective and --concurrency, or start a new run."
+            f"{callers}. Leave out objective and concurrency, or start a new run."
         )
 
 
@@ -78,4 +78,4 @@ def usable(trials: dict[str, Trial], run_dir: RunDir, observer: Observer) -> dic
 
 
 def _why_changed(trial: Trial, run_dir: RunDir) -> str:
-    return run_dir.why_changed(trial, cache=registry.traits(trial.candidate.settings.engine).cache_folder)
+    return run_dir.why_changed(trial, cache=traits_of(trial.candidate).cache_folder)

@@ -13,13 +13,13 @@ import msgspec
 from compilot.records import Check, RunHeader, State, Trial
 from compilot.verdict.words import seconds
 
-TOO_SLOW = "cold start took longer than --max-compile"
-TOO_FAR_OFF = "above --max-error"
+TOO_SLOW = "cold start took longer than"
+TOO_FAR_OFF = "above the error allowed,"
 
 
 def too_slow(limit_s: float, cold_s: float | None = None) -> str:
     """Why a candidate with this limit is out; cold_s: what its start took, None: it was ended at the limit."""
-    return f"{TOO_SLOW} {limit_s:g} s" + (f": {seconds(cold_s)}" if cold_s is not None else "")
+    return f"{TOO_SLOW} the {limit_s:g} s allowed" + (f": {seconds(cold_s)}" if cold_s is not None else "")
 
 
 def too_far_off(check: Check, limit: float | None) -> str:

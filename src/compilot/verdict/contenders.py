@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compilot.measure.stats import median
-from compilot.records import Comparison, Measurement, Outcome, Race, State, Trial
+from compilot.records import Comparison, Measurement, Outcome, ProcessSettings, Race, State, Trial
 from compilot.verdict.compare import compare
 
 
@@ -27,6 +27,7 @@ class Contender:
     peak_rss_bytes: int = 0  # 0: unknown
     versus_eager: Comparison | None = None  # None for eager itself
     doubts: tuple[str, ...] = ()
+    sets_process: bool = False  # its user has to set threads or memory for the whole process
 
     @property
     def is_faster(self) -> bool:
@@ -103,6 +104,7 @@ def _contender(
         peak_rss_bytes=latest.peak_rss_bytes if latest else 0,
         versus_eager=versus,
         doubts=_doubts(cold, versus),
+        sets_process=trial is not None and trial.candidate.process != ProcessSettings(),
     )
 
 

@@ -28,8 +28,9 @@ from compilot.verdict import rules
 from compilot.verdict.contenders import Contender, Field, make_field
 from compilot.verdict.words import count
 
+CALL_EVAL = "call model.eval()"  # as in the next one: by this a reader of a verdict knows that it was said
 TRAIN_MODE = "the model is in train mode, which most engines cannot run; call model.eval() first"
-RAISE_BUDGET = "raise --budget"
+RAISE_BUDGET = "give a larger budget"
 LATENCY = Goal()
 NO_EAGER = "eager"  # chosen id when not even eager was tried
 
@@ -70,13 +71,13 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
         eager = verdict.comparisons[0].baseline_id
         return _keep(eager, f"{verdict.because}, but {why}", verdict.comparisons)
     if verdict.decision is Decision.KEEP_EAGER and any(_nearly_shown(c) for c in verdict.comparisons):
-        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a longer --budget may prove it")
+        return msgspec.structs.replace(verdict, because=f"{verdict.because}; a larger budget may prove it")
     return verdict
 
 
 def told_of_train_mode(verdict: Verdict, training: bool) -> Verdict:
     """Eager that was kept for a model in train mode comes with the likely reason: eval() was forgotten."""
-    if not training or verdict.decision is not Decision.KEEP_EAGER:
+    if not training or verdict.decision is not Decision.KEEP_EAGER or CALL_EVAL in verdict.because:
         return verdict
     return msgspec.structs.replace(verdict, because=f"{verdict.because.rstrip('.')}; {TRAIN_MODE}")
 

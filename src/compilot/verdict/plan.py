@@ -32,6 +32,7 @@ from compilot.records import (
     Trial,
     Verdict,
 )
+from compilot.verdict.boundary_words import repair_words
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
 from compilot.verdict.words import count, pays_back, seconds, shown, size, varied
@@ -61,7 +62,7 @@ def make_plan(
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
         evidence = msgspec.structs.replace(evidence, callers=header.concurrency)
         sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
-        entries = (_entry(verdict.entry, trial, evidence, sentence, artifacts_dir),)
+        entries = (_entry(verdict, trial, evidence, sentence, artifacts_dir),)
         process = trial.candidate.process
     return Plan(
         schema=PLAN_SCHEMA,
@@ -75,11 +76,11 @@ def make_plan(
     )
 
 
-def _entry(name: str, trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) -> PlanEntry:
+def _entry(verdict: Verdict, trial: Trial, evidence: Evidence, sentence: str, artifacts_dir: str) -> PlanEntry:
     if trial.guard is None:
         raise ValueError(f"trial {trial.candidate.id} is ok but has no guard")  # a bug of ours, not of the candidate
     return PlanEntry(
-        name=name,
+        name=verdict.entry,
         guard=trial.guard,
         candidate=trial.candidate,
         evidence=evidence,
@@ -88,7 +89,7 @@ def _entry(name: str, trial: Trial, evidence: Evidence, sentence: str, artifacts
         artifacts_dir=artifacts_dir,
         frozen_weights=trial.frozen_weights,
         weights_sha256=trial.weights_sha256,
-        caveats=trial.check.caveats if trial.check else (),
+        caveats=(*(trial.check.caveats if trial.check else ()), *map(repair_words, verdict.repairs)),
     )
 
 

@@ -29,13 +29,13 @@ class Choice:
 
 
 def by_speed(field: Field) -> Choice:
-    """The best shown speed-up; a peer within 1 % of it that starts in half the time is as good and cheaper."""
+    """The best shown speed-up; a peer within 1 % that starts in half the time, or sets nothing, is as good."""
     winners = field.faster
     if not winners:
         return Choice(None, not_faster(field))
     best = winners[0]
     peers = [best, *(c for c in winners[1:] if _as_good(field, best, c))]
-    chosen = min(peers, key=lambda c: c.cold_s)
+    chosen = min(peers, key=lambda c: (c.sets_process, c.cold_s))
     return Choice(chosen, _speed(chosen) + _instead_of(chosen, best))
 
 
@@ -119,10 +119,15 @@ def _not_slower(contender: Contender) -> bool:
 
 
 def _as_good(field: Field, best: Contender, other: Contender) -> bool:
-    """No slower as far as can be seen, and much cheaper to start: a few tenths of a second are not worth a per cent."""
+    """No slower as far as can be seen, and simpler or much cheaper to start: tenths of a second are not worth 1 %.
+
+    Settings of the whole process ask something of the user, and one of many may look faster by chance.
+    """
     versus = compare(field.race, best.id, other.id)
     alike = versus.outcome is not Outcome.FASTER and versus.ratio <= 1.0 + MIN_MARGIN
-    return alike and other.cold_s <= CHEAPER_START * best.cold_s
+    simpler = best.sets_process and not other.sets_process
+    cheaper = other.cold_s <= CHEAPER_START * best.cold_s and other.sets_process <= best.sets_process
+    return alike and (simpler or cheaper)
 
 
 def _total(contender: Contender, calls: int) -> float:
@@ -143,7 +148,9 @@ def _instead_of(chosen: Contender, best: Contender) -> str:
     assert best.versus_eager is not None
     known = f"{times(best.versus_eager.ratio)}, {seconds(best.cold_s)}"
     figures = known if best.first_s is not None else "start unknown"
-    return f"; no difference from {best.label} shown ({figures}), and it starts in {seconds(chosen.cold_s)}"
+    simpler = best.sets_process and not chosen.sets_process
+    why = "it needs no settings of the process" if simpler else f"it starts in {seconds(chosen.cold_s)}"
+    return f"; no difference from {best.label} shown ({figures}), and {why}"
 
 
 def _start(contender: Contender) -> str:

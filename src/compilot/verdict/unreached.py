@@ -40,10 +40,14 @@ def make_not_reached(
     )
 
 
+def _engines(candidate: Candidate) -> set[str]:
+    return {candidate.settings.engine, *(region.settings.engine for region in candidate.regions)}
+
+
 def _expected_s(candidate: Candidate, tried: Sequence[Trial]) -> float:
     """What trials of its engine took; of an engine that nobody tried, what the longest one took."""
     walls = [trial.wall_s for trial in tried if not trial.candidate.is_eager]
-    same = [trial.wall_s for trial in tried if trial.candidate.settings.engine == candidate.settings.engine]
+    same = [trial.wall_s for trial in tried if _engines(trial.candidate) == _engines(candidate)]
     own = statistics.mean(same) if same and not candidate.is_eager else 0.0
     return own or max(walls, default=0.0) or FIRST_GUESS_TRIAL_S
 
@@ -55,7 +59,7 @@ def clause(missed: NotReached) -> str:
     if left:
         were = "was" if left == 1 else "were"
         parts.append(f"{left} {were} not tried" if short else f"{count(left, 'candidate')} {were} not tried in time")
-    return f"{' and '.join(parts)}: raise --budget to {minutes(missed.budget_s)}; --resume keeps what is finished"
+    return f"{' and '.join(parts)}: give a budget of {minutes(missed.budget_s)}; a resumed run keeps what is finished"
 
 
 def line(missed: NotReached, run_dir: object) -> str:
@@ -83,6 +87,6 @@ def _names(candidates: Sequence[Candidate]) -> str:
 
 
 def minutes(seconds: float) -> str:
-    """Whole minutes, rounded up, as --budget takes them: "9m", "1h05m"."""
+    """Whole minutes, rounded up, as a budget is given: "9m", "1h05m"."""
     hours, rest = divmod(math.ceil(seconds / 60.0), 60)
     return f"{hours}h{rest:02d}m" if hours else f"{rest}m"

@@ -26,14 +26,14 @@ _SHORT = re.compile(rf"(?P<name>{'|'.join(SHORTHANDS)})=(?P<min>\d+)\.\.(?P<max>
 
 
 def parse_dynamic(text: str) -> DynamicDim:
-    """The record of one --dynamic option."""
+    """The record of one dimension as it is spelled on the command line."""
     short = _SHORT.fullmatch(text.strip())
     if short is not None:
         return DynamicDim(input=EVERY, dim=SHORTHANDS[short["name"]], min=int(short["min"]), max=int(short["max"]))
     match = _SPELLING.fullmatch(text.strip())
     if match is None:
         raise InputError(
-            f"cannot read --dynamic '{text}'; write NAME:DIM=MIN..MAX, such as input_ids:1=1..512, "
+            f"cannot read the dynamic dimension '{text}'; write NAME:DIM=MIN..MAX, such as input_ids:1=1..512, "
             "or batch=1..8 or seq=4..128 for all inputs."
         )
     dim, low, high = int(match["dim"]), int(match["min"]), int(match["max"])

@@ -80,7 +80,7 @@ def resolve(call: CallSizes, declared: Mapping[str, Mapping[int, DimRange]], nam
     """What a line means for a workload; `declared` are its ranges by path, `names` the user's names of the paths."""
     known = {f"{names[path]}:{dim}": (path, dim) for path, dims in declared.items() for dim in dims}
     if not known:
-        raise InputError("a shape trace needs declared dynamic dimensions: add --dynamic NAME:DIM=MIN..MAX for each.")
+        raise InputError("a shape trace needs declared dynamic dimensions: declare NAME:DIM=MIN..MAX for each.")
     found: Sizes = {}
     for name, size in call.sizes.items():
         path, dim = known[_full(name, known, call.line, declared)]

@@ -49,7 +49,7 @@ def ship(workload: Workload, folder: Path) -> Shipment:
         workload.payload_sha256 = _write(workload, payload, weights)
     except OSError as problem:
         raise RunDirError(
-            f"cannot write the model into {folder}: {problem.strerror}; choose another --out."
+            f"cannot write the model into {folder}: {problem.strerror}; choose another folder."
         ) from problem
     return Shipment(
         ref=workload.ref,

@@ -106,8 +106,7 @@ def _raise_import_error(problem: BaseException, what: str, file: str | None) -> 
         ) from problem
     if isinstance(problem, Exception):
         raise TargetError(
-            f"importing {what} failed with {_short(problem)} ({_where(problem, file)}); fix that line, or run with "
-            "--debug for the traceback."
+            f"importing {what} failed with {_short(problem)} ({_where(problem, file)}); fix that line."
         ) from problem
     raise problem
 
@@ -164,8 +163,7 @@ def _call(factory: Callable[[], Any], place: Place, target: str) -> Any:
     except (Exception, SystemExit) as problem:
         file = str(place.file) if place.file else None
         raise TargetError(
-            f"factory '{place.factory}' failed with {_short(problem)} ({_where(problem, file)}); fix that line, or "
-            "run with --debug for the traceback."
+            f"factory '{place.factory}' failed with {_short(problem)} ({_where(problem, file)}); fix that line."
         ) from problem
 
 

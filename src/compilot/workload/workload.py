@@ -87,8 +87,8 @@ class Workload:
 
     @property
     def notes(self) -> list[str]:
-        """What the user should know before measuring, one sentence each."""
-        return [note for note in (_train_mode_note(self.model), self._shapes_note()) if note]
+        """What the user should know of the examples before measuring, one sentence each."""
+        return [note for note in (self._shapes_note(),) if note]
 
     @property
     def input_function(self) -> InputFunction | None:
@@ -241,12 +241,3 @@ def _check_sizes(forward: Callable[..., Any], call: Call, dims: Sequence[Dynamic
 
 def _shapes(call: Call) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((leaf.path, tuple(leaf.value.shape)) for leaf in call_leaves(call) if is_tensor(leaf.value))
-
-
-def _train_mode_note(model: nn.Module) -> str | None:
-    if not model.training:
-        return None
-    return (
-        "the model is in train mode; call model.eval() first unless you mean it: dropout makes outputs random and "
-        "batch norm updates its statistics at every call."
-    )

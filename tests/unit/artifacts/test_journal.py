@@ -109,7 +109,7 @@ def test_an_unknown_field_is_an_error_even_at_the_end(path: Path) -> None:
         (encode(msgspec.structs.replace(HEADER, schema=9)) + b"\n", f"schema 9, this compilot reads {JOURNAL_SCHEMA}"),
         (
             b'{"type":"run","schema":2,"old":1}\n{"type":"old"}\n',
-            "has journal schema 2, .*; tune again with another --out",
+            "has journal schema 2, .*; tune again into another folder",
         ),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_missing_journal(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirError, match="choose another --out"):
+    with pytest.raises(RunDirError, match="choose another folder"):
         Journal.create(tmp_path / "file" / "journal.jsonl", HEADER)
 
 

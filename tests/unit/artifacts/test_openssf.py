@@ -174,7 +174,7 @@ def test_a_place_that_cannot_be_written_says_what_is_missing(bundle: Path, key: 
 
 
 def test_a_missing_signature_says_how_to_get_one(bundle: Path, public: Path) -> None:
-    with pytest.raises(UntrustedBundle, match=r"no OpenSSF signature at .*net\.cpbundle\.sig .*--openssf-signature"):
+    with pytest.raises(UntrustedBundle, match=r"no OpenSSF signature at .*net\.cpbundle\.sig .*openssf_signature"):
         openssf.check(bundle, public)
 
 

@@ -196,7 +196,7 @@ def test_a_failed_save_leaves_the_old_plan(path: Path, monkeypatch: pytest.Monke
 
 def test_a_folder_that_cannot_hold_a_plan(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirError, match="choose another --out"):
+    with pytest.raises(RunDirError, match="choose another folder"):
         save_plan(make_plan(), tmp_path / "file" / "plan.json")
 
 

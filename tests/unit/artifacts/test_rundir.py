@@ -57,13 +57,13 @@ def test_the_path_is_absolute_once_it_is_made(tmp_path: Path, monkeypatch: pytes
 
 def test_a_file_in_its_place_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunDirError, match=r"cannot make .*file/run: .*; choose another --out\."):
+    with pytest.raises(RunDirError, match=r"cannot make .*file/run: .*; choose another folder\."):
         RunDir.make(tmp_path / "file" / "run")
 
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write everywhere
-    with pytest.raises(RunDirError, match=r"run cannot be written to; choose another --out\."):
+    with pytest.raises(RunDirError, match=r"run cannot be written to; choose another folder\."):
         RunDir.make(tmp_path / "run")
 
 
@@ -73,7 +73,7 @@ def test_begun_and_finished(tmp_path: Path, small_run: Any) -> None:
     run.refuse_second_run()
     run.create_journal(small_run.header).close()
     assert (run.holds_run, run.is_finished) == (True, False)
-    with pytest.raises(RunDirError, match=rf"{run} already holds a run; pass --resume {run} to continue it"):
+    with pytest.raises(RunDirError, match=rf"{run} already holds a run; .* 'compilot tune --resume {run}'"):
         run.refuse_second_run()
     with pytest.raises(RunDirError, match=r"already holds a run; choose another out\."):
         run.refuse_second_run("choose another out")

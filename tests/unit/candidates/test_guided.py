@@ -16,9 +16,9 @@ from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Acts, Knob, Seed, Space, Variation
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, Measurement, Precision, ProcessSettings, State, Trial
-from compilot.tuning.budget import Budget
+from compilot.tuning.budget import Left
 
-LEFT = Budget(300.0)
+LEFT = Left(300.0)
 TWO_CORES = Diagnosis(cores=2, threads=2, eager_call_s=0.03)
 Made = Callable[..., GuidedSearch]
 
@@ -261,3 +261,25 @@ def test_an_engine_that_cannot_export_is_no_reason_for_a_longer_budget(made: Mad
     search = made({"x": ["a", "b"]}, costs={"x": traits})
     search.tell(ended(one(search), 0.0, State.INFEASIBLE))
     assert search.unasked() == []
+
+
+def test_what_does_not_fit_into_the_time_is_passed_over_for_what_does(made: Made) -> None:
+    costs = {"slow": EngineTraits(build_cost=BuildCost.COMPILER), "quick": EngineTraits(build_cost=BuildCost.SECONDS)}
+    search = made({"slow": ["s1", "s2"], "quick": ["q1", "q2"]}, costs=costs)
+    for engine, ratio, wall_s in (("quick", 1.2, 4.0), ("slow", 1.9, 30.0)):
+        asked = next(c for c in search.promising() if c.settings.engine == engine)
+        search.tell(ended(asked, ratio, wall_s=wall_s))
+    (fits,) = search.ask(1, Left(10.0))
+    assert fits.settings.engine == "quick"
+    assert search.ask(1, Left(1.0)) == []
+
+
+def test_what_was_made_for_all_is_not_expected_again(made: Made) -> None:
+    """The first candidate of an engine exports the model; the next one starts from that export."""
+    search = made({"exports": ["first", "second"]})
+    candidate = one(search)
+    trial = ended(candidate, 1.5, wall_s=12.0)
+    assert trial.measurement is not None
+    shared = msgspec.structs.replace(trial.measurement, for_others_s=8.0)
+    search.tell(msgspec.structs.replace(trial, measurement=shared))
+    assert {option.worth.seconds for option in search.pool() if option.candidate.settings.engine == "exports"} == {4.0}

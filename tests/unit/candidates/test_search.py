@@ -18,12 +18,12 @@ from compilot.engines.protocol import Availability
 from compilot.engines.space import Seed, Space, varied
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Shapes, State, Trial
-from compilot.tuning.budget import Budget
+from compilot.tuning.budget import Left
 from compilot.verdict.finalists import screening_ratio
 
 Over = Callable[..., GuidedSearch]
 IMAGES = Diagnosis(has_4d_input=True, has_conv=True, cores=2, threads=2)
-LEFT = Budget(300.0)
+LEFT = Left(300.0)
 
 
 def candidate(engine: str, label: str) -> Candidate:

@@ -32,13 +32,13 @@ from compilot.records import (
     State,
     Trial,
 )
-from compilot.tuning.budget import Budget
+from compilot.tuning.budget import Left
 
 AVX2 = Diagnosis(cpu_isa=("avx", "avx2", "fma"), cores=2, threads=2)
 AMX = Diagnosis(cpu_isa=("amx_bf16", "amx_int8", "avx512_bf16", "avx512_vnni"), cores=2, threads=2)
 IMAGES = Diagnosis(cpu_isa=AMX.cpu_isa, has_4d_input=True, has_conv=True)
 GPU = Diagnosis(cuda=True)
-LEFT = Budget(300.0)
+LEFT = Left(300.0)
 Over = Callable[..., GuidedSearch]
 
 
@@ -105,7 +105,7 @@ def test_a_precision_that_nobody_serves_is_one_sentence_with_the_reasons():
     assert "eager has no int8-dynamic" in why_nobody(("eager",), AMX, Precision.INT8_DYNAMIC)
 
 
-INFERENCE, CPU_ONLY = "lower precision is for inference; call model.eval()", "{} runs inference on the CPU only"
+INFERENCE, CPU_ONLY = "lower precision is for inference, not for train mode", "{} runs inference on the CPU only"
 NO_BF16 = "this CPU has no bf16 arithmetic (AVX512_BF16, AMX or ARM BF16) and would only emulate it"
 TRAINING = Diagnosis(training=True, cpu_isa=AMX.cpu_isa)
 

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from compilot.artifacts.planfile import save_plan
-from compilot.records import DynamicDim
+from compilot.records import Diagnosis, DynamicDim, Finding
 from compilot.showing.live import LiveObserver
+from compilot.trials.runner import Inspection
 
 
 def test_arms_stand_side_by_side_with_a_sentence_each(fake_runner: Any, compilot: Any) -> None:
@@ -52,6 +53,15 @@ def test_an_eager_that_varies_much_is_said_before_the_arms(fake_runner: Any, com
 
 def test_a_steady_eager_is_not_mentioned(fake_runner: Any, compilot: Any) -> None:
     assert "vary much" not in compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b").stderr
+
+
+def test_a_forgotten_eval_is_said_once(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:
+    train = Finding(kind="train-mode", where="", explanation="it trains", advice="call model.eval()")
+    seen = Inspection(Diagnosis(training=True, findings=(train,)), fake_runner.small.header.fingerprint)
+    monkeypatch.setattr(fake_runner, "inspect", lambda self: seen)
+    result = compilot("bench", "net.py:net", "--plan", "plan.json", "--out", "b")
+    assert (result.stderr + result.stdout).count("call model.eval()") == 1
+    assert "note: it trains; call model.eval()" in result.stderr
 
 
 def test_json_has_rows_and_sentences(fake_runner: Any, compilot: Any) -> None:
@@ -156,7 +166,7 @@ def test_a_plan_tuned_for_other_inputs_says_so(fake_runner: Any, compilot: Any, 
 def test_a_dynamic_option_that_cannot_be_read_is_one_sentence(fake_runner: Any, compilot: Any) -> None:
     result = compilot("bench", "net.py:net", "--dynamic", "x")
     assert result.exit_code == 2
-    assert "cannot read --dynamic 'x'" in result.stderr
+    assert "cannot read the dynamic dimension 'x'" in result.stderr
 
 
 def test_arms_that_do_not_fit_in_memory_are_raced_in_groups(fake_runner: Any, compilot: Any, monkeypatch: Any) -> None:

@@ -85,7 +85,7 @@ def test_another_models_plan_is_refused(
     doctor.found = msgspec.structs.replace(PLAIN, fingerprint=msgspec.structs.replace(ours, model=other))
     result = compilot("doctor", "net.py:net", "-q", "--plan", str(run_dir))
     assert result.exit_code == 2
-    assert "--plan is not about this model: the model's class changed (Net -> Bert);" in result.stderr
+    assert "the plan is not about this model: the model's class changed (Net -> Bert);" in result.stderr
     assert doctor.timed_with == []
 
 

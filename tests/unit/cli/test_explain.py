@@ -10,6 +10,7 @@ import msgspec
 import compilot as public
 from compilot.api.explaining import UsedOption
 from compilot.cli.explaining import NOT_GIVEN, line
+from compilot.records import PRIOR_BY_DEFAULT
 
 
 def test_each_option_has_a_line_with_its_source_and_value(fake: Any, compilot: Any) -> None:
@@ -22,6 +23,13 @@ def test_each_option_has_a_line_with_its_source_and_value(fake: Any, compilot: A
     assert not fake.asked  # nothing was started
 
 
+def test_a_switch_is_on_or_off(fake: Any, compilot: Any) -> None:
+    assert "  --prior            yours    off" in compilot("tune", "--explain", "--no-prior").stdout.splitlines()
+    assert "  --prior            yours    on" in compilot("tune", "--explain", "--prior").stdout.splitlines()
+    default = f"  --prior            default  {'on' if PRIOR_BY_DEFAULT else 'off'}"
+    assert default in compilot("tune", "--explain").stdout.splitlines()
+
+
 def test_the_target_may_be_left_out_and_the_json_is_what_the_function_returns(fake: Any, compilot: Any) -> None:
     result = compilot("tune", "--explain", "--json", "--preset", "dev", "--engines", "eager,inductor")
     printed = msgspec.convert(json.loads(result.stdout), public.Explanation)
@@ -32,7 +40,7 @@ def test_the_target_may_be_left_out_and_the_json_is_what_the_function_returns(fa
 def test_mistakes_are_one_sentence(fake: Any, compilot: Any) -> None:
     result = compilot("tune", "--explain", "--max-error", "5")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: --max-error (in Python: max_error) is a relative error between 0 and 1")
+    assert result.stderr.startswith("error: the largest error (max_error) is a relative error between 0 and 1")
 
 
 def test_a_run_shows_what_it_would_go_on_with(fake: Any, compilot: Any, small_run: Any, tmp_path: Any) -> None:

@@ -139,4 +139,4 @@ def test_a_signature_without_a_key_is_a_mistake(compilot: Command, bundle: Path)
     compilot("pack", "run", "-o", str(bundle), "-q")
     refused = compilot("verify", str(bundle), "--openssf-signature", f"{bundle}.sig")
     assert refused.exit_code == 2
-    assert "--openssf-signature needs --openssf-key" in refused.stderr
+    assert "an OpenSSF signature needs the public key" in refused.stderr

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from compilot.artifacts.rundir import RunDir
-from compilot.records import DynamicDim, Goal, Objective, Precision, RunHeader, WorkloadRef
+from compilot.records import PRIOR_BY_DEFAULT, DynamicDim, Goal, Objective, Precision, RunHeader, WorkloadRef
 from compilot.tuning.journal import make_header
 from compilot.tuning.options import TuneOptions
 from compilot.workload.dynamic import merge
@@ -20,6 +20,7 @@ ASKED = (
     *("--max-memory", "2GiB", "--seed", "7", "--dynamic", "x:0=1..8"),
     *("--allow-precision", "bf16", "--tolerance", "0.03"),
     *("--max-compile", "45s", "--max-error", "0.001", "--preset", "research"),
+    "--prior" if not PRIOR_BY_DEFAULT else "--no-prior",
 )
 DIMS = (DynamicDim(input="x", dim=0, min=1, max=8),)
 

@@ -390,7 +390,7 @@ def test_verify(make: Any, compilot: Command) -> None:
     assert strict.refused is not None
     with pytest.raises(public.BundleError, match="there is no bundle at"):
         public.verify("none.cpbundle")
-    with pytest.raises(public.InputError, match="needs --openssf-key"):
+    with pytest.raises(public.InputError, match="needs the public key"):
         public.verify(bundle, openssf_signature="x.sig")
 
 

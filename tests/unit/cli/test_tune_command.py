@@ -15,6 +15,7 @@ from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import Packed
 from compilot.records import (
     BUNDLE_SCHEMA,
+    PRIOR_BY_DEFAULT,
     BundleEntry,
     DynamicDim,
     Goal,
@@ -59,14 +60,22 @@ def test_options_reach_the_pipeline(fake: Any, compilot: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(("given", "prior"), [(("--prior",), True), (("--no-prior",), False), ((), PRIOR_BY_DEFAULT)])
+def test_the_learned_order_can_be_switched_on_and_off(
+    fake: Any, compilot: Any, given: tuple[str, ...], prior: bool
+) -> None:
+    compilot("tune", "net.py:net", *given)
+    assert fake.asked["options"].prior is prior
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (("--objective", "throughput", "--concurrency", "0"), "from 1 to 256; not 0."),
         (("--objective", "throughput", "--concurrency", "-3"), "from 1 to 256; not -3."),
         (("--objective", "throughput", "--concurrency", "257"), "from 1 to 256; not 257."),
-        (("--concurrency", "4"), "add --objective throughput"),
-        (("--objective", "p99", "--concurrency", "4"), "not for p99; add --objective throughput"),
+        (("--concurrency", "4"), "choose the objective throughput"),
+        (("--objective", "p99", "--concurrency", "4"), "not for p99; choose the objective throughput"),
         (("--objective", "p99", "--horizon", "9"), "the objective p99 does not look at; leave out the horizon"),
         (("--objective", "startup", "--horizon", "9"), "choose latency or throughput"),
         (("--objective", "memory", "--horizon", "9"), "choose latency or throughput"),
@@ -182,7 +191,7 @@ def test_resume_goes_on_in_the_same_directory(fake: Any, compilot: Any, small_ru
         (("net.py:net", "--budget", "soon"), "'soon' is not a duration; write 90s"),
         (("net.py:net", "--max-memory", "lots"), "'lots' is not a size; write 8GiB"),
         (("net.py:net", "--max-compile", "long"), "'long' is not a duration; write 90s"),
-        (("net.py:net", "--max-compile", "0"), "--max-compile (in Python: max_compile) must be more than zero"),
+        (("net.py:net", "--max-compile", "0"), "the longest cold start (max_compile) must be more than zero"),
         (("net.py:net", "--max-error", "2"), "is a relative error between 0 and 1, such as 1e-4; not 2.0"),
         (("net.py:net", "--allow-precision", "int3"), "unknown precision 'int3'; known are: bf16, fp16, int8-dynamic"),
         (("net.py:net", "--engines", "eager,onnxruntim"), "unknown engine 'onnxruntim' (did you mean 'onnxruntime'?)"),

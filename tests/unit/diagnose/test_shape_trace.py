@@ -80,7 +80,7 @@ def test_a_wrong_line_is_told_before_anything_runs(sizes: dict[str, int], told: 
 
 
 def test_a_trace_needs_declared_dimensions() -> None:
-    with pytest.raises(InputError, match="needs declared dynamic dimensions: add --dynamic"):
+    with pytest.raises(InputError, match="needs declared dynamic dimensions: declare NAME"):
         Examination(Workload(nn.ReLU(), (torch.ones(2),)), read_trace([{"input:0": 3}]))
 
 

@@ -23,7 +23,7 @@ def test_a_report_of_another_schema_is_refused(tmp_path: Path) -> None:
 def test_a_report_of_another_target_is_refused(tmp_path: Path) -> None:
     report_files.save(replace(REPORT, target="/a/net.py:small"), tmp_path)
     assert report_files.last_report(tmp_path, "/a/net.py:small").target == "/a/net.py:small"
-    with pytest.raises(InputError, match=r"is about /a/net.py:small, not about /b/net.py:small; run 'compilot doctor'"):
+    with pytest.raises(InputError, match=r"is about /a/net.py:small, not about /b/net.py:small; examine it once"):
         report_files.last_report(tmp_path, "/b/net.py:small")
 
 

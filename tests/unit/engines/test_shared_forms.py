@@ -48,7 +48,8 @@ def test_it_is_made_once_and_every_candidate_has_its_files(tmp_path: Path) -> No
     assert len(make.folders) == 1
     assert [path.name for path in (tmp_path / "two").iterdir()] == ["graph"]
     assert (tmp_path / "two" / "graph").read_text() == "graph 1"
-    assert first.reused == Cost()
+    assert first.reused == Cost() == second.made
+    assert first.made.wall_s > 0.0
     assert second.reused.wall_s > 0.0
 
 

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import nn
 
+from compilot._tree import Call
 from compilot.identity.differences import explain_difference
+from compilot.identity.input_settings import as_calls_read
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.identity.uncovered import uncovered
@@ -84,14 +86,61 @@ def test_other_processes_agree() -> None:
     assert json.loads(run.stdout) == here
 
 
-def test_a_call_with_labels_is_named_by_what_it_sets() -> None:
+LABELS = torch.tensor([1])
+
+
+def classifier(kind: Any = None) -> Any:
     config = transformers.BertConfig(**SMALL, vocab_size=30, num_labels=3)
-    model = transformers.BertForSequenceClassification(config).eval()
-    before = model_fingerprint(model)
+    return (kind or transformers.BertForSequenceClassification)(config).eval()
+
+
+def differences_after_labels(model: Any, *calls: Call) -> list[str]:
+    """What a call with labels changes for a plan that was made for these calls."""
+    before, machine = as_calls_read(model_fingerprint(model), model, calls), machine_fingerprint()
     with torch.no_grad():
-        model(input_ids=IDS, labels=torch.tensor([1]))
-    machine = machine_fingerprint()
+        model(input_ids=IDS, labels=LABELS)
+    assert model.config.problem_type == "single_label_classification"
     was, now = (Fingerprint(machine=machine, model=one) for one in (before, model_fingerprint(model)))
-    [told] = explain_difference(was, now)
-    named = "attribute 'config.problem_type' from None to 'single_label_classification'"
-    assert told == f"the model's structure (submodules or their settings) changed: {named}."
+    return explain_difference(was, now)
+
+
+NAMED = "changed from None to 'single_label_classification'."
+
+
+@pytest.mark.parametrize(
+    "call", [Call((), {"input_ids": IDS, "labels": LABELS}), Call((IDS, None, None, None, None, LABELS), {})]
+)
+def test_a_call_with_labels_is_named_by_what_it_sets(call: Call) -> None:
+    told = differences_after_labels(classifier(), Call((IDS,), {}), call)
+    assert told == [f"the model's setting 'config.problem_type', which calls with 'labels' use, {NAMED}"]
+
+
+@pytest.mark.parametrize("call", [Call((), {"input_ids": IDS}), Call((IDS,), {"labels": None})])
+def test_a_call_with_labels_changes_nothing_for_calls_without(call: Call) -> None:
+    assert differences_after_labels(classifier(), call) == []
+
+
+def test_a_setting_beside_it_is_still_found() -> None:
+    model = classifier()
+    before, machine = as_calls_read(model_fingerprint(model), model, [Call((IDS,), {})]), machine_fingerprint()
+    model.config.problem_type, model.config.num_attention_heads = "regression", 4
+    now = Fingerprint(machine=machine, model=model_fingerprint(model))
+    [told] = explain_difference(Fingerprint(machine=machine, model=before), now)
+    assert told.endswith(": attribute 'config.num_attention_heads' from 2 to 4.")
+
+
+def test_code_of_the_users_own_may_read_it_in_any_call() -> None:
+    class Own(transformers.BertForSequenceClassification):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            answer = super().forward(*args, **kwargs)
+            return answer if self.config.problem_type is None else answer.logits.sigmoid()
+
+    [told] = differences_after_labels(classifier(Own), Call((), {"input_ids": IDS}))
+    assert "attribute 'config.problem_type' from None to 'single_label_classification'" in told
+
+
+def test_a_hook_may_hand_labels_in() -> None:
+    model = classifier()
+    model.register_forward_pre_hook(lambda *_: None)
+    [told] = differences_after_labels(model, Call((), {"input_ids": IDS}))
+    assert "attribute 'config.problem_type' from None to 'single_label_classification'" in told

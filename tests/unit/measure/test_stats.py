@@ -208,3 +208,23 @@ def test_a_batch_lasts_long_enough(samples: list[float]) -> None:
 @pytest.mark.parametrize("samples", [[], [0.0], [math.nan, -1.0]])
 def test_a_batch_of_unknown_calls_is_one_call(samples: list[float]) -> None:
     assert stats.calls_per_batch(samples) == 1
+
+
+def _live_race(*speeds: float, noise: float = 0.01) -> Race:
+    """Eager, eager again, and arms of these speeds over it; 20 rounds."""
+    random = np.random.default_rng(0)
+    scatter = random.normal(0.0, noise, size=(20, len(speeds) + 2))
+    means = [1.0, 1.0, *(1.0 / speed for speed in speeds)]
+    rounds = tuple(tuple(float(m * math.exp(s)) for m, s in zip(means, row, strict=True)) for row in scatter)
+    arms = ("eager", "eager", *(f"arm{n}" for n in range(len(speeds))))
+    return Race(arms=arms, with_aa=True, processes=(ProcessSamples(rounds=rounds),))
+
+
+def test_an_arm_that_is_shown_faster_than_all_others_leads() -> None:
+    race = _live_race(1.5, 1.9, 1.2)
+    assert stats.leads(race, stats.candidate_columns(race))
+
+
+@pytest.mark.parametrize("race", [_live_race(1.5, 1.505, 1.2), _live_race(1.5, 1.6, noise=0.2), _live_race(1.5)])
+def test_no_arm_leads_among_equals_in_noise_or_alone(race: Race) -> None:
+    assert not stats.leads(race, stats.candidate_columns(race))

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from compilot.modules.clone import channels_last_clone, structural_clone
+from compilot.modules.clone import alias, channels_last_clone, clone_around, structural_clone
 
 
 class Block(nn.Module):
@@ -99,3 +99,45 @@ def test_row_37_channels_last_changes_the_clone_only():
 def test_a_model_without_images_copies_nothing():
     _, copied = channels_last_clone(nn.Linear(2, 2))
     assert not copied
+
+
+class Loud(Block):
+    def forward(self, x):
+        return super().forward(x) + 1
+
+
+def around(net, *paths):
+    """The net with aliases of these submodules that answer one more."""
+    return clone_around(net, {id(net.get_submodule(path)): alias(net.get_submodule(path), Loud) for path in paths})
+
+
+def test_a_clone_around_submodules_has_the_others_in_all_their_places_and_leaves_the_model_alone():
+    net = Net()
+    before = net(X)
+    clone = around(net, "blocks.0")
+    assert torch.allclose(clone(X), before + 1, atol=1e-5)  # in the list; a bound method keeps its function
+    assert torch.equal(net(X), before)
+    assert isinstance(clone.blocks[0], Loud)
+    assert clone.blocks[1] is net.blocks[1]
+    assert clone.blocks is not net.blocks
+
+
+def test_a_clone_around_submodules_sees_what_is_assigned_and_registered_later():
+    net = Net()
+    net.register_buffer("top", torch.ones(1))
+    clone = around(net, "blocks.0")
+    net.blocks[0].conv.weight = nn.Parameter(torch.zeros_like(net.blocks[0].conv.weight))
+    net.blocks[1].shift = torch.ones(1, 3, 1, 1)
+    net.top = torch.zeros(1)
+    assert clone.blocks[0].conv.weight is net.blocks[0].conv.weight
+    assert clone.top is net.top
+    assert torch.allclose(clone(X), net(X) + 1, atol=1e-5)
+    seen = []
+    net.register_forward_hook(lambda *_: seen.append("hook"))
+    clone(X)
+    assert seen == ["hook"]
+
+
+def test_a_clone_around_nothing_is_the_model_itself():
+    net = Net()
+    assert clone_around(net, {}) is net

@@ -122,3 +122,28 @@ def test_the_manifest_says_how_it_was_tuned(runs: list[Path], worker: Worker) ->
     (runs[0] / "journal.jsonl").unlink()
     both = manifest(runs).built
     assert [name for name in both if name.startswith("tuned by")] == ["tuned by 2"]
+
+
+def with_setting(run: Path, value: str) -> None:
+    """As if the calls of this run depended on a setting of the model that other calls do not read."""
+    plan = load_plan(run / "plan.json")
+    model = msgspec.structs.replace(plan.fingerprint.model, input_settings={"config.problem_type": value})
+    fingerprint = msgspec.structs.replace(plan.fingerprint, model=model)
+    save_plan(msgspec.structs.replace(plan, fingerprint=fingerprint), run / "plan.json")
+
+
+def test_a_bundle_has_the_settings_that_calls_of_any_run_depend_on(runs: list[Path], worker: Worker) -> None:
+    worker.weights = {"run1": "a" * 64, "run2": "a" * 64}
+    with_setting(runs[1], "'regression'")
+    packed = manifest(runs)
+    assert packed.fingerprint.model.input_settings == {"config.problem_type": "'regression'"}
+    bundle = opened_bundle(runs[0].parent / "model.cpbundle", Trust())
+    assert bundle.plan.fingerprint == packed.fingerprint
+
+
+def test_runs_that_depend_on_other_values_of_a_setting_are_apart(runs: list[Path], worker: Worker) -> None:
+    worker.weights = {"run1": "a" * 64, "run2": "a" * 64}
+    with_setting(runs[0], "None")
+    with_setting(runs[1], "'regression'")
+    with pytest.raises(InputError, match=r"run2 is about something else than .*run1: .*'config\.problem_type'.* from"):
+        manifest(runs)

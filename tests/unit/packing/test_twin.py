@@ -22,6 +22,7 @@ from compilot.records import (
     Precision,
     ProcessSettings,
     RaceLine,
+    Region,
     Settings,
     Shapes,
     Shipment,
@@ -172,3 +173,22 @@ def test_a_precision_that_the_twin_does_not_have_is_not_measured(
     twin = look(run._replace(plan=plan), runner, monkeypatch)
     assert (twin.entry, runner.tried) == (None, [])
     assert "aoti has no bf16" in twin.because
+
+
+def in_regions(*engines: str) -> Candidate:
+    regions = tuple(Region(selector=f"part{n}", settings=compiled(name).settings) for n, name in enumerate(engines))
+    return Candidate(
+        settings=Settings(), label="parts", rationale="", regions=regions, process=ProcessSettings(threads=1)
+    )
+
+
+def test_a_twin_of_regions_is_the_same_regions_ahead_of_time() -> None:
+    found = twin_of(in_regions("inductor", "onnxruntime"))
+    assert found is not None
+    assert [(region.selector, region.settings.engine) for region in found.regions] == [
+        ("part0", "aoti"),
+        ("part1", "onnxruntime"),
+    ]
+    assert (found.settings, found.label, found.process.threads) == (Settings(), "parts, ahead of time", 1)
+    assert found.regions[0].settings.memory_format is MemoryFormat.CHANNELS_LAST
+    assert twin_of(in_regions("inductor", "dynamo:other")) is None

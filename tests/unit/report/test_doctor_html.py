@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import msgspec
 import pytest
+from browsing import open_page
 from doctor_fakes import NASTY, full_report
 from markupsafe import escape
 
@@ -201,38 +199,11 @@ def test_figures_have_a_unit_and_few_digits(text: str, said: str) -> None:
     assert text == said
 
 
-def _browser() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None and not os.environ.get("COMPILOT_CI"):
-        pytest.skip("no Chromium here; install Debian's package `chromium` to see the page in a real browser")
-    assert found is not None, "CI must have Chromium: .ci/run installs it"
-    return found
-
-
-def _open(page: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The page in a headless browser that cannot reach any network."""
-    command = [
-        _browser(),
-        "--headless",
-        "--no-sandbox",  # root in a container has no user namespace for it
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        "--enable-logging=stderr",
-        f"--user-data-dir={page.parent / 'profile'}",
-        *options,
-        page.as_uri(),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
-
-
 def test_a_real_browser_shows_the_page_without_complaint(tmp_path: Path) -> None:
     page = tmp_path / "doctor.html"
     write_page(full_report(), page)
     assert page.stat().st_size < LIMIT_BYTES
-    shown = _open(page, "--dump-dom")
+    shown = open_page(page, "--dump-dom")
     assert "CONSOLE" not in shown.stderr, shown.stderr
     for words in ("Data loading is 70 % of the step", "models/router.py:41", "What bounds it", "inductor freezing"):
         assert words in shown.stdout
@@ -242,4 +213,4 @@ def test_a_real_browser_shows_the_page_without_complaint(tmp_path: Path) -> None
 def test_the_browser_test_would_see_an_error(tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text(doctor_page(full_report()).replace("</main>", '<img src="http://example.invalid/x.png"></main>'))
-    assert "CONSOLE" in _open(page, "--dump-dom").stderr
+    assert "CONSOLE" in open_page(page, "--dump-dom").stderr

@@ -170,7 +170,7 @@ def test_each_golden_call_goes_to_its_own_entry(
     first, second = engines
     fast = compilot.compile(model, overlapping, strict=True)
     assert (first.calls, second.calls) == (1, 1)
-    assert fast.stats() == (0, 0, {}, 2, ())  # the user has made no call yet
+    assert fast.stats() == (0, 0, {}, 2, (), {})  # the user has made no call yet
     x = torch.randn(4, 3)
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x))
@@ -255,7 +255,7 @@ def test_a_golden_call_of_a_bundle_that_keeps_eager_is_no_call_of_the_user(tmp_p
     fast = compilot.compile(model, bundle, strict=True)
     assert fast.stats().calls == 0
     fast(X)
-    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, ())
+    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, (), {})
 
 
 @pytest.mark.usefixtures("engines")

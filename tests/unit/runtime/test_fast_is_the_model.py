@@ -11,11 +11,12 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.errors import InputError
-from compilot.records import Candidate, Region, Settings, Shapes
+from compilot.records import Candidate, Settings, Shapes
 from compilot.runtime import restore
 from compilot.runtime.eager import KEPT_EAGER
-from compilot.runtime.fast import Fast, attach, attach_eager
+from compilot.runtime.fast import Fast, attach, attach_eager, attach_parts
 from compilot.runtime.guards import make_guard
+from compilot.runtime.sources import EntryParts
 
 X = torch.randn(2, 3)
 
@@ -176,22 +177,21 @@ def test_keep_eager_is_the_model_counted(model):
     fast = attach(model, Candidate(settings=Settings(), label="eager", rationale=""), guard, None)
     assert torch.equal(fast(X), model(X))
     assert fast(torch.randn(7, 3)).requires_grad
-    assert fast.stats() == (2, 0, {KEPT_EAGER: 2}, 0, ())
+    assert fast.stats() == (2, 0, {KEPT_EAGER: 2}, 0, (), {})
 
 
 def test_eager_instead_of_a_plan_counts_as_fallback(model):
     fast = attach_eager(model, "plan out of date")
     fast(X)
-    assert fast.stats() == (1, 0, {"plan out of date": 1}, 0, ())
+    assert fast.stats() == (1, 0, {"plan out of date": 1}, 0, (), {})
     assert pickle.loads(pickle.dumps(fast))(X).shape == (2, 3)
 
 
 def test_plans_of_a_later_version_are_refused(model):
     guard = make_guard(model, Call((X,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
-    regions = (Region(selector="linear", settings=Settings(engine="inductor")),)
-    candidate = Candidate(settings=Settings(), label="", rationale="", regions=regions)
-    with pytest.raises(InputError, match="version of compilot"):
-        attach(model, candidate, guard, None)
+    candidate = Candidate(settings=Settings(engine="inductor"), label="", rationale="")
+    with pytest.raises(InputError, match=r"an entry for a part of the model, linear, .* version of compilot"):
+        attach_parts(model, (EntryParts(candidate, guard, None, module="linear"),))
 
 
 @pytest.mark.usefixtures("no_grad")

@@ -130,7 +130,7 @@ def test_names_and_shapes_are_left_but_there_is_nothing_to_copy_or_refresh():
 def test_an_engine_that_runs_the_model_itself_refuses():
     model = net()
     for plan in (plan_for(model, "fake", X), plan_for(model, "inductor", X)):
-        with pytest.raises(InputError, match=r"engine runs the model itself.*--engines onnxruntime,openvino,aoti"):
+        with pytest.raises(InputError, match=r"engine runs the model itself.*with onnxruntime, openvino, aoti only"):
             apply_plan(model, plan, keep_model=False)
 
 

@@ -76,7 +76,7 @@ def test_newer_weights_come_before_a_nearer_machine() -> None:
     assert order(*tuned) == ["second", "any", "first again", "first"]
     assert said_of_weights(*tuned) == (
         "bundles of this model have different weights; this one has bbbbbbbbbbbb, the newest. "
-        "Others: aaaaaaaaaaaa; choose with --model"
+        "Others: aaaaaaaaaaaa; to have one of them, name it as the model"
     )
     unfit = [entry("unfit", "2026-02-01", weights="b" * 64, torch="2.12.1"), *tuned[::2]]
     assert "no bundle with the newer bbbbbbbbbbbb can be used here" in said_of_weights(*unfit)

@@ -295,7 +295,7 @@ def test_entries_of_an_older_compilot_have_the_first_bundle_schema_until_they_ar
 def test_which_model_must_be_said_where_there_are_several(make_bundle: MakeBundle, tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     one, two = (store.push(make_bundle(name, label=name), url).entry for name in ("One", "Two"))
-    with pytest.raises(InputError, match=rf"say which with --model: One \({one.model_id}\), Two"):
+    with pytest.raises(InputError, match=rf"say which model: One \({one.model_id}\), Two"):
         store.pull(url, tmp_path / "out", HERE)
     assert store.pull(url, tmp_path / "out", HERE, two.model_id[:8]).fit.entry == two
     assert store.pull(url, tmp_path / "out", HERE, "One").fit.entry == one
@@ -335,7 +335,10 @@ def test_of_two_fine_tunes_the_newest_is_taken_or_the_one_that_is_named(
     assert f"({old.model_id}, weights aaaaaaaaaaaa)" in run.invoke(app, ["store", "ls", url]).stdout
     pulled = run.invoke(app, ["pull", url, "-o", str(tmp_path / "out"), "--json"])
     assert json.loads(pulled.stdout)["sha256"] == new.sha256
-    assert "this one has bbbbbbbbbbbb, the newest. Others: aaaaaaaaaaaa; choose with --model" in pulled.stderr
+    assert (
+        "this one has bbbbbbbbbbbb, the newest. Others: aaaaaaaaaaaa; to have one of them, name it as the model"
+        in pulled.stderr
+    )
     for name in ("aaaaaaaa", old.sha256[:12]):
         chosen = store.pull(url, tmp_path / "out", HERE, name)
         assert (chosen.fit.entry, chosen.fit.note) == (old, "")
@@ -382,6 +385,18 @@ def test_a_bundle_with_a_file_too_many_is_not_pushed(make_bundle: MakeBundle, tm
     with pytest.raises(BundleError, match=r"artifacts/more\.bin is not in the manifest"):
         store.push(bundle, str(tmp_path / "store"))
     assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_that_does_not_exist_is_not_called_empty(tmp_path: Path) -> None:
+    missing = tmp_path / "stroe"
+    for url in (str(missing), f"file://{missing}"):
+        with pytest.raises(StoreError, match=r"^the folder .*stroe does not exist; check its name") as refused:
+            store.pull(url, tmp_path / "out", HERE)
+        assert "holds no bundles" not in str(refused.value)
+    assert not missing.exists()
+    missing.mkdir()
+    with pytest.raises(StoreError, match="stroe holds no bundles"):
+        store.pull(str(missing), tmp_path / "out", HERE)
 
 
 def test_places_that_are_no_store_say_so(tmp_path: Path) -> None:

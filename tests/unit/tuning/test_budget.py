@@ -36,12 +36,9 @@ def test_what_is_no_duration_is_said_so(text: str):
         parse_duration(text)
 
 
-def test_no_trial_starts_when_the_confirmation_would_not_fit():
-    clock = FakeClock()
-    budget = Budget(100.0, clock)
-    assert budget.may_try(expected_s=20.0, reserve_s=60.0)
-    clock.now += 30.0
-    assert not budget.may_try(expected_s=20.0, reserve_s=60.0)
+def test_a_dynamo_engine_needs_less_where_workers_are_forked_with_the_compiler():
+    forked = PACE._replace(compiler_s=0.0)
+    assert confirmation_s(PACE, [trial(40.0)]) == pytest.approx(confirmation_s(forked, [trial(40.0)]) + 3 * 2.0)
 
 
 def test_the_reserve_grows_with_the_cost_of_a_first_call():

@@ -44,7 +44,7 @@ def test_a_start_above_the_limit_is_ended_there_and_not_chosen(tmp_path: Path) -
     options = TuneOptions(budget_s=600.0, max_compile_s=30.0)
     story = told(tmp_path, SLOW_BUILD, options=options)
     assert chosen(story) == "quick"
-    assert states(story)["slow"] == ("infeasible", "cold start took longer than --max-compile 30 s")
+    assert states(story)["slow"] == ("infeasible", "cold start took longer than the 30 s allowed")
     (ended,) = [t for t in story.search.told if t.candidate.label == "slow"]
     assert ended.wall_s == 30.0  # not 50: nobody waits for what cannot be chosen
     assert story.run_dir.header().max_compile_s == 30.0
@@ -62,7 +62,7 @@ def test_eager_is_never_held_to_a_limit_on_starts(tmp_path: Path) -> None:
 def test_an_error_above_the_limit_is_wrong_whatever_the_precision(tmp_path: Path) -> None:
     story = told(tmp_path, SLOW_BUILD, options=TuneOptions(budget_s=600.0, max_error=1e-4), diagnosis=JUDGED)
     assert chosen(story) == "slow"
-    why = "relative error 0.001 against float64 is above --max-error 0.0001"
+    why = "relative error 0.001 against float64 is above the error allowed, 0.0001"
     assert states(story)["quick"] == ("wrong", why)
     rows = {row["candidate"]: row["relative_error"] for row in read_run(story.run_dir.path).rows}
     assert rows == {"eager": 2e-7, "slow": 1e-6, "quick": 1e-3}
@@ -72,11 +72,11 @@ def test_an_error_above_the_limit_is_wrong_whatever_the_precision(tmp_path: Path
 def test_a_limit_that_eager_itself_does_not_keep_is_refused_before_anything_is_tried(tmp_path: Path) -> None:
     off = Diagnosis(cores=2, threads=2, eager_error=0.004)
     options = TuneOptions(budget_s=600.0, max_error=1e-4)
-    with pytest.raises(InputError, match=r"even eager has a relative error of 0\.004 against float64, above --max-er"):
+    with pytest.raises(InputError, match=r"even eager has a relative error of 0\.004 .*, above the error allowed"):
         told(tmp_path, SLOW_BUILD, options=options, diagnosis=off)
     lines = read_run(tmp_path / "run").trials
     assert lines == {}
-    with pytest.raises(InputError, match=r"0\.0001 \(of --preset research, unless you gave it\); give a larger"):
+    with pytest.raises(InputError, match=r"0\.0001 \(of the preset research, unless you gave it\); allow a larger"):
         told(tmp_path, SLOW_BUILD, options=options._replace(preset="research"), diagnosis=off, resume=True)
     larger = told(tmp_path, SLOW_BUILD, options=options._replace(max_error=0.01), diagnosis=off, resume=True)
     assert chosen(larger) == "slow"
@@ -87,7 +87,7 @@ def test_without_float64_a_note_says_that_eager_is_the_measure(tmp_path: Path) -
     options = TuneOptions(budget_s=600.0, max_error=1e-4)
     assert chosen(told(tmp_path, SLOW_BUILD, options=options, observer=notes)) == "slow"
     said = [note for note in notes.notes if "float64" in note]
-    assert said == ["there is no float64 reference for this model; --max-error is the distance from eager instead"]
+    assert said == ["there is no float64 reference for this model; errors are counted from eager's answers instead"]
 
 
 def test_no_limit_no_note_and_a_model_that_cannot_be_judged_is_not_refused(tmp_path: Path) -> None:
@@ -107,8 +107,8 @@ def test_a_resumed_run_with_a_lower_limit_puts_out_what_it_had_without_another_t
     again = told(tmp_path, SLOW_BUILD, options=options, diagnosis=JUDGED, resume=True, observer=notes)
     assert again.runner.tried == ["eager"]
     assert chosen(again) == "quick"
-    assert states(again)["slow"] == ("infeasible", "cold start took longer than --max-compile 30 s: 50.0 s")
-    said = "slow is judged otherwise now: infeasible, cold start took longer than --max-compile 30 s: 50.0 s"
+    assert states(again)["slow"] == ("infeasible", "cold start took longer than the 30 s allowed: 50.0 s")
+    said = "slow is judged otherwise now: infeasible, cold start took longer than the 30 s allowed: 50.0 s"
     assert said in notes.notes
     assert results_of(again.run_dir.path).limits.max_compile_s == 30.0  # of the last part
     headers = [line.max_compile_s for line in again.run_dir.lines() if isinstance(line, RunHeader)]

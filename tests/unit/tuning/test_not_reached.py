@@ -77,7 +77,7 @@ def test_where_eager_is_kept_the_reason_has_how_many_and_a_budget(tmp_path: Path
     assert story.verdict.decision is Decision.KEEP_EAGER
     missed = missed_in(story)
     assert missed.not_tried
-    assert f" and {len(missed.not_tried)} were not tried: raise --budget to " in story.plan.because
+    assert f" and {len(missed.not_tried)} were not tried: give a budget of " in story.plan.because
     assert story.plan.because.endswith(clause(missed))
 
 
@@ -128,12 +128,12 @@ def test_the_words() -> None:
     assert line(single, "runs/a") == (
         "not tried, no time left: aoti (1); about 1m more would reach it: compilot tune --resume runs/a --budget 6m"
     )
-    assert clause(single).startswith("1 candidate was not tried in time: raise --budget to 6m; ")
+    assert clause(single).startswith("1 candidate was not tried in time: give a budget of 6m; ")
     both = NotReached(not_tried=many, ran_out=one, more_s=240.0, budget_s=540.0)
     assert line(both, "D").startswith(
         "not tried, no time left: c0, c1, c2, c3, c4, c5, ... (9); ran out of time: aoti (1); about 4m more would "
     )
-    assert clause(both).startswith("1 candidate ran out of time and 9 were not tried: raise --budget to 9m;")
+    assert clause(both).startswith("1 candidate ran out of time and 9 were not tried: give a budget of 9m;")
 
 
 def test_the_command_can_be_run_as_it_is_printed(

@@ -164,9 +164,10 @@ def test_of_a_run_that_is_resumed_its_own_options_are_shown(tmp_path: Path) -> N
     ("given", "sentence"),
     [
         ({"max_compile": "soon"}, "'soon' is not a duration; write 90s, 5m or 1h30m"),
-        ({"max_compile": "0s"}, r"--max-compile \(in Python: max_compile\) must be more than zero"),
-        ({"max_compile": -1}, r"--max-compile \(in Python: max_compile\) must be more than zero"),
+        ({"max_compile": "0s"}, r"the longest cold start \(max_compile\) must be more than zero"),
+        ({"max_compile": -1}, r"the longest cold start \(max_compile\) must be more than zero"),
         ({"max_compile": float("nan")}, "must be more than zero"),
+        ({"prior": "no"}, r"order the trials \(prior\) is True or False; not 'no'"),
         ({"max_error": 0.0}, "is a relative error between 0 and 1, such as 1e-4; not 0.0"),
         ({"max_error": 1.0}, "between 0 and 1"),
         ({"max_error": "small"}, "between 0 and 1, such as 1e-4; not 'small'"),

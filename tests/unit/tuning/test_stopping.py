@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import msgspec
 import pytest
 
 from compilot.engines.eager.build import EAGER
@@ -52,6 +55,30 @@ def test_a_single_candidate_may_use_what_the_confirmation_may_run_over_to_find_a
     assert after(1.8, 1.2, left_s=50.0).slack_s() == 0.0
 
 
+def test_what_is_left_for_trials_is_without_the_confirmation() -> None:
+    run = after(1.8, 1.2, left_s=90.0)
+    assert 0.0 < run.reserve_s() < 90.0
+    assert run.for_trials().remaining_s == pytest.approx(90.0 - run.reserve_s())
+    assert not after(1.8, 1.2, left_s=run.reserve_s()).may_try()
+
+
+def test_trials_have_no_end_while_there_is_nothing_to_confirm() -> None:
+    run = after(1.01, left_s=1.0)
+    assert run.for_trials().remaining_s == math.inf
+    assert run.may_try()
+
+
+def test_another_trial_may_start_where_the_quickest_kind_fits() -> None:
+    """A slow build among the last trials does not end a search whose other engines take seconds."""
+    run = after(1.8, 1.2, 1.1, left_s=90.0)
+    walls = zip(run._trials.items(), (1.0, 3.0, 40.0, 80.0), strict=True)
+    known = {i: msgspec.structs.replace(t, wall_s=wall_s) for (i, t), wall_s in walls}
+    tight = Spending(run.budget, known, lambda: Capacity(workers=99, open_s=1.0), Goal())
+    room = tight.for_trials().remaining_s
+    assert 3.0 < room < 80.0
+    assert tight.may_try()
+
+
 @pytest.mark.parametrize(("low", "advised"), [(1.06, True), (0.98, False)])
 def test_a_gain_that_a_short_race_could_not_tell_from_noise_asks_for_a_longer_budget(low: float, advised: bool) -> None:
     seen = Comparison(
@@ -68,4 +95,4 @@ def test_a_gain_that_a_short_race_could_not_tell_from_noise_asks_for_a_longer_bu
         pairs=8,
     )
     kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id=EAGER.id, because="within 23 % noise", comparisons=(seen,))
-    assert ("longer --budget" in explained(kept, None, 3, 3).because) is advised
+    assert ("larger budget" in explained(kept, None, 3, 3).because) is advised

@@ -142,7 +142,7 @@ def test_a_budget_that_ends_before_three_processes_keeps_eager(tmp_path: Path) -
     story = told(tmp_path, {"good": Fate(speed=2.0)}, budget_s=10.0, open_s=60.0)
     assert story.verdict.decision is Decision.KEEP_EAGER
     assert story.verdict.chosen_id == EAGER.id
-    assert "processes when the budget ended; raise --budget" in story.verdict.because
+    assert "processes when the budget ended; give a larger budget" in story.verdict.because
 
 
 class Interrupted(FakeRunner):

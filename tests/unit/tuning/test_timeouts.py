@@ -116,7 +116,7 @@ def test_a_resumed_run_with_no_more_time_does_not(tmp_path: Path) -> None:
 
 def test_where_eager_is_kept_the_reason_names_a_budget_that_would_do(tmp_path: Path) -> None:
     story = told(tmp_path, ENDLESS, budget_s=30.0)
-    said = "1 candidate ran out of time: raise --budget to 4m; --resume keeps what is finished"
+    said = "1 candidate ran out of time: give a budget of 4m; a resumed run keeps what is finished"
     assert story.plan.because == f"no candidate could be used: 1 timed-out; {said}"
     again = told(tmp_path, ENDLESS, budget_s=parse_duration("4m"), resume=True)
     assert again.runner.tried == ["eager", "endless"]
@@ -138,18 +138,18 @@ def test_the_advised_budget_has_room_for_each_of_them() -> None:
     three, long = not_reached([ended(8.0)] * 3, [], 60.0), not_reached([ended(1800.0)], [], 290.0)
     assert three is not None
     assert long is not None
-    assert "3 candidates ran out of time: raise --budget to 4m;" in clause(three)
-    assert "raise --budget to 1h05m;" in clause(long)
+    assert "3 candidates ran out of time: give a budget of 4m;" in clause(three)
+    assert "give a budget of 1h05m;" in clause(long)
 
 
 def test_a_budget_is_advised_once() -> None:
-    """Not confirmed in time says "raise --budget"; with a figure for it that is left out."""
+    """Not confirmed in time says "give a larger budget"; with a figure for it that is left out."""
     budget = Budget(60.0, clock=lambda: 0.0)
-    because = "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; raise --budget"
+    because = "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; give a larger budget"
     kept = Verdict(decision=Decision.KEEP_EAGER, chosen_id="eager", because=because)
     told = advised(kept, [], [candidate("x")], budget)
     assert told.because == (
         "1.5x faster, but confirmed in 2 of 3 processes when the budget ended; "
-        "1 candidate was not tried in time: raise --budget to 2m; --resume keeps what is finished"
+        "1 candidate was not tried in time: give a budget of 2m; a resumed run keeps what is finished"
     )
     assert advised(kept, [], [], budget) is kept

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from verdict_fakes import EAGER, candidate, eager_trial, race, trial
 
-from compilot.records import Decision, Goal, Measurement, Objective, State, WarmUp
+from compilot.records import Decision, Goal, Measurement, Objective, ProcessSettings, State, WarmUp
 from compilot.verdict import decide
 
 QUICK, SLOW_START, MEDIOCRE = candidate("default"), candidate("max-autotune"), candidate("cpp-wrapper")
@@ -27,6 +27,16 @@ def test_the_fastest_is_used_with_its_figures() -> None:
     assert verdict.break_even is not None
     assert verdict.break_even.cold_calls == pytest.approx(5.0 / (0.010 - 0.010 / 1.93), rel=0.05)
     assert {c.candidate_id for c in verdict.comparisons} == {QUICK.id, MEDIOCRE.id}
+
+
+def test_among_equals_the_one_that_asks_for_no_settings_of_the_process() -> None:
+    kept = msgspec.structs.replace(QUICK, label="default, memory kept", process=ProcessSettings(keep_memory=True))
+    trials = [eager_trial(), trial(kept, cold_s=2.0), trial(QUICK, cold_s=5.0)]
+    verdict = decide(trials, race({kept.id: 1.505, QUICK.id: 1.5}))
+    assert verdict.chosen_id == QUICK.id
+    assert "no difference from default, memory kept shown" in verdict.because
+    assert "needs no settings of the process" in verdict.because
+    assert decide(trials, race({kept.id: 1.8, QUICK.id: 1.5})).chosen_id == kept.id
 
 
 def test_among_equals_the_one_that_starts_cheapest() -> None:

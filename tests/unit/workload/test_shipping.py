@@ -213,7 +213,7 @@ def test_the_parents_surroundings_go_along(workload: Workload, tmp_path: Path, m
 
 def test_faults_of_the_folder_are_clear(workload: Workload, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunDirError, match="choose another --out"):
+    with pytest.raises(RunDirError, match="choose another folder"):
         ship(workload, tmp_path / "file")
     shipment = ship(workload, tmp_path)
     with pytest.raises(EnvironmentProblem, match="is gone"):

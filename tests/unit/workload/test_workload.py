@@ -92,13 +92,6 @@ def test_a_compiled_model_is_refused() -> None:
         Workload(wrapped, torch.ones(2))
 
 
-def test_train_mode_is_noted() -> None:
-    assert not Workload(model(), torch.ones(2)).notes
-    [note] = Workload(Doubler(), torch.ones(2)).notes
-    assert "train mode" in note
-    assert "model.eval()" in note
-
-
 def test_examples_of_other_shapes_are_noted_unless_declared() -> None:
     examples = [torch.ones(2), torch.ones(3)]
     [note] = Workload(model(), examples=examples).notes

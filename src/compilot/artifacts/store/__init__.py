@@ -84,6 +84,7 @@ def pull(
 ) -> Pulled:
     """Get the trusted bundle that fits this machine best; a file that is it already is left alone."""
     remote = Remote(url)
+    remote.must_exist()
     refused: list[str] = []
     for fit in choices(listing(remote), machine, wanted, remote.url):
         try:
@@ -143,7 +144,7 @@ def _of_model(found: Listing, wanted: str | ModelFingerprint | None, url: str) -
     if not entries:
         raise NoneFits(f"none fits: {url} has no bundle of that model; it has {_models(found.entries)}.")
     if not isinstance(wanted, ModelFingerprint) and len({entry.model_id for entry in entries}) > 1:
-        raise InputError(f"{url} has bundles of several models; say which with --model: {_models(entries)}.")
+        raise InputError(f"{url} has bundles of several models; say which model: {_models(entries)}.")
     return entries
 
 

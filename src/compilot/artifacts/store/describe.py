@@ -24,7 +24,7 @@ from compilot.records import Weights
 def describe(path: Path) -> Description:
     """The description of a bundle file."""
     if path.is_dir():
-        raise InputError(f"{path} is a folder; a store holds bundle files: pack it without --folder.")
+        raise InputError(f"{path} is a folder; a store holds bundle files: pack it as one file.")
     manifest = read_manifest(path)
     return Description(
         label=manifest.label,

@@ -47,7 +47,8 @@ def download(remote: Remote, entry: StoreEntry, path: Path, accept: Accept) -> D
             os.replace(partial, path)
             atomic.sync_folder(path.parent)
     except OSError as problem:
-        raise EnvironmentProblem(f"cannot write {path}: {problem.strerror or problem}; choose another -o.") from problem
+        why = f"cannot write {path}: {problem.strerror or problem}"
+        raise EnvironmentProblem(f"{why}; choose another place.") from problem
     return done
 
 
@@ -160,5 +161,5 @@ def _open_private(partial: Path) -> Iterator[IO[bytes]]:
         found = os.fstat(file.fileno())
         mine = found.st_uid == os.getuid() and not found.st_mode & 0o077 and found.st_nlink == 1
         if not (mine and stat.S_ISREG(found.st_mode)):
-            raise EnvironmentProblem(f"{partial} is not this user's own file; remove it, or choose another -o.")
+            raise EnvironmentProblem(f"{partial} is not this user's own file; remove it, or choose another place.")
         yield file

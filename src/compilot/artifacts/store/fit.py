@@ -52,7 +52,7 @@ def about_weights(fits: Sequence[Fit], chosen: Fit) -> str:
     rank = f"no bundle with the newer {', '.join(newer)} can be used here" if newer else "the newest"
     others = ", ".join(one[:WEIGHTS_DIGITS] for one in ages if one != taken)
     words = f"bundles of this model have different weights; this one has {taken[:WEIGHTS_DIGITS]}, {rank}"
-    return f"{words}. Others: {others}; choose with --model"
+    return f"{words}. Others: {others}; to have one of them, name it as the model"
 
 
 def _weights_by_age(entries: Iterable[StoreEntry]) -> list[str]:

@@ -1,8 +1,9 @@
 """Diagnosis: what one look at the eager model says before anything is tried.
 
 In: a workload and its reference runs. Out: a Diagnosis with findings in plain words. Runs in the eager worker.
-Covered: facts that decide which candidates make sense, repeated blocks, train mode, stochastic models, tiny work. Not
-covered: graph breaks, recompiles and stage times; the doctor finds those (`diagnose.examination`).
+Covered: facts that decide which candidates make sense, repeated blocks, where in the module tree the time goes, train
+mode, stochastic models, tiny work, the features by which models are compared. Not covered: graph breaks, recompiles and
+stage times; the doctor finds those (`diagnose.examination`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 from compilot._cores import usable_cores
 from compilot._tree import call_leaves, is_tensor
 from compilot.diagnose import trusted
-from compilot.diagnose.edits import Edit
+from compilot.diagnose.edits import TRAIN_MODE, Edit
 from compilot.diagnose.model.denormals import meets_denormals
+from compilot.diagnose.model.features import features
 from compilot.records import Diagnosis, Finding, Reference
 
 if TYPE_CHECKING:
@@ -32,11 +34,13 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     import torch
 
     from compilot.diagnose.model import vanishing_checks
+    from compilot.diagnose.model.module_parts import module_parts
     from compilot.diagnose.model.repeated_blocks import repeated_blocks
 
     modules = list(workload.model.modules())
     tensors = [leaf.value for leaf in call_leaves(workload.call) if is_tensor(leaf.value)]
     eager_call_s = _eager_call_s(workload)
+    where = module_parts(workload, repeated_blocks(workload.model))
     return Diagnosis(
         findings=(
             *model_findings(workload, eager_call_s),
@@ -57,8 +61,10 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         cores=usable_cores(),
         threads=torch.get_num_threads(),
         denormals=meets_denormals(workload),
-        repeated=repeated_blocks(workload.model),
+        repeated=where.repeated,
+        parts=where.parts,
         eager_error=reference.eager_error,
+        features=features(workload),
     )
 
 
@@ -77,7 +83,7 @@ def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Find
     if workload.model.training:
         found.append(
             Finding(
-                kind="train-mode",
+                kind=TRAIN_MODE,
                 where="",
                 explanation="the model is in train mode: dropout is active and batch norm updates its statistics",
                 advice=Edit.EVAL(),

@@ -8,14 +8,14 @@ and the record names those that do. Not covered: code that asks for a block's pl
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import torch
 from torch import nn
 
 from compilot.identity.values import Reader, own_attributes
+from compilot.modules.likeness import likeness, structure_digest
 from compilot.records import RepeatedBlock
 
 MIN_COPIES = 2
@@ -32,11 +32,10 @@ def repeated_blocks(model: nn.Module) -> tuple[RepeatedBlock, ...]:
 def like_blocks(model: nn.Module) -> list[tuple[str, ...]]:
     """Paths of the blocks that are alike, group by group, in the model's order."""
     digests: dict[int, str] = {}
-    groups: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    groups: dict[Hashable, list[str]] = defaultdict(list)
     for path, module in model.named_modules():
         if path and _is_block(module):
-            # names of classes are in the digest; the classes themselves are here: two may have one name
-            groups[_structure(module, digests), *map(type, module.modules())].append(path)
+            groups[likeness(module, digests)].append(path)
     return [tuple(paths) for paths in groups.values() if len(paths) >= MIN_COPIES]
 
 
@@ -51,29 +50,13 @@ def _is_block(module: nn.Module) -> bool:
     return any(True for _ in module.children()) and type(module).forward is not nn.Module.forward
 
 
-def _structure(module: nn.Module, digests: dict[int, str]) -> str:
-    """SHA-256 of what a module is made of; never of the name of a file or of a Python module."""
-    if id(module) not in digests:
-        digests[id(module)] = ""  # a module that holds itself ends here
-        own = sorted((name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in _own_tensors(module))
-        children = [(name, _structure(child, digests)) for name, child in module.named_children()]
-        made_of = (type(module).__qualname__, own, children)
-        digests[id(module)] = hashlib.sha256(repr(made_of).encode()).hexdigest()
-    return digests[id(module)]
-
-
-def _own_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    yield from module.named_parameters(recurse=False, remove_duplicate=False)
-    yield from module.named_buffers(recurse=False, remove_duplicate=False)
-
-
 def _record(model: nn.Module, paths: tuple[str, ...], blocks: set[str], reader: Reader) -> RepeatedBlock:
     modules = [model.get_submodule(path) for path in paths]
     return RepeatedBlock(
         class_name=type(modules[0]).__name__,
         paths=paths,
         parameters=sum(parameter.numel() for parameter in modules[0].parameters()),
-        structure_sha256=_structure(modules[0], {}),
+        structure_sha256=structure_digest(modules[0]),
         level=max(_level(path, blocks) for path in paths),  # so that whatever is in a block comes after it
         differs=_differing(modules, reader),
     )

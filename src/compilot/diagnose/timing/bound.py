@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import torch
 
-from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, storage_address, tensors_in, watch
+from compilot._torch.opwatch import Dispatch, Op, dispatch_cost, each_quickest, storage_address, tensors_in, watch
 from compilot.diagnose import trusted
 from compilot.diagnose.driving import fresh
 from compilot.diagnose.edits import Advice, Edit
@@ -161,21 +161,11 @@ def _quickest(run: Callable[[Call], Any], example: Call) -> _Quickest:
         plain.lap(lambda call=call: run(call))  # type: ignore[misc]
         call = fresh(example)
         again, answer = watch(lambda call=call: run(call))  # type: ignore[misc]
-        ops = _each_quickest(ops, again)
+        ops = each_quickest(ops, again)
     eager_s = plain.quickest()
     if eager_s is None:
         raise trusted.Untrusted(trusted.LEFT_OUT)
     return _Quickest(eager_s, ops, call, answer)
-
-
-def _each_quickest(ops: list[Op], again: list[Op]) -> list[Op]:
-    """Two runs of the same operators as one; where they differ, the later one."""
-    if [op.name for op in ops] != [op.name for op in again]:
-        return again
-    return [
-        new._replace(before_s=min(old.before_s, new.before_s), wall_s=min(old.wall_s, new.wall_s))
-        for old, new in zip(ops, again, strict=True)
-    ]
 
 
 def _outside(workload: Workload, call: Call) -> set[int]:

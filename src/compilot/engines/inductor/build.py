@@ -3,7 +3,7 @@
 In: a diagnosis. Out: a space, likely winners first. The build itself is the first call of the loaded callable
 (load.py): torch.compile compiles on use, and the shipped arm must be the measured one. Covered: modes, true freezing,
 layouts, the C++ wrapper, options of the code (compiler_knobs.py), checks inside of a call. Infeasible: models that
-compute `%` of floats (AOTInductor runs those: its graph can be rewritten). Not covered: regions (a later stage).
+compute `%` of floats (AOTInductor runs those: its graph can be rewritten). Not covered: regions (boundary/).
 """
 
 from __future__ import annotations

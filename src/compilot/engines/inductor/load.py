@@ -3,10 +3,11 @@
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
 and options together, true freezing, light guards (torch's checks of the model itself are left out, compilot
 watches it: only for one graph), dynamic dimensions, other layouts and precisions, the cache directory beside the
-plan. torch's configuration and the environment are changed only while `load` and `prepare` run, in the calling thread,
-and put back, also where another package's backend changes it. What such a backend does with weights and threads is not
-known: it counts as one that bakes them in and serves one call at a time. Not covered: compiles that dynamo starts by
-itself because the model's own attributes changed; they use torch's defaults.
+plan; modules of a region that are alike share one program. torch's configuration and the environment are changed only
+while `load` and `prepare` run, in the calling thread, and put back, also where another package's backend changes it.
+What such a backend does with weights and threads is not known: it counts as one that bakes them in and serves one call
+at a time. Not covered: compiles that dynamo starts by itself because the model's own attributes changed; they use
+torch's defaults.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from compilot.engines.conversions import Converted, converted
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
 from compilot.engines.traits import COMPILE_CACHE
+from compilot.modules.likeness import differing_integers
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
@@ -46,14 +49,7 @@ def load(request: LoadRequest) -> Loaded:
     frozen = freezing or ours.copied or backend not in KNOWN_BACKENDS
     light = LightGuards(ours.model, weights_too=frozen) if settings.options.get("light_guards") else None
     with _cache_in(request.artifacts), _config_of(backend):  # importing Inductor already writes the variable
-        compiled = compiling.compile_module(
-            ours.model,
-            backend=backend,
-            options=_options(settings),
-            dynamic=settings.shapes is Shapes.DYNAMIC and not _declared(guard),
-            recompile_limit=RECOMPILE_LIMIT,
-            guard_filter=light,
-        )
+        compiled = _compiled(request, ours, light, alone=freezing or backend not in KNOWN_BACKENDS)
     call = ours.around(_keep_results(compiled, settings, guard))
     prepare = _Preparation(compiled, ours, request, light)
     return Loaded(
@@ -65,6 +61,27 @@ def load(request: LoadRequest) -> Loaded:
         baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
         follows=Follows.GUARDED if light is None else Follows.NOTHING,
     )
+
+
+def _compiled(request: LoadRequest, ours: Converted, light: LightGuards | None, *, alone: bool) -> Callable[..., Any]:
+    """The model behind torch.compile; one program for all that are alike, unless weights are constants of it."""
+    settings, alike = request.settings, request.alike
+    common: dict[str, Any] = {
+        "backend": _backend(settings),
+        "options": _options(settings),
+        "dynamic": settings.shapes is Shapes.DYNAMIC and not _declared(request.guard),
+    }
+    if alike is None or alone or light is not None:  # light guards take one module for another
+        return compiling.compile_module(ours.model, **common, recompile_limit=RECOMPILE_LIMIT, guard_filter=light)
+    limit = RECOMPILE_LIMIT * len(alike.modules)  # where they are not quite alike, each gets a program of its own
+    shared = alike.once("compiled", lambda: compiling.compile_for_all(**common, recompile_limit=limit))
+    return partial(shared, ours.model)
+
+
+def _varying(request: LoadRequest) -> tuple[str, ...]:
+    """Integers that tell modules apart which share a program."""
+    alike = request.alike
+    return () if alike is None else alike.once("varying", lambda: differing_integers(alike.modules))
 
 
 class _Preparation:
@@ -93,6 +110,7 @@ class _Preparation:
             _cache_in(artifacts),
             _config_of(_backend(settings)),
             compiling.inductor_config(_config(settings)),
+            compiling.varying_integers(_varying(self._request)),
             self._guards(),
         ):
             answer = self._compiled(*call.args, **call.kwargs)

@@ -16,22 +16,27 @@ from pathlib import Path
 import msgspec
 import psutil
 import torch
+from torch import nn
 
 from compilot import diagnose, indices
 from compilot._collector import no_collector
 from compilot._torch import compiling, toolchain, trace
 from compilot.artifacts.cachelist import write_list
+from compilot.boundary import build as boundary
 from compilot.diagnose.model import vanishing_checks
 from compilot.engines import registry
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
+from compilot.engines.of_candidate import compiled_settings, is_eager_only, traits_of
 from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.engines.shared_forms import Cost, SharedForms
 from compilot.engines.traits import COMPILE_CACHE
 from compilot.errors import WorkerError
+from compilot.identity.input_settings import as_calls_read
 from compilot.identity.keys import KEY_FILE, key_components, save_components
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import build_cost, correctness, sampling
+from compilot.modules.regions import placed
 from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Guard, IndexFacts, State
 from compilot.runtime.dispatch import Dispatcher
 from compilot.runtime.fast import Fast, attach
@@ -80,11 +85,11 @@ def open_workload(worker: WorkerState, request: Open) -> Opened:
     worker.candidate = request.candidate
     worker.workspace = Path(request.workspace)
     apply_settings(request.candidate.process)
-    if registry.traits(request.candidate.settings.engine).through_dynamo:
+    if traits_of(request.candidate).through_dynamo:
         compiling.import_dynamo()
     before = set(sys.modules)
     load = worker.workload = unship(request.shipment)
-    worker.model_fingerprint = model_fingerprint(load.model)
+    worker.model_fingerprint = as_calls_read(model_fingerprint(load.model), load.model, load.examples)
     calls, imports = load.unit(load.model).calls, installed_since(before)
     return Opened(ref=load.ref, notes=tuple(load.notes), calls_per_unit=calls, imports=imports)
 
@@ -114,8 +119,7 @@ def prepare_toolchain(worker: WorkerState, request: PrepareToolchain) -> Toolcha
 
 def build(worker: WorkerState, request: Build) -> Built | Failed:
     """Make the callable and answer the first call, counting what it costs."""
-    engine = worker.candidate.settings.engine
-    if registry.traits(engine).through_dynamo or not (engine == "eager" or request.reuse):
+    if traits_of(worker.candidate).through_dynamo or not (is_eager_only(worker.candidate) or request.reuse):
         compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
     cold_cache = not any((worker.workspace / COMPILE_CACHE).glob("*"))
     runs, cpu, begin = worker.compiler.count, build_cost.cpu_seconds(), time.perf_counter()
@@ -133,6 +137,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     except Infeasible as cause:
         return Failed(state=State.INFEASIBLE, reason=str(cause))
     cold_s, reused = time.perf_counter() - begin, forms.reused if forms is not None else Cost()
+    made = forms.made if forms is not None else Cost()
     fresh = same_as is None and not request.reuse
     if fresh:
         _note_key(worker, guard)
@@ -140,6 +145,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     return Built(
         cold_s=cold_s + reused.wall_s,
         shared_s=reused.wall_s,
+        for_others_s=made.wall_s,
         cold_cache=cold_cache,
         cpu_s=build_cost.cpu_seconds() - cpu + reused.cpu_s,
         compiler_runs=worker.compiler.count - runs,
@@ -155,7 +161,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
 
 def _guard(worker: WorkerState, facts: IndexFacts) -> Guard:
     settings, load = worker.candidate.settings, worker.workload
-    found = {} if settings.engine == "eager" else in_range(facts, settings.shapes)  # eager looks for itself
+    found = {} if is_eager_only(worker.candidate) else in_range(facts, settings.shapes)  # eager looks for itself
     return make_guard(
         load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad, indices=found
     )
@@ -169,8 +175,7 @@ def _make(worker: WorkerState, guard: Guard, reuse: bool, forms: SharedForms | N
         return ()
     files: tuple[ArtifactFile, ...] = ()
     if not reuse:
-        engine = registry.build_half(candidate.settings.engine)
-        files = tuple(engine.build(BuildRequest(load.model, load.call, guard, candidate, worker.workspace, forms)))
+        files = boundary.build(BuildRequest(load.model, load.call, guard, candidate, worker.workspace, forms))
     fast = attach(load.model, candidate, guard, worker.workspace)
     with torch.set_grad_enabled(load.grad):
         fast.prepare(load.call)
@@ -199,7 +204,7 @@ def _program_digest(candidate: Candidate, codes: list[str]) -> str:
 
 def _cache(worker: WorkerState) -> tuple[ArtifactFile, ...]:
     """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
-    folder = registry.traits(worker.candidate.settings.engine).cache_folder
+    folder = traits_of(worker.candidate).cache_folder
     found = write_list(worker.workspace, f"{folder}/") if folder else None
     return () if found is None else (found,)
 
@@ -211,9 +216,8 @@ def _weights_in_files(worker: WorkerState, weights: Named) -> str | None:
 
 def _note_key(worker: WorkerState, guard: Guard) -> None:
     """What this build depends on, for those who ask later why a start was cold."""
-    settings = worker.candidate.settings
-    traits = registry.traits(settings.engine)
-    if not traits.through_dynamo:
+    settings, traits = compiled_settings(worker.candidate), traits_of(worker.candidate)
+    if settings is None:
         return
     folder = worker.workspace / traits.cache_folder
     found = key_components(settings=settings, guard=guard, model=worker.model_fingerprint, cache_dir=folder)
@@ -238,9 +242,16 @@ def verify(worker: WorkerState, request: Verify) -> Verified | Failed:
         check = correctness.check(worker.fn, load, cases(load), *wanted, missed=serving.missed, takes=serving.takes)
     except correctness.NotServed as missed:
         return Failed(state=State.INFEASIBLE, reason=str(missed))
-    lost = vanishing_checks.caveats(load.model, worker.candidate.settings.engine)
+    lost = dict.fromkeys(text for part in _engines(worker) for text in vanishing_checks.caveats(*part))
     check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
     return Verified(check=_writable(check))
+
+
+def _engines(worker: WorkerState) -> list[tuple[nn.Module, str]]:
+    """What runs with which engine: the model, or each submodule of a region."""
+    model, candidate = worker.workload.model, worker.candidate
+    places, regions = placed(model, candidate.regions), candidate.regions
+    return [(one.module, regions[one.region].settings.engine) for one in places] or [(model, candidate.settings.engine)]
 
 
 def _writable(check: Check) -> Check:

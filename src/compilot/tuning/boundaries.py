@@ -1,0 +1,73 @@
+"""How a chosen boundary came about. In: a verdict, trials, a diagnosis. Out: the verdict with what is to say of it.
+
+Covered: the order in which the boundary grew and what each step brought at its screening, steps that did not pay, graph
+breaks that lie outside of every region and so cost nothing any more. Not covered: repairs (repairing.py), the words
+(verdict/boundary_words.py). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from compilot.candidates import promises, worth
+from compilot.candidates.parts import covered, is_within, paths_of, title_of
+from compilot.records import Decision, Diagnosis, Region, Trial, Verdict, WideningStep
+from compilot.verdict.boundary_words import clauses
+from compilot.verdict.finalists import screening_ratio
+
+
+def told_of_boundary(verdict: Verdict, trials: Sequence[Trial], diagnosis: Diagnosis) -> Verdict:
+    """The verdict with how its boundary grew and which graph breaks it leaves outside; as it is without regions."""
+    chosen = next((trial for trial in trials if trial.candidate.id == verdict.chosen_id), None)
+    if verdict.decision is Decision.USE and chosen is not None and chosen.candidate.regions:
+        free, steps = free_breaks(chosen, diagnosis), widening(chosen, trials, diagnosis)
+        verdict = msgspec.structs.replace(verdict, widening=steps, free_breaks=free)
+    return msgspec.structs.replace(verdict, because="; ".join([verdict.because, *clauses(verdict)]))
+
+
+def free_breaks(chosen: Trial, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Breaks that no region runs, as far as it is known who runs them."""
+    inside = covered(chosen.candidate, diagnosis)
+    known = [place for place in diagnosis.breaks if place.modules]
+    return tuple(
+        dict.fromkeys(
+            place.where
+            for place in known
+            if not any(is_within(module, path) for module in place.modules for path in inside)
+        )
+    )
+
+
+def widening(chosen: Trial, trials: Sequence[Trial], diagnosis: Diagnosis) -> tuple[WideningStep, ...]:
+    """From the first region to the chosen boundary, then the regions that were tried on top of it."""
+    chain = [chosen]
+    while (before := _before(chain[0], trials)) is not None:
+        chain.insert(0, before)
+    steps = [_step(chain[0].candidate.regions, chain[0], diagnosis)]
+    steps += [_step(_added(one, next_), next_, diagnosis) for one, next_ in pairwise(chain)]
+    tried = [trial for trial in trials if trial.screening and _is_wider(chosen, trial)]
+    return (*steps, *(_step(_added(chosen, trial), trial, diagnosis, kept=False) for trial in tried))
+
+
+def _before(trial: Trial, trials: Sequence[Trial]) -> Trial | None:
+    """The fastest boundary with one region less."""
+    smaller = [other for other in trials if other.candidate.regions and other.screening and _is_wider(other, trial)]
+    return max(smaller, key=lambda other: worth.speed(other) or 0.0, default=None)
+
+
+def _is_wider(one: Trial, other: Trial) -> bool:
+    """Whether the other is the one and a region more, in the same process."""
+    before, after = promises.set_in(one.candidate), promises.set_in(other.candidate)
+    return before < after and len(after) == len(before) + 1 and one.candidate.process == other.candidate.process
+
+
+def _added(one: Trial, other: Trial) -> list[Region]:
+    return [region for region in other.candidate.regions if region not in one.candidate.regions]
+
+
+def _step(regions: Sequence[Region], trial: Trial, diagnosis: Diagnosis, *, kept: bool = True) -> WideningStep:
+    titles = [title_of(paths_of(region.selector, diagnosis), diagnosis.repeated) for region in regions]
+    return WideningStep(region=" + ".join(titles), speedup=screening_ratio(trial) or 1.0, kept=kept)

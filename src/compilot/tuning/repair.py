@@ -1,0 +1,254 @@
+"""Repair: a candidate that failed, without what is to blame for it.
+
+In: a diagnosis and all trials so far. Out: the next candidate that brings a repair forward, with what it promises; at
+the end who is to blame. A candidate that gave wrong answers, crashed or could not be built is taken apart: first what
+is set in it, against the same engine with nothing set; then the model, submodule by submodule (bisect.py), the rest in
+eager. Everything follows from the trials, so that an interrupted run goes on where it was. Covered: one repair for each
+engine that cannot have the whole model; options where it can; submodules that the doctor or a trial's reason names.
+Not covered: lower precisions, whose error the user has allowed or not; models without repeated blocks or parts. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.candidates import boundary, promises, worth
+from compilot.candidates.parts import cut, grouped, is_within, selector_of, shares_by_path, with_breaks
+from compilot.candidates.promises import OPEN_S, Promise
+from compilot.candidates.worth import Worth
+from compilot.engines import registry
+from compilot.modules.selectors import culprit
+from compilot.records import (
+    Candidate,
+    Diagnosis,
+    MemoryFormat,
+    Precision,
+    ProcessSettings,
+    Region,
+    Repair,
+    Settings,
+    State,
+    Trial,
+)
+from compilot.tuning.bisect import FAILED, PASSED, Found, Questions, culprits
+
+WORTH_OPENING = 0.15  # of an eager call: a culprit that takes more is looked into
+ON_THE_WAY = 0.5  # of a gain: a question on the way to the culprit may be answered with no
+OPTIONS, MODULES, AROUND = "options", "modules", "around"  # kinds of a repair
+
+
+class Progress(NamedTuple):
+    """How far the repair of one failure has come."""
+
+    failure: Trial
+    settings: Settings  # of the engine in the regions
+    kind: str  # OPTIONS or MODULES
+    next: Candidate | None  # to try; None: it is over
+    asked: tuple[Trial, ...]  # that were answered already
+    found: Found | None  # None: not yet
+
+
+def next_step(diagnosis: Diagnosis, trials: Sequence[Trial], best: float) -> Promise | None:
+    """The repair trial that promises most; None: there is nothing to repair, or nothing left to try."""
+    steps = [p for p in repairs(diagnosis, trials) if p.next is not None]
+    promised = [_promise(progress, diagnosis, trials, best) for progress in steps]
+    return max(promised, key=lambda one: one.worth.score, default=None)
+
+
+def repairs(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Progress]:
+    """Every failure that is worth repairing, and how far that has come."""
+    known = {trial.candidate.id: trial for trial in trials}
+    return [_replayed(failure, diagnosis, known) for failure in failures(diagnosis, trials)]
+
+
+def records_of(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Repair]:
+    """What the repairs have found out so far."""
+    return [_record(progress, diagnosis) for progress in repairs(diagnosis, trials)]
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+
+
+def failures(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Iterator[Trial]:
+    """One for each engine that cannot have the whole model, the plainest; else those with several things set.
+
+    Of an engine whose whole model nobody has seen to its end, a boundary that failed.
+    """
+    for engine in dict.fromkeys(boundary.main_engine(trial.candidate) for trial in trials):
+        own = [t for t in trials if boundary.main_engine(t.candidate) == engine]
+        failed = [t for t in own if t.state in FAILED and _settings(t).precision is Precision.AS_IS]
+        whole = [t for t in failed if not t.candidate.regions]
+        if engine == Settings().engine or not _can_be_repaired(engine, diagnosis):
+            continue
+        if any(t.state in PASSED and not t.candidate.regions for t in own):
+            yield from (t for t in whole if t.state is State.WRONG and len(_set_in(t.candidate)) > 1)
+        elif whole:
+            yield min(whole, key=lambda t: len(_set_in(t.candidate)))
+        else:
+            yield from failed[:1]
+
+
+def _settings(trial: Trial) -> Settings:
+    """What the engine runs with, on the whole model or in regions."""
+    regions = trial.candidate.regions
+    return regions[0].settings if regions else trial.candidate.settings
+
+
+def _can_be_repaired(engine: str, diagnosis: Diagnosis) -> bool:
+    """Not where every candidate of the engine is refused: without a compiler, or because of the model's indices."""
+    compiler = diagnosis.compiler_problem is None or not registry.traits(engine).compiler_at_build
+    return compiler and not diagnosis.indices.unproven and diagnosis.unjudgeable is None
+
+
+# ------------------------------------------------------------------------------------------------------------ questions
+
+
+def _replayed(failure: Trial, diagnosis: Diagnosis, known: Mapping[str, Trial]) -> Progress:
+    """Ask the questions again that were answered; the first that was not is what to try next."""
+    start = Progress(failure, _settings(failure), MODULES, None, (failure,), None)
+    things = _set_in(failure.candidate)
+    if not things or failure.candidate.regions or failure.state is State.INFEASIBLE:  # no option stops an export
+        return _answered(start, _submodules(start.settings, failure, diagnosis), known)
+    plain = _with(failure.candidate, ())
+    if plain.id not in known:
+        return start._replace(kind=OPTIONS, next=plain)
+    start = start._replace(settings=plain.settings, asked=(failure, known[plain.id]))
+    if known[plain.id].state in PASSED:
+        questions = culprits(things, lambda some: _with(failure.candidate, some))
+        return _answered(start._replace(kind=OPTIONS), questions, known)
+    return _answered(start, _submodules(plain.settings, failure, diagnosis), known)
+
+
+def _answered(progress: Progress, questions: Questions, known: Mapping[str, Trial]) -> Progress:
+    asked = list(progress.asked)
+    try:
+        candidate = next(questions)
+        while candidate.id in known:
+            asked.append(known[candidate.id])
+            candidate = questions.send(asked[-1])
+    except StopIteration as over:
+        return progress._replace(asked=tuple(asked), found=over.value)
+    return progress._replace(asked=tuple(asked), next=candidate)
+
+
+def _submodules(settings: Settings, failure: Trial, diagnosis: Diagnosis) -> Questions:
+    """Which submodules the engine can have; those in which it is known to stop are not asked for."""
+    blocked = with_breaks(diagnosis, exports_only=registry.traits(settings.engine).whole_graph)
+    places = [path for piece in cut(diagnosis, blocked) for path in piece.paths]
+    shares = shares_by_path(diagnosis)
+
+    def inside(path: str) -> list[str]:
+        if shares.get(path, 0.0) < WORTH_OPENING:
+            return []
+        opened = cut(diagnosis, lambda other: blocked(other) or other == path)
+        return [inner for piece in opened for inner in piece.paths if is_within(inner, path)]
+
+    def make(paths: Sequence[str]) -> Candidate:
+        return _in_regions(paths, settings, failure, diagnosis)
+
+    return culprits(places, make, named=lambda trial: culprit(trial.reason), inside=inside)
+
+
+def _in_regions(paths: Sequence[str], settings: Settings, failure: Trial, diagnosis: Diagnosis) -> Candidate:
+    """These submodules with the engine, one region for those that are alike."""
+    regions = [
+        Region(selector=selector_of(sorted(group, key=paths.index), diagnosis.repeated), settings=settings)
+        for group in grouped(paths, diagnosis.repeated)
+    ]
+    why = f"{failure.candidate.label} failed: which part of the model is to blame, and how fast are the others?"
+    return boundary.with_regions(regions, why, diagnosis)
+
+
+def known_stops(engine: str, diagnosis: Diagnosis) -> list[str]:
+    """The submodules in which the doctor saw the engine's compiler stop; the model's own forward is none."""
+    whole_graph = registry.traits(engine).whole_graph
+    places = [place for place in diagnosis.breaks if place.stops_export or not whole_graph]
+    return list(dict.fromkeys(module for place in places for module in place.modules if module))
+
+
+# -------------------------------------------------------------------------------------------------------------- options
+
+
+def _set_in(candidate: Candidate) -> list[str]:
+    """Names of what is set beyond the engine's plain form."""
+    settings = candidate.settings
+    found = ["mode"] if settings.mode is not None else []
+    found += [f"options.{name}" for name in settings.options]
+    found += ["memory_format"] if settings.memory_format is not MemoryFormat.PRESERVE else []
+    process = msgspec.structs.asdict(candidate.process)
+    return found + [f"process.{name}" for name, value in process.items() if value is not None]
+
+
+def _with(candidate: Candidate, some: Sequence[str]) -> Candidate:
+    """The candidate with only these of the things that it sets."""
+    settings = candidate.settings
+    options = {name: value for name, value in settings.options.items() if f"options.{name}" in some}
+    layout = settings.memory_format if "memory_format" in some else MemoryFormat.PRESERVE
+    process = msgspec.structs.asdict(candidate.process)
+    kept = {name: value for name, value in process.items() if f"process.{name}" in some}
+    words = [option_words(name) for name in _set_in(candidate) if name in some]
+    return msgspec.structs.replace(
+        candidate,
+        settings=msgspec.structs.replace(
+            settings, mode=settings.mode if "mode" in some else None, options=options, memory_format=layout
+        ),
+        process=ProcessSettings(**kept),
+        label=" ".join([settings.engine, " + ".join(words)]).strip(),
+        rationale=f"{candidate.label} failed: what of it is to blame?",
+    )
+
+
+def option_words(name: str) -> str:
+    """A thing that is set, as its user knows it: "freezing", "threads"."""
+    return name.rpartition(".")[2]
+
+
+# ---------------------------------------------------------------------------------------------------------------- worth
+
+
+def _promise(progress: Progress, diagnosis: Diagnosis, trials: Sequence[Trial], best: float) -> Promise:
+    """A repaired engine brings about its share of what engines of its kind do; options bring little."""
+    assert progress.next is not None
+    traits = registry.traits(progress.settings.engine)
+    if progress.next.regions:
+        full = worth.first_gain(traits) * promises.share_of(progress.next, diagnosis)
+        seconds = OPEN_S + promises.build_s(progress.next, diagnosis, trials)
+    else:
+        full = worth.VARIATION if progress.kind == OPTIONS and len(progress.asked) > 1 else worth.SECOND_POINT
+        own = [t for t in trials if boundary.family(t.candidate) == progress.settings.engine]
+        seconds = worth.trial_s(traits, own)
+    gain = ON_THE_WAY * full * math.exp(-max(0.0, best - full) / worth.BEHIND)
+    return Promise(progress.next, Worth(gain, seconds))
+
+
+def _record(progress: Progress, diagnosis: Diagnosis) -> Repair:
+    failure, found = progress.failure, progress.found
+    blamed = found.culprits if found is not None else []
+    passed = progress.kind == MODULES and found is not None and found.done and bool(found.good)
+    if passed and failure.state is not State.WRONG:  # what the doctor knew was not even asked for
+        blamed = [*blamed, *known_stops(progress.settings.engine, diagnosis)]
+    around = passed and not blamed
+    blamed = [one for one in blamed if not any(other != one and is_within(other, one) for other in blamed)]
+    return Repair(
+        engine=progress.settings.engine,
+        failed=failure.candidate.label,
+        state=failure.state,
+        reason=failure.reason,
+        culprits=tuple(blamed if progress.kind == MODULES else map(option_words, blamed)),
+        kind=AROUND if around else progress.kind,
+        share=_share(blamed, found.good if found is not None else (), diagnosis) if progress.kind == MODULES else 0.0,
+        trials=len(progress.asked) - 1,
+        found=found is not None and found.done,
+    )
+
+
+def _share(blamed: Sequence[str], good: Sequence[str], diagnosis: Diagnosis) -> float:
+    """Of an eager call: the culprits, without what is right inside of them."""
+    shares = shares_by_path(diagnosis)
+    right = [path for path in good if any(is_within(path, one) for one in blamed)]
+    share = sum(shares.get(path, 0.0) for path in blamed) - sum(shares.get(path, 0.0) for path in right)
+    return min(1.0, max(0.0, share))

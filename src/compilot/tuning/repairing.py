@@ -1,0 +1,88 @@
+"""A search that also repairs: what failed is tried again without what is to blame, where that promises more.
+
+In: a search, a diagnosis, trials. Out: candidates, the search's own or those of a repair (repair.py); in the end the
+verdict with who was to blame and what that costs. A repair's next trial comes when it promises more per second than
+what the search would ask for, or when the search has nothing left; a search that cannot weigh comes first. Not covered:
+what a repair asks for, the words for it (verdict/boundary_words.py).
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from compilot.candidates import promises, worth
+from compilot.candidates.parts import covered
+from compilot.candidates.promises import Promise
+from compilot.candidates.search import Search, TimeLeft, Weighing
+from compilot.records import Candidate, Decision, Diagnosis, Repair, Trial, Verdict
+from compilot.tuning.repair import OPTIONS, next_step, records_of
+
+
+class Repairing:
+    """Stands before a search and speaks as one."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._diagnosis = Diagnosis()
+        self._trials: dict[str, Trial] = {}
+
+    def begin(self, diagnosis: Diagnosis) -> None:
+        """A run begins."""
+        self._diagnosis = diagnosis
+        self._search.begin(diagnosis)
+
+    def tell(self, trial: Trial) -> None:
+        """A trial ended; both learn from it, whoever asked for it."""
+        self._trials[trial.candidate.id] = trial
+        self._search.tell(trial)
+
+    def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
+        """What promises most now."""
+        step = self._step(budget)
+        if step is None:
+            return self._search.ask(slots, budget)
+        if isinstance(self._search, Weighing):
+            other = self._search.next_worth(budget)
+            first = other is None or other.score < step.worth.score
+            return [step.candidate] if first else self._search.ask(slots, budget)
+        return self._search.ask(slots, budget) or [step.candidate]
+
+    def _step(self, budget: TimeLeft) -> Promise | None:
+        """The next trial of a repair, where it fits into the time."""
+        trials = list(self._trials.values())
+        best = max([0.0, *(worth.speed(t) or 0.0 for t in trials if not t.candidate.is_eager)])
+        step = next_step(self._diagnosis, trials, best)
+        return step if step is not None and step.worth.seconds < budget.remaining_s else None
+
+    def told(self, verdict: Verdict) -> Verdict:
+        """The verdict with the repairs that the chosen candidate comes from."""
+        chosen = self._trials.get(verdict.chosen_id)
+        if chosen is None or verdict.decision is not Decision.USE:
+            return verdict
+        every = records_of(self._diagnosis, list(self._trials.values()))
+        own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
+        own = [_priced(one, chosen, self._diagnosis) for one in own]
+        return msgspec.structs.replace(verdict, repairs=tuple(own))
+
+
+def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bool:
+    """Whether a candidate is the engine that failed, without what is to blame."""
+    if repair.kind == OPTIONS:
+        settings = candidate.settings
+        set_ = {*settings.options, *({"mode"} if settings.mode else ())}
+        return settings.engine == repair.engine and bool(repair.culprits) and set_.isdisjoint(repair.culprits)
+    inside = covered(candidate, diagnosis)
+    engines = {region.settings.engine for region in candidate.regions}
+    return repair.engine in engines and not set(repair.culprits) & set(inside)
+
+
+def _priced(repair: Repair, chosen: Trial, diagnosis: Diagnosis) -> Repair:
+    """About how much faster it would be if the culprits could be had like the others; nobody times wrong answers."""
+    speed, share = worth.speed(chosen) or 0.0, promises.share_of(chosen.candidate, diagnosis)
+    if repair.kind == OPTIONS or speed <= 0.0 or share <= 0.0:
+        return repair
+    left = math.exp(-speed)
+    fixed = left - (1.0 - left) / share * repair.share
+    return msgspec.structs.replace(repair, price=1.0 - fixed / left if fixed > 0.0 else None)

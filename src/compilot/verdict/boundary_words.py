@@ -1,0 +1,63 @@
+"""The words for a boundary: who was to blame for a failure, how a boundary grew, which graph breaks cost nothing.
+
+In: records of a verdict. Out: clauses for its reason, for a plan's caveats and for the report. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from compilot.records import Repair, State, Verdict, WideningStep
+from compilot.verdict.words import percent, times
+
+LEAST_PRICE = 0.005  # of the speed: what costs less costs nothing to speak of
+NAMED = 3  # names in a clause; more are counted
+_DID = {State.WRONG: "gave wrong answers", State.CRASHED: "crashed"}
+
+
+def clauses(verdict: Verdict) -> list[str]:
+    """Everything that a verdict has to say of its boundary."""
+    grown = [widening_words(verdict.widening)] if len(verdict.widening) > 1 else []
+    free = [breaks_words(verdict.free_breaks)] if verdict.free_breaks else []
+    return [*map(repair_words, verdict.repairs), *grown, *free]
+
+
+def repair_words(repair: Repair) -> str:
+    """ "layers.5 stays in eager: with it inductor gave wrong answers (8.0 % of an eager call, about 3.0 % slower)"."""
+    did = _DID.get(repair.state, "cannot be built")
+    if repair.kind == "options":
+        return f"without {_names(repair.culprits)}, with which {repair.engine} {did}"
+    if repair.kind == "around":
+        return f"on the whole model {repair.engine} {did}: the code around these parts is to blame and stays in eager"
+    if not repair.culprits:
+        return f"on the whole model {repair.engine} {did}; what is to blame was not found in time"
+    stay, it = ("stays", "it") if len(repair.culprits) == 1 else ("stay", "them")
+    return f"{_names(repair.culprits)} {stay} in eager: with {it} {repair.engine} {did}{_cost(repair)}"
+
+
+def _cost(repair: Repair) -> str:
+    known = [f"{percent(repair.share)} of an eager call"] if repair.share > 0.0 else []
+    if repair.price is not None and repair.price >= LEAST_PRICE:
+        known.append(f"about {percent(repair.price)} slower for it")
+    return f" ({', '.join(known)})" if known else ""
+
+
+def widening_words(steps: Sequence[WideningStep]) -> str:
+    """ "the boundary grew by what paid: 12 x Block 1.31x, head 1.38x; not by tail (1.37x)"."""
+    kept = ", ".join(f"{step.region} {times(step.speedup)}" for step in steps if step.kept)
+    left = ", ".join(f"{step.region} ({times(step.speedup)})" for step in steps if not step.kept)
+    return f"the boundary grew by what paid: {kept}" + (f", not by {left}" if left else "")
+
+
+def breaks_words(places: Sequence[str]) -> str:
+    """ "2 graph breaks cost nothing any more, since they are outside of what is compiled: net.py:7, net.py:12"."""
+    many = len(places) > 1
+    what = f"{len(places)} graph breaks cost" if many else "a graph break costs"
+    where = _names([f"{PurePath(place.rpartition(':')[0]).name}:{place.rpartition(':')[2]}" for place in places])
+    return f"{what} nothing any more, since {'they are' if many else 'it is'} outside of what is compiled: {where}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
