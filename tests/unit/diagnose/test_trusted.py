@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,23 @@ def test_eagers_time_in_a_run_is_left_out_where_it_cannot_be_trusted(monkeypatch
     assert inspection.model_findings(workload, None) == ()
     (tiny,) = inspection.model_findings(workload, 20e-6)
     assert tiny.kind == "tiny-work"
+
+
+class _SlowAtFirst(nn.Module):
+    """Two calls of a millisecond, then calls of microseconds."""
+
+    slow = 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _SlowAtFirst.slow:
+            _SlowAtFirst.slow -= 1
+            time.sleep(1e-3)
+        return x + 1
+
+
+def test_a_tiny_call_is_timed_often_enough_that_its_first_calls_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trusted.Cores, "starved", lambda self: False)
+    monkeypatch.setattr(_SlowAtFirst, "slow", 2)
+    call_s = inspection._eager_call_s(Workload(_SlowAtFirst().eval(), (torch.ones(4),)))
+    assert call_s is not None
+    assert call_s < 1e-3

@@ -19,7 +19,7 @@ from compilot.diagnose.model.features import features
 from compilot.records import Diagnosis, Finding, Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 TINY_CALL_S = 50e-6  # below this, guards and dispatch of a compiled call eat what fusion could gain
 TIMED_CALLS = 5
+LEAST_TIMED_S = 0.01  # calls of microseconds are timed more often: among five of them the first, slow ones would decide
+MOST_TIMED_CALLS = 200
 
 
 def inspect(workload: Workload, reference: Reference) -> Diagnosis:
@@ -71,10 +73,14 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
 def _eager_call_s(workload: Workload) -> float | None:
     watch = trusted.Stopwatch()
     with workload.unit(workload.model).restored() as unit:
-        for _ in range(TIMED_CALLS):
+        while _more_calls(watch.samples):
             watch.lap(unit.call)
         typical_s = watch.typical()
         return None if typical_s is None else typical_s / unit.calls
+
+
+def _more_calls(samples: Sequence[float]) -> bool:
+    return len(samples) < TIMED_CALLS or (len(samples) < MOST_TIMED_CALLS and sum(samples) < LEAST_TIMED_S)
 
 
 def model_findings(workload: Workload, eager_call_s: float | None) -> tuple[Finding, ...]:
