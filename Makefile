@@ -20,11 +20,17 @@ demo: $(STAMP)
 
 # Two at a time, in the order of collection: the long ones come first, the many short ones even out the end. Then, one
 # by one, those whose outcome depends on the machine's time or memory. Both parts run, whatever the first one says.
+# A measured test that fails is measured once more and fails if it fails again: one bad moment of a machine is no result.
 # A test process that dies ends the first part: pytest-xdist would wait for ever for what it had been given.
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder -m 'not measures'; first=$$?; \
-	[ $$first -ne 2 ] || exit 2; \
-	$(BIN)/python -m pytest -m measures && exit $$first
+	@$(BIN)/python -m pytest -n 2 --max-worker-restart 0 --dist loadscope --no-loadscope-reorder --durations=15 -m 'not measures'; \
+	first=$$?; [ $$first -ne 2 ] || exit 2; \
+	$(BIN)/python -m pytest --durations=15 -m measures; measured=$$?; \
+	if [ $$measured -eq 1 ]; then \
+	  echo "measured tests that failed are measured once more"; \
+	  $(BIN)/python -m pytest -m measures --last-failed --last-failed-no-failures none; measured=$$?; \
+	fi; \
+	[ $$measured -eq 0 ] && exit $$first
 
 # For daily work: unit tests that compile nothing, start no row of processes and do not measure. Under two minutes.
 quick: $(STAMP)
