@@ -62,6 +62,7 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     seed: int = 0
     grad: bool = False  # True: the call runs with gradients enabled
     dynamic: tuple[DynamicDim, ...] = ()
+    padding: dict[str, bool | int | float] = {}  # by input: what may be put where a call is shorter
 
 
 class MachineFingerprint(Record, frozen=True, kw_only=True):
