@@ -2,7 +2,7 @@
 
 In: nothing. Out: two tables (or --json) of nanoseconds per call, medians over many interleaved rounds in one process.
 1. The guard alone, over a stand-in engine that answers at once: the noise of real work would hide it. `--real` compiles
-   with Inductor as well.
+   with Inductor as well. Rows of many entries compare a plan that has them with a plan that has one of them.
 2. A row for each real engine (engines_overhead.py): what marshalling and guard add to its bare call, for a one-tensor
    model and for a small BERT with its Hugging Face output. `--no-engines` leaves them out.
 """
@@ -24,8 +24,9 @@ from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
 from compilot.records import Candidate, DynamicDim, IndexColumns, IndexRange, Settings, Shapes
-from compilot.runtime.fast import attach
+from compilot.runtime.fast import attach, attach_parts
 from compilot.runtime.guards import make_guard
+from compilot.runtime.sources import EntryParts
 from engines_overhead import nanoseconds
 
 ROUNDS = 300
@@ -111,6 +112,32 @@ def measure_default_dtype(look: bool, rounds: int) -> dict[str, Any]:
     return measured(OneOp().eval(), (torch.randn(4, 8),), title, "stand-in", rounds, default_dtype=look)
 
 
+def measure_entries(entries: int, inputs: int, rounds: int) -> dict[str, Any]:
+    """A plan with so many entries for sizes of their own, against a plan with the last of them alone."""
+    model = OneOp().eval()
+    examples = [tuple(torch.randn(4, 8 + number) for _ in range(inputs)) for number in range(entries)]
+    candidate = Candidate(settings=Settings(engine="stand-in"), label="stand-in", rationale="bench")
+    parts = [
+        EntryParts(
+            candidate, make_guard(model, Call(xs, {}), dynamic=(), shapes=Shapes.STATIC, grad=False), None, name=str(n)
+        )
+        for n, xs in enumerate(examples)
+    ]
+    last = examples[-1]
+    with torch.no_grad():
+        one, many = attach_parts(model, tuple(parts[-1:])), attach_parts(model, tuple(parts))
+        for fast in (one, many):
+            fast(*last)
+        arms = {"eager": lambda: model(*last), "engine": lambda: one(*last), "fast": lambda: many(*last)}
+        samples = nanoseconds(arms, rounds)
+    assert many.stats().fast_share == 1.0, many.stats()
+    added = [f - e for f, e in zip(samples["fast"], samples["engine"], strict=True)]
+    row = {name: statistics.median(values) for name, values in samples.items()}
+    title = f"{entries} entries, {inputs} input{'s' if inputs > 1 else ''}"
+    named = {"case": title, "engine_name": "one entry", "dynamic": False}
+    return {**named, **row, "added_ns": statistics.median(added)}
+
+
 def measured(
     model: nn.Module,
     xs: tuple[torch.Tensor, ...],
@@ -163,6 +190,7 @@ def main() -> None:
     rows += [measure_columns(n, 26, look, options.rounds) for n in (32, 4096) for look in (False, True)]
     rows += [measure_strict(n, strict, options.rounds) for n in (10, 60, 300) for strict in (False, True)]
     rows += [measure_default_dtype(look, options.rounds) for look in (False, True)]
+    rows += [measure_entries(n, inputs, options.rounds) for n in (2, 32) for inputs in (1, 2, 4)]
     if options.real:
         rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
     engines = engines_overhead.rows(options.rounds) if options.engines else []

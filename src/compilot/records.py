@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 
 # Raised when an old reader could misread a new file. 2: the model's code counts by what it does; 3: entries have names
-# and modules, process settings are the whole plan's.
-PLAN_SCHEMA = 3
-JOURNAL_SCHEMA = 3  # as the plan's
-BUNDLE_SCHEMA = 4  # 2: large files have digests of their pieces; then as the plan's
+# and modules, process settings are the whole plan's; 4: an entry may pad its calls.
+PLAN_SCHEMA = 4
+JOURNAL_SCHEMA = 3  # as the plan's of before entries could pad: a journal holds no entries
+BUNDLE_SCHEMA = 5  # 2: large files have digests of their pieces; then as the plan's
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
 PRIOR_BY_DEFAULT = False  # whether earlier runs order a search unasked: not before bench/prior.py has shown a gain
 MAX_NAMED = 64  # attributes, and pieces of code, that a fingerprint names: about 3 KB of a plan
@@ -62,6 +62,7 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     seed: int = 0
     grad: bool = False  # True: the call runs with gradients enabled
     dynamic: tuple[DynamicDim, ...] = ()
+    padding: dict[str, bool | int | float] = {}  # by input: what may be put where a call is shorter
 
 
 class MachineFingerprint(Record, frozen=True, kw_only=True):
@@ -677,6 +678,78 @@ class Guard(Record, frozen=True, kw_only=True):
     default_dtype: str = "torch.float32"  # torch's default for new tensors; "": any, as where there is no eager model
 
 
+class MaskRule(enum.StrEnum):
+    """Which masks a call may have, so that padding changes nothing. Looked at in every call that is padded."""
+
+    ANY = "any"  # whatever it holds
+    SOME = "some"  # each row lets something through: a row that masks everything is an average over all positions
+    FIRST = "first"  # each row lets its first position through: causal models then mask no position entirely
+    ONES = "ones"  # nothing is masked
+
+
+class PaddedInput(Record, frozen=True, kw_only=True):
+    """One dimension of an input that is padded at its end."""
+
+    path: str  # as in the guard: "args[0]", "kwargs['attention_mask']"
+    dim: int
+    value: bool | int | float | None = None  # what is put there; None: the last real row is repeated
+    mask: MaskRule = MaskRule.ANY  # of an input of zeros and ones
+
+
+class PaddedOutput(Record, frozen=True, kw_only=True):
+    """One dimension of an output that follows the padded size: cut to times the call's own size, plus."""
+
+    path: str  # as in a check: "output", "output.logits", "output['last_hidden_state']"
+    dim: int
+    times: int = 1
+    plus: int = 0
+
+
+class PaddedDim(Record, frozen=True, kw_only=True):
+    """One size of the calls that is brought to one number: all these inputs have the same size there."""
+
+    min: int  # smallest size that is padded, at least 1
+    size: int  # that the engine is called with, and the largest that a call may have
+    inputs: tuple[PaddedInput, ...]
+    outputs: tuple[PaddedOutput, ...] = ()
+
+
+class OutputLayout(Record, frozen=True, kw_only=True):
+    """How eager lays out an output that is not contiguous."""
+
+    path: str
+    order: tuple[int, ...]  # its dimensions, the one with the largest stride first
+
+
+class Padding(Record, frozen=True, kw_only=True):
+    """How an entry's calls are padded and its answers cut back. The engine is built for the padded sizes only."""
+
+    dims: tuple[PaddedDim, ...]  # batch, length, ...: each input dimension in one of them
+    layouts: tuple[OutputLayout, ...] = ()  # of outputs that are not contiguous in eager
+
+
+class PaddingLeak(Record, frozen=True, kw_only=True):
+    """Why a size is not padded."""
+
+    inputs: tuple[str, ...]  # "input_ids dimension 1"
+    why: str  # in plain words, with what to do where there is something
+    output: str = ""  # that padding changes; "": none was compared
+    size: int | None = None  # at which it does
+    padded_to: int | None = None
+
+
+class PaddingProof(Record, frozen=True, kw_only=True):
+    """Which sizes of a model's calls may be padded. Which sizes to pad to is chosen later."""
+
+    padding: Padding | None = None  # everything that was proven, up to the largest declared sizes; None: nothing
+    refused: tuple[PaddingLeak, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every size that was asked for may be padded."""
+        return self.padding is not None and not self.refused
+
+
 class RegionPart(Record, frozen=True, kw_only=True):
     """One submodule of a region, as it was built: a line of `regions.json` among a candidate's files."""
 
@@ -719,6 +792,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     frozen_weights: bool = False  # the artifact holds weight values: later updates invalidate it
     weights_sha256: str | None = None  # digest of weights that the build baked into files: only they are served
     caveats: tuple[str, ...] = ()  # as in the check, and which parts stay in eager because they are to blame
+    padding: Padding | None = None  # calls are padded to the sizes that the engine was built for; None: never
 
 
 class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):

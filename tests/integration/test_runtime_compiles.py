@@ -223,7 +223,7 @@ def test_inference_mode_is_compiled_once_and_then_hot(compile_cache):
         with Compiles() as seen:
             torch.testing.assert_close(fast(X), model(X))
     assert seen.count == 0
-    assert fast.stats() == (3, 3, {}, 2, (), {})
+    assert fast.stats() == (3, 3, {}, 2, (), {}, {})
 
 
 def test_row_24_eight_threads_at_the_first_call(compile_cache):

@@ -1,29 +1,54 @@
 """Several plan entries behind one face: each call goes to the first entry whose guard takes it, else to eager.
 
-In: one Dispatcher per entry, in the plan's order. Out: what fast.py needs of a core. The first entry's hot path costs
-what it costs alone; a call of a later entry pays the failed guards before it. Not covered: how an entry answers.
+In: one Dispatcher per entry, in the plan's order. Out: what fast.py needs of a core. Entries that differ in sizes are
+found by the shapes of a call in one look-up, however many there are: those of one size from the start, those of ranges
+after the first call of a size, and as many sizes are remembered as `MAX_SIZES`, the newest. Every entry still checks
+all of its guard; what the one that was found does not take is offered to the others. Entries whose calls have other
+forms are asked one after the other. Not covered: how an entry answers.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import partial
+from typing import Any
+
+import torch
 
 from compilot._tree import Call
 from compilot.errors import CompilotError
+from compilot.inputs.paths import Path, parse
+from compilot.records import DimRange, Guard
+from compilot.runtime import codegen
 from compilot.runtime.dispatch import Dispatcher
-from compilot.runtime.notices import Stats, added
+from compilot.runtime.matching import sizes_fit
+from compilot.runtime.notices import Fallbacks, Stats, added
+
+MAX_SIZES = 1 << 13  # remembered, about 0.4 kB each; a size that was forgotten is looked for again
+Answer = Callable[..., Any]
+Key = torch.Size | tuple[torch.Size, ...]  # bare where one input tells the entries apart, as the generated code asks
 
 
 class Chain:
-    """Dispatchers in a row."""
+    """Dispatchers in the plan's order."""
 
-    def __init__(self, links: Sequence[Dispatcher]) -> None:
-        for number, (one, following) in enumerate(pairwise(links), 1):
-            one.otherwise = following.call
-            following.fast_before = _fast_calls_of(links[:number])
+    def __init__(self, links: Sequence[Dispatcher], names: Sequence[str] = ()) -> None:
         self._links = links
-        self.call = links[0].call
+        self._names = [name or f"entry {number}" for number, name in enumerate(names or [""] * len(links))]
+        self._untaken = Fallbacks()  # of calls that are no entry's
+        for link in links:
+            link.otherwise = self._another
+            link.fast_elsewhere = partial(_fast_calls_of, [other for other in links if other is not link])
+        self.call: Answer = _by_size(links) or links[0].call
+
+    def _another(self, asked: Dispatcher, reason: str, call: Call, said: bool) -> Any:
+        """The answer of the first other entry that takes the call, else eager's."""
+        for link in self._links:
+            if link is not asked and link.takes_now(call):
+                return link.call(None, *call.args, **call.kwargs)
+        return asked.eager(reason, call, said=said, counted=self._untaken)
 
     def prepare(self, call: Call) -> None:
         """Build what this call needs now, in the entry that takes it."""
@@ -48,13 +73,105 @@ class Chain:
 
     def forget_calls(self) -> None:
         """The calls so far were not the user's: leave them out of the statistics."""
+        self._untaken = Fallbacks()
         for link in self._links:
             link.forget_calls()
 
     def stats(self) -> Stats:
-        """How the calls went, over all entries."""
-        return added([link.stats() for link in self._links])
+        """How the calls went, over all entries and by entry."""
+        each = [link.stats() for link in self._links]
+        untaken = self._untaken.snapshot()
+        whole = added([*each, Stats(sum(untaken.values()), 0, untaken, 0)])
+        return whole._replace(entries=dict(zip(self._names, each, strict=True)))
 
 
-def _fast_calls_of(links: Sequence[Dispatcher]) -> Callable[[], int]:
-    return lambda: sum(link.stats().fast for link in links)
+def _fast_calls_of(links: Sequence[Dispatcher]) -> int:
+    return sum(link.fast_calls() for link in links)
+
+
+def _by_size(links: Sequence[Dispatcher]) -> Answer | None:
+    """The call that finds the entry by its sizes; None: sizes do not tell these entries apart."""
+    first = links[0].guard
+    keyed = _telling_apart([link.guard for link in links])
+    source = codegen.row_source(first, keyed) if keyed and all(map(partial(_same_form, first), links)) else None
+    return None if source is None else _Rows(links, keyed).written(source)
+
+
+def _same_form(one: Guard, link: Dispatcher) -> bool:
+    other = link.guard
+    same = one.positional == other.positional and one.keywords == other.keywords
+    return same and [tensor.path for tensor in one.tensors] == [tensor.path for tensor in other.tensors]
+
+
+def _telling_apart(guards: Sequence[Guard]) -> list[str]:
+    """Paths of the inputs that have other sizes in another entry, or sizes of a range."""
+    shapes: dict[str, set[tuple[int | DimRange, ...]]] = {}
+    for tensor in (tensor for guard in guards for tensor in guard.tensors):
+        shapes.setdefault(tensor.path, set()).add(tensor.shape)
+    ranged = {path for path, found in shapes.items() if any(isinstance(n, DimRange) for shape in found for n in shape)}
+    return [path for path, found in shapes.items() if len(found) > 1 or path in ranged]
+
+
+class _Rows:
+    """Which entry is for which sizes."""
+
+    def __init__(self, links: Sequence[Dispatcher], keyed: Sequence[str]) -> None:
+        self._links = links
+        self._paths: list[Path] = [parse(path) for path in keyed]
+        self._shapes = [{tensor.path: tensor.shape for tensor in link.guard.tensors} for link in links]
+        self._wanted = [[shapes[path] for path in keyed] for shapes in self._shapes]
+        self._rows: dict[Key, Answer] = {}
+        self._learned: deque[Key] = deque()
+        self._lock = threading.Lock()
+        for shapes in self._wanted:
+            if not any(isinstance(size, DimRange) for shape in shapes for size in shape):
+                key = _key([torch.Size(shape) for shape in shapes])  # type: ignore[arg-type]
+                self._rows[key] = self._first_for(key).call
+
+    def written(self, source: str) -> Answer:
+        """The generated `__call__`."""
+        names = codegen.hot_globals() | {"_rows": self._rows, "_unknown": self._unknown, "_odd": self._odd}
+        return codegen.compile_call(source, names)
+
+    def _unknown(self, _self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Answer a call whose sizes are new, or that is not even a call of the plan's form."""
+        return self._odd(args, kwargs)
+
+    def _odd(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same of a call that may have more arguments."""
+        given = tuple([value for value in args if value is not codegen.MISSING])
+        named = {key: value for key, value in kwargs.items() if value is not codegen.MISSING}
+        return self._for(given, named)(None, *given, **named)
+
+    def _for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Answer:
+        call = self._links[0].in_form(args, kwargs)
+        try:
+            key = None if call is None else _key([path.follow(*call).shape for path in self._paths])
+            known = None if key is None else self._rows.get(key)
+        except Exception:  # whatever an odd argument does when it is looked at
+            key = known = None
+        if key is None:
+            return self._links[-1].call
+        return known or self._learn(key)
+
+    def _learn(self, key: Key) -> Answer:
+        found = self._first_for(key).call
+        with self._lock:
+            if key not in self._rows:
+                while len(self._learned) >= MAX_SIZES:
+                    del self._rows[self._learned.popleft()]
+                self._rows[key] = found
+                self._learned.append(key)
+        return found
+
+    def _first_for(self, key: Key) -> Dispatcher:
+        """The first entry that takes these sizes, as far as sizes go; where none does, the last says why."""
+        shapes = [key] if isinstance(key, torch.Size) else list(key)
+        fitting = (
+            link for link, wanted in zip(self._links, self._wanted, strict=True) if all(map(sizes_fit, shapes, wanted))
+        )
+        return next(fitting, self._links[-1])
+
+
+def _key(shapes: Sequence[torch.Size]) -> Key:
+    return shapes[0] if len(shapes) == 1 else tuple(shapes)

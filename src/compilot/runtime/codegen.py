@@ -27,6 +27,7 @@ from compilot.runtime.variants import is_dynamic
 from compilot.runtime.weight_watch import INSPECT_EVERY, TOGETHER
 
 COUNT = "for _count in _ticks: break"  # one step of a counter, as code: a third of the price of calling its `__next__`
+MISSING = object()  # an argument that was not given
 _CONTAINERS: dict[str, type] = {"list": list, "tuple": tuple, "dict": dict}
 Names = Mapping[int | str, str]
 
@@ -39,7 +40,7 @@ def never(*values: Any) -> bool:
 def hot_globals() -> dict[str, Any]:
     """What generated code starts from: closed, uncounted."""
     return {
-        "_missing": object(),
+        "_missing": MISSING,
         "_check": never,
         "_checks": {},
         "_grad": torch.is_grad_enabled,
@@ -68,6 +69,31 @@ def direct_source() -> str:
 def generic_source() -> str:
     """A `__call__` for guards that cannot be written as code: always the slow path."""
     return "def __call__(_self, /, *args, **kwargs):\n    return _slow(args, kwargs)\n"
+
+
+def row_source(guard: Guard, keyed: Sequence[str]) -> str | None:
+    """A `__call__` that finds the entry by the shapes of these inputs in one look-up; None: it cannot be written.
+
+    All entries' guards are for calls of this form. `_unknown` takes what is not in `_rows`, `_odd` any other form.
+    """
+    if not all(map(_usable, guard.keywords)):
+        return None
+    names: dict[int | str, str] = {i: f"_a{i}" for i in range(guard.positional)}
+    names.update({key: key for key in guard.keywords})
+    key = ", ".join(f"{parse(path).code(names)}.shape" for path in keyed)
+    passed = ", ".join([names[i] for i in range(guard.positional)] + [f"{key}={key}" for key in guard.keywords])
+    args = "".join(f"{names[i]}, " for i in range(guard.positional))
+    lines = [
+        f"def __call__({_parameters(guard)}):",
+        "    if _rest or _extra:",
+        f"        return _odd(({args}*_rest,), {{**{_dict(guard)}, **_extra}})",
+        "    try:",
+        f"        _entry = _rows[{key}]",
+        "    except _Exception:",  # an unknown size, or an odd argument
+        "        _entry = _unknown",
+        f"    return _entry(_self, {passed})",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 class Watched(enum.Enum):

@@ -40,6 +40,9 @@ KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 GIVE_IT = "use compilot.compile(model, bundle), which has the model to fall back on"
 
 
+Otherwise = Callable[["Dispatcher", str, Call, bool], Any]  # who did not take a call, why, the call, is that known
+
+
 class Dispatcher:
     """One engine's callable behind one guard, with eager behind it."""
 
@@ -88,8 +91,8 @@ class Dispatcher:
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._not_users = 0  # calls that the engine served before the user's first
         self._forked = False
-        self.otherwise: Callable[..., Any] | None = None  # takes the calls that this guard does not; None: eager
-        self.fast_before: Callable[[], int] = lambda: 0  # calls that entries before this one served
+        self.otherwise: Otherwise | None = None  # takes the calls that this guard does not; None: eager
+        self.fast_elsewhere: Callable[[], int] = lambda: 0  # calls that other entries served
         self._variants = Variants(guard.tensors, None)
         self._take(anew, closed if load is None else None)
         self.call: Callable[..., Any] = self._gate.write(self.slow, self._failed_hot)
@@ -119,7 +122,7 @@ class Dispatcher:
         if self._forked:
             raise ForkedAfterUse(FORKED)
         if self._gate.hooked():
-            return self._eager(HOOKED, Call(args, kwargs))
+            return self.eager(HOOKED, Call(args, kwargs))
         call = self._form(args, kwargs)
         if call is None:
             return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
@@ -132,7 +135,7 @@ class Dispatcher:
         return (
             self._serve(self._matcher.with_planned_strides(call))
             if closed is None
-            else self._eager(closed, call, said=True)
+            else self.eager(closed, call, said=True)
         )
 
     def _mode_mismatch(self, call: Call) -> str | None:
@@ -143,8 +146,8 @@ class Dispatcher:
     def _pass_on(self, reason: str, call: Call, *, said: bool = False) -> Any:
         """A call for another entry of the plan, where there is one."""
         if self.otherwise is None:
-            return self._eager(reason, call, said=said)
-        return self.otherwise(None, *call.args, **call.kwargs)
+            return self.eager(reason, call, said=said)
+        return self.otherwise(self, reason, call, said)
 
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
@@ -181,7 +184,7 @@ class Dispatcher:
             reason = None if ready else closed or self._variants.why_not(key)
             if not ready and reason is None:
                 return self._prepare_or_recover(key, tensors, call)
-        return self._serve(call) if reason is None else self._eager(reason, call, said=closed is not None)
+        return self._serve(call) if reason is None else self.eager(reason, call, said=closed is not None)
 
     def _prepare_or_recover(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         try:
@@ -191,7 +194,8 @@ class Dispatcher:
         else:
             next(self._slowly)
             return answer
-        self._variants.give_up(key, f"engine could not prepare this call: {first_cause(failure)}")
+        if not isinstance(failure, NotTaken):  # which may be for the values of this one call
+            self._variants.give_up(key, f"engine could not prepare this call: {first_cause(failure)}")
         return self._recover(failure, call)
 
     def _prepare(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
@@ -216,22 +220,23 @@ class Dispatcher:
     def _recover(self, error: Exception, call: Call) -> Any:
         """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine."""
         if isinstance(error, NotTaken):  # a narrower guard than ours, not a failure
-            return self._eager(f"{NOT_TAKEN}: {error}", call)
+            return self.eager(f"{NOT_TAKEN}: {error}", call)
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; {self._no_eager}; {self._remedy}.") from error
-        answer = self._eager(reason, call, said=True)
+        answer = self.eager(reason, call, said=True)
         self._gate.failed(error)
         return answer
 
-    def _eager(self, reason: str, call: Call, *, said: bool = False) -> Any:
+    def eager(self, reason: str, call: Call, *, said: bool = False, counted: Fallbacks | None = None) -> Any:
+        """Eager's answer, and why; counted: where it is, unless with this entry."""
         if not self._keep_model:
             why = f"the plan does not take this call ({reason}), and {self._no_eager}"
             kind = IndexOutOfRange if reason.startswith(OUT_OF_RANGE) else NoFallback
             raise kind(f"{why}; {advice(reason)}, or {self._remedy}.")
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
         said = said or self._gate.closed is not None
-        self._fallbacks.count(reason, self._fast_calls() + self.fast_before(), said=said)
+        (counted or self._fallbacks).count(reason, self.fast_calls() + self.fast_elsewhere(), said=said)
         return answer
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------
@@ -293,22 +298,31 @@ class Dispatcher:
         wanted = self._form(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
+    def takes_now(self, call: Call) -> bool:
+        """The same in the present modes."""
+        return self._mode_mismatch(call) is None and self.takes(call)
+
+    def in_form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
+        """The call as the plan's example was written; None: it is another one."""
+        return self._form(args, kwargs)
+
     def stats(self) -> Stats:
         """How the calls went so far."""
         fallbacks = self._fallbacks.snapshot()
-        fast = self._fast_calls()
+        fast = self.fast_calls()
         calls, compiles = fast + sum(fallbacks.values()), self._built_before + self._variants.builds()
         regions = {path: part.stats() for path, part in self.loaded.parts.items()}
         return Stats(calls, fast, fallbacks, compiles, self._notes, regions)
 
     def forget_calls(self) -> None:
         """The calls so far were not the user's: leave them out of the statistics."""
-        self._not_users += self._fast_calls()
+        self._not_users += self.fast_calls()
         self._fallbacks = Fallbacks(self._part)
         for part in self.loaded.parts.values():
             part.forget_calls()
 
-    def _fast_calls(self) -> int:
+    def fast_calls(self) -> int:
+        """Calls of the user that the engine answered."""
         return self._gate.served() + count_of(self._slowly) - self._not_users
 
     def after_fork(self) -> None:

@@ -153,7 +153,7 @@ def attach_parts(
         for number, part in real.items()
     }
     rebuild = (_reattach, model, parts, options, check_again) if bones is None else (_cannot_copy, bones)
-    return _behind(model if bones is None else bones, links, rebuild)
+    return _behind(model if bones is None else bones, links, rebuild, [part.name for part in real.values()])
 
 
 def attach_closed(
@@ -196,9 +196,11 @@ def close_entry(fast: Fast, reason: str, *, number: int = 0) -> None:
     type(fast)._compilot_entries[number].close(reason)
 
 
-def _behind(model: nn.Module, links: dict[int, Dispatcher], rebuild: tuple[Any, ...]) -> Fast:
-    """The model with its entries before it."""
-    core: Core = Chain(list(links.values())) if len(links) > 1 else next(iter(links.values()))
+def _behind(
+    model: nn.Module, links: dict[int, Dispatcher], rebuild: tuple[Any, ...], names: Sequence[str] = ()
+) -> Fast:
+    """The model with its entries before it; names: of the entries, as the plan says."""
+    core: Core = Chain(list(links.values()), names) if len(links) > 1 else next(iter(links.values()))
     fast = _put_on(model, core, rebuild, inplace=False)
     type(fast)._compilot_entries = dict(links)
     return fast
@@ -268,14 +270,24 @@ def _made_for(part: EntryParts, stand_in: bool) -> Guard:
 
 def _loader(plain: nn.Module, part: EntryParts, options: ApplyOptions, stand_in: bool) -> Callable[[], Loaded]:
     """What loads the entry's engine."""
-    candidate, guard = part.candidate, _made_for(part, stand_in)
+    candidate, guard, padding = part.candidate, _made_for(part, stand_in), part.padding
+    if padding is not None:
+        from compilot.runtime.padded_guards import built_for  # here, as below: other plans start without it
+        from compilot.runtime.padding import padded
+
+        guard = built_for(guard, padding)
     request = LoadRequest(plain, guard, candidate.settings, part.artifacts, stand_in, options.plain_outputs)
     load = registry.load_half(candidate.settings.engine).load
     if candidate.regions:
-        from compilot.runtime.regions import load_regions  # here: plans of whole models start without it
+        from compilot.runtime.regions import load_regions
 
         load = partial(load_regions, candidate=candidate)
-    return lambda: compared(load(request), request, part.weights_sha256)
+
+    def loaded() -> Loaded:
+        engine = compared(load(request), request, part.weights_sha256)
+        return engine if padding is None else padded(engine, padding)
+
+    return loaded
 
 
 def _remains(plain: nn.Module) -> nn.Module:

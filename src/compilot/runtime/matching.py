@@ -8,7 +8,7 @@ Not covered: bringing a call into the guard's form (call_form.py), variants with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -149,7 +149,7 @@ def _tensor(want: TensorGuard, tensor: Any) -> str | None:
     ):
         if have != wanted:
             return f"{name} of {want.path}: {have}, plan has {wanted}"
-    if not _sizes_fit(tensor.shape, want.shape):
+    if not sizes_fit(tensor.shape, want.shape):
         return f"shape of {want.path}: {_sizes(tensor.shape)}, plan has {_sizes(want.shape)}"
     if tensor.is_conj() or tensor.is_neg():
         return f"lazy conjugate or negative view at {want.path}"
@@ -158,7 +158,8 @@ def _tensor(want: TensorGuard, tensor: Any) -> str | None:
     return None
 
 
-def _sizes_fit(shape: torch.Size, wanted: tuple[int | DimRange, ...]) -> bool:
+def sizes_fit(shape: Sequence[int], wanted: Sequence[int | DimRange]) -> bool:
+    """Whether each size is the wanted one, or in the wanted range."""
     if len(shape) != len(wanted):
         return False
     return all(w.min <= n <= w.max if isinstance(w, DimRange) else n == w for n, w in zip(shape, wanted, strict=True))
@@ -178,11 +179,12 @@ def _sizes(shape: Any) -> str:
 
 def _same_strides(guard: TensorGuard, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the plan's strides: only dimensions of size 1 can differ, where a stride means nothing."""
-    wanted = guard.stride or _contiguous_strides(tensor.shape)
+    wanted = guard.stride or contiguous_strides(tensor.shape)
     return tensor if tensor.stride() == wanted else tensor.as_strided(tensor.shape, wanted)
 
 
-def _contiguous_strides(shape: torch.Size) -> tuple[int, ...]:
+def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor of this shape."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)

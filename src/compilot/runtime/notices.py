@@ -73,6 +73,7 @@ class Stats(NamedTuple):
     notes: tuple[str, ...] = ()  # where the fast answers are not eager's in all respects, as the plan says
     regions: Mapping[str, Stats] = {}  # by path of the submodule, where the plan runs parts of the model; fallbacks
     # there are calls of the submodule alone: the call of the model counts as fast
+    entries: Mapping[str, Stats] = {}  # by name, where the plan has several; calls that none of them takes are in none
 
     @property
     def fast_share(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compilot.artifacts.bundle_trust import Trust
-from compilot.records import BundleEntry, Candidate, Guard, Manifest, Plan, PlanEntry
+from compilot.records import BundleEntry, Candidate, Guard, Manifest, Padding, Plan, PlanEntry
 
 
 class ApplyOptions(NamedTuple):
@@ -36,6 +36,8 @@ class EntryParts(NamedTuple):
     weights_sha256: str | None = None  # of the weights in the artifacts, as the plan says
     caveats: tuple[str, ...] = ()  # as the plan says
     module: str = ""  # as the plan says
+    name: str = ""  # as the plan says
+    padding: Padding | None = None  # as the plan says
 
 
 class OpenedBundle(NamedTuple):
@@ -70,6 +72,15 @@ class Source(NamedTuple):
 def parts_of(plan: Plan, folders: Iterable[Path | None]) -> tuple[EntryParts, ...]:
     """The plan's entries with the folders of their files."""
     return tuple(
-        EntryParts(entry.candidate, entry.guard, folder, entry.weights_sha256, entry.caveats, entry.module)
+        EntryParts(
+            candidate=entry.candidate,
+            guard=entry.guard,
+            artifacts=folder,
+            weights_sha256=entry.weights_sha256,
+            caveats=entry.caveats,
+            module=entry.module,
+            name=entry.name,
+            padding=entry.padding,
+        )
         for entry, folder in zip(plan.entries, folders, strict=True)
     )

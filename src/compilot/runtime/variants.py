@@ -17,7 +17,7 @@ from compilot._torch.tensor_guards import Check, tensor_check
 from compilot.records import DimRange, TensorGuard
 
 MAX_BUILDS = 12  # inference mode on and off, times a few sizes that compilers treat on their own
-MAX_SHAPES = 1 << 15  # prepared shapes remembered per variant, 0.9 kB each; more of them take the slow path every time
+MAX_SHAPES = 1 << 13  # prepared shapes remembered per variant, 0.9 kB each; of more of them the oldest are forgotten
 Modes = tuple[object, ...]
 Shapes = torch.Size | tuple[torch.Size, ...]  # of the dynamic inputs: bare where there is one, as the hot path asks
 
@@ -76,8 +76,9 @@ class Variants:
     def add(self, key: VariantKey, tensors: Sequence[torch.Tensor]) -> Variant:
         """It did, for these tensors: calls of the same variant and shapes are known by a fast check from now on."""
         variant = self._found.setdefault(key.modes, Variant({}))
-        if len(variant.checks) < MAX_SHAPES:
-            variant.checks[key.shapes] = tensor_check(tensors)
+        while len(variant.checks) >= MAX_SHAPES:
+            del variant.checks[next(iter(variant.checks))]
+        variant.checks[key.shapes] = tensor_check(tensors)
         return variant
 
     def give_up(self, key: VariantKey, reason: str) -> None:

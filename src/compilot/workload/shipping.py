@@ -77,7 +77,7 @@ def unship(shipment: Shipment) -> Workload:
     ref = shipment.ref
     if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top
         return workload.replaced(seed=shipment.seed).with_dynamic(shipment.extra_dynamic)
-    workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic)
+    workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic, padding=ref.padding)
     workload.label, workload.target, workload.payload_sha256 = ref.label, ref.target, ref.payload_sha256
     return workload
 

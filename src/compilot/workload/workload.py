@@ -20,6 +20,7 @@ from compilot.errors import InputError
 from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
 from compilot.workload.dynamic import DynamicSpec, as_dims, merge, spelled_out
+from compilot.workload.padding import PadSpec, Sized, checked
 from compilot.workload.unit import UNITS, Unit
 
 InputFunction = Callable[[int], Any]
@@ -35,6 +36,9 @@ class Workload:
     `drive(call)` is for the doctor: it makes the calls the program really makes, one after the other, through `call`
     (which takes the model's arguments), and changes between them what the program changes: attributes, grad mode,
     threads, globals.
+
+    `padding` says what may be put into the inputs where a call is shorter than what the model was built for, such as
+    {"input_ids": 0, "attention_mask": 0}. It is used only where that is proven to change no answer.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Workload:
         label: str | None = None,
         loader: Any = None,
         drive: Drive | None = None,
+        padding: PadSpec | None = None,
     ) -> None:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
@@ -65,6 +70,7 @@ class Workload:
         self._examples_from_seed = given is None and inputs is not None
         self.examples = self._seeded_examples() if self._examples_from_seed else (given or [Call((), {})])
         self.dynamic = spelled_out(as_dims(dynamic), self.model.forward, self.call)
+        self.padding = checked(padding, self.model.forward, self.call)
         self._check_examples()
 
     @property
@@ -83,7 +89,13 @@ class Workload:
             seed=self.seed,
             grad=self.grad,
             dynamic=self.dynamic,
+            padding=self.padding,
         )
+
+    @property
+    def sized(self) -> Sized:
+        """The example at other sizes of the declared dimensions, and what its inputs may be padded with."""
+        return Sized.of(self.model.forward, self.call, self.dynamic, self.padding)
 
     @property
     def notes(self) -> list[str]:
@@ -115,13 +127,19 @@ class Workload:
         return self.replaced(dynamic=merge(self.dynamic, named))
 
     def replaced(
-        self, *, seed: int | None = None, grad: bool | None = None, dynamic: Sequence[DynamicDim] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        grad: bool | None = None,
+        dynamic: Sequence[DynamicDim] | None = None,
+        padding: PadSpec | None = None,
     ) -> Workload:
         """The same workload (and the same model object) run another way."""
         new = copy.copy(self)
         new.seed = self.seed if seed is None else seed
         new.grad = self.grad if grad is None else grad
         new.dynamic = self.dynamic if dynamic is None else tuple(dynamic)
+        new.padding = self.padding if padding is None else checked(padding, self.model.forward, self.call)
         if new._examples_from_seed and new.seed != self.seed:
             new.examples = new._seeded_examples()
         new._check_examples()

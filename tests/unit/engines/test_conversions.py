@@ -59,7 +59,7 @@ def test_it_computes_in_half_and_answers_in_the_models_own_dtypes(model, precisi
     assert torch.equal(answer["ids"], expected["ids"])
     error = (answer["y"] - expected["y"]).square().mean().sqrt() / expected["y"].square().mean().sqrt()
     assert 1e-5 < error < 0.02
-    assert fast.stats() == (1, 1, {}, 1, (), {})
+    assert fast.stats() == (1, 1, {}, 1, (), {}, {})
 
 
 def test_the_users_model_keeps_its_weights_and_updates_are_noticed(model):

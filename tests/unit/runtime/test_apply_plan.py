@@ -77,7 +77,7 @@ def test_a_plan_can_be_given_as_record_file_or_run_directory(model, plan, tmp_pa
     given = {"record": plan, "file": path, "text": str(path), "run directory": tmp_path}[form]
     fast = apply_plan(model, given)
     assert torch.equal(fast(X), model(X))
-    assert fast.stats() == (1, 1, {}, 1, (), {})
+    assert fast.stats() == (1, 1, {}, 1, (), {}, {})
 
 
 def test_artifacts_beside_the_plan_are_handed_to_the_engine(model, plan, engine, tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_a_plan_without_entries_keeps_eager(model, plan):
     fast = apply_plan(model, replace(plan, entries=()))
     assert isinstance(fast, Fast)
     assert torch.equal(fast(X), model(X))
-    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, (), {})
+    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, (), {}, {})
 
 
 def test_a_directory_without_a_plan_says_so(model, tmp_path):
@@ -216,4 +216,4 @@ def test_a_good_plan_warns_about_nothing(model, plan):
         fast = apply_plan(model, plan)
         with torch.no_grad():
             assert torch.equal(fast(X), model(X))
-    assert fast.stats() == (1, 1, {}, 1, (), {})
+    assert fast.stats() == (1, 1, {}, 1, (), {}, {})

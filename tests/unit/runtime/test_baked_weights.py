@@ -111,7 +111,7 @@ def test_unchanged_weights_are_served_from_the_first_call_on(bake, model):
         fast = bake(model, kind)
         for _ in range(3):
             assert torch.equal(fast(X), model(X))
-        assert fast.stats() == (3, 3, {}, 1, (), {})
+        assert fast.stats() == (3, 3, {}, 1, (), {}, {})
 
 
 @pytest.mark.usefixtures("no_grad")

@@ -38,6 +38,10 @@ from compilot.records import (
     Fingerprint,
     Golden,
     Manifest,
+    PaddedDim,
+    PaddedInput,
+    PaddedOutput,
+    Padding,
     Plan,
     PlanEntry,
     ProcessSettings,
@@ -48,6 +52,7 @@ from compilot.records import (
 )
 from compilot.runtime import golden
 from compilot.runtime.guards import make_guard
+from compilot.runtime.padded_guards import taken_by
 
 USUAL = ProcessSettings()
 X = torch.randn(4, 3)
@@ -164,13 +169,51 @@ def overlapping(tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding]
     return bundle_of(folder, model, entries, packed)
 
 
+@pytest.fixture
+def padded(tmp_path: Path, model: nn.Module, engines: tuple[Adding, Adding]) -> Path:
+    """Batches of one to eight, padded to eight for the first engine; batches of twelve by the second."""
+    folder = tmp_path / "padded"
+    padding = Padding(
+        dims=(
+            PaddedDim(
+                min=1,
+                size=8,
+                inputs=(PaddedInput(path="args[0]", dim=0),),
+                outputs=(PaddedOutput(path="output", dim=0),),
+            ),
+        )
+    )
+    eight = entry_of(model, 8, Settings(engine="first"))
+    eight = msgspec.structs.replace(eight, name="up to 8", guard=taken_by(eight.guard, padding), padding=padding)
+    entries = (eight, msgspec.structs.replace(entry_of(model, 12, Settings(engine="second")), name="12"))
+    packed = tuple(BundleEntry(folder="", golden=golden_of(folder, i, model, size)) for i, size in enumerate((3, 12)))
+    return bundle_of(folder, model, entries, packed)
+
+
+def test_padded_entries_travel_in_bundles(padded: Path, model: nn.Module, engines: tuple[Adding, Adding]) -> None:
+    first, second = engines
+    fast = compilot.compile(model, padded, strict=True)
+    assert (first.calls, second.calls) == (1, 1)  # both golden calls, the first of them padded
+    with torch.no_grad():
+        for batch in (1, 5, 8, 12, 5, 9):
+            x = torch.randn(batch, 3)
+            torch.testing.assert_close(fast(x), model(x))
+    stats = fast.stats()
+    assert {name: entry.fast for name, entry in stats.entries.items()} == {"up to 8": 4, "12": 1}
+    assert stats.fallbacks == {"shape of args[0]: 9x3, plan has 12x3": 1}
+    copied = copy.deepcopy(fast)
+    with torch.no_grad():
+        torch.testing.assert_close(copied(X), model(X))
+
+
 def test_each_golden_call_goes_to_its_own_entry(
     overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding]
 ) -> None:
     first, second = engines
     fast = compilot.compile(model, overlapping, strict=True)
     assert (first.calls, second.calls) == (1, 1)
-    assert fast.stats() == (0, 0, {}, 2, (), {})  # the user has made no call yet
+    assert fast.stats()[:-1] == (0, 0, {}, 2, (), {})  # the user has made no call yet
+    assert list(fast.stats().entries) == ["entry 0", "entry 1"]
     x = torch.randn(4, 3)
     with torch.no_grad():
         torch.testing.assert_close(fast(x), model(x))
@@ -255,7 +298,7 @@ def test_a_golden_call_of_a_bundle_that_keeps_eager_is_no_call_of_the_user(tmp_p
     fast = compilot.compile(model, bundle, strict=True)
     assert fast.stats().calls == 0
     fast(X)
-    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, (), {})
+    assert fast.stats() == (1, 0, {"the plan keeps the model eager": 1}, 0, (), {}, {})
 
 
 @pytest.mark.usefixtures("engines")

@@ -70,13 +70,13 @@ def test_row_32_shape_churn_keeps_the_reasons_bounded(make_fast, engine):
 
 def test_the_counts_add_up(make_fast):
     fast = make_fast(Double().eval(), X)
-    assert fast.stats() == (0, 0, {}, 0, (), {})
+    assert fast.stats() == (0, 0, {}, 0, (), {}, {})
     assert fast.stats().fast_share == 1.0
     with torch.no_grad():
         for _ in range(7):
             fast(X)
     fast(X)
-    assert fast.stats() == (8, 7, {"gradients enabled": 1}, 1, (), {})
+    assert fast.stats() == (8, 7, {"gradients enabled": 1}, 1, (), {}, {})
     assert fast.stats().fast_share == 7 / 8
 
 
@@ -134,7 +134,7 @@ class TestRow18FailingEngines:
             assert torch.equal(fast(X), X * 2)
         engine.fail_call = None
         fast(X)
-        assert fast.stats() == (7, 2, {"the artifact does not take this call: sizes differ": 5}, 1, (), {})
+        assert fast.stats() == (7, 2, {"the artifact does not take this call: sizes differ": 5}, 1, (), {}, {})
 
     def test_new_variants_are_bounded(self, make_fast, engine):
         class Many(nn.Module):
@@ -186,7 +186,7 @@ def test_prepare_builds_before_the_first_call(make_fast, engine):
     engine.unasked = 1
     fast(X)
     assert (len(engine.prepared), engine.calls) == (1, 1)
-    assert fast.stats() == (1, 1, {}, 1, (), {})
+    assert fast.stats() == (1, 1, {}, 1, (), {}, {})
 
 
 @pytest.mark.usefixtures("no_grad")

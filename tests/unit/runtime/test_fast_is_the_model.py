@@ -177,13 +177,13 @@ def test_keep_eager_is_the_model_counted(model):
     fast = attach(model, Candidate(settings=Settings(), label="eager", rationale=""), guard, None)
     assert torch.equal(fast(X), model(X))
     assert fast(torch.randn(7, 3)).requires_grad
-    assert fast.stats() == (2, 0, {KEPT_EAGER: 2}, 0, (), {})
+    assert fast.stats() == (2, 0, {KEPT_EAGER: 2}, 0, (), {}, {})
 
 
 def test_eager_instead_of_a_plan_counts_as_fallback(model):
     fast = attach_eager(model, "plan out of date")
     fast(X)
-    assert fast.stats() == (1, 0, {"plan out of date": 1}, 0, (), {})
+    assert fast.stats() == (1, 0, {"plan out of date": 1}, 0, (), {}, {})
     assert pickle.loads(pickle.dumps(fast))(X).shape == (2, 3)
 
 

@@ -77,7 +77,7 @@ def test_eager_answers_while_a_later_hook_is_there(fast, model, register):
             assert torch.equal(fast(X), model(X))
     finally:
         handle.remove()
-    assert fast.stats() == (5, 2, {HOOKED: 3}, 1, (), {})
+    assert fast.stats() == (5, 2, {HOOKED: 3}, 1, (), {}, {})
     assert "remove them" in advice(HOOKED)
     for _ in range(3):
         assert torch.equal(fast(X), model(X))
@@ -89,7 +89,7 @@ def test_hooks_of_others_cost_one_look_and_nothing_more(fast):
         nn.Linear(1, 1).register_forward_hook(lambda *args: None)
         torch.ones(1, requires_grad=True).register_hook(lambda grad: grad)
         fast(X)
-    assert fast.stats() == (5, 5, {}, 1, (), {})
+    assert fast.stats() == (5, 5, {}, 1, (), {}, {})
 
 
 def test_a_hook_that_was_there_from_the_start_and_goes_is_seen_within_256_calls(model, engine_name):

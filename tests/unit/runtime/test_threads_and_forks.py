@@ -49,7 +49,7 @@ def test_row_24_eight_first_calls_at_once_make_one_preparation_and_right_answers
 
     run_in_threads(8, work)
     assert len(engine.prepared) == 1
-    assert fast.stats() == (400, 400, {}, 1, (), {})
+    assert fast.stats() == (400, 400, {}, 1, (), {}, {})
 
 
 def test_row_24_threads_in_different_modes_at_once(make_fast, engine):

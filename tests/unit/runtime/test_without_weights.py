@@ -46,7 +46,7 @@ def test_a_frozen_call_of_keywords_alone_is_served_and_watched(engine, make_fast
     fast = make_fast(model, input=X)
     for _ in range(3):
         assert torch.equal(fast(input=X), model(X))
-    assert fast.stats() == (3, 3, {}, 1, (), {})
+    assert fast.stats() == (3, 3, {}, 1, (), {}, {})
     model.load_state_dict({name: value + 1 for name, value in model.state_dict().items()})
     with pytest.warns(UserWarning, match="weights changed"):
         assert torch.equal(fast(input=X), model(X))

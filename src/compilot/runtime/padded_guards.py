@@ -1,0 +1,52 @@
+"""The two guards of a padded entry: of the calls that it takes, and of the one size that its engine was built for.
+
+In: one of them and the entry's `Padding`. Out: the other. Refused: a guard that lets through what the padding cannot
+serve. Not covered: the padding itself (padding.py).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from compilot.errors import PlanError
+from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
+from compilot.runtime.matching import contiguous_strides
+
+
+def taken_by(built: Guard, padding: Padding) -> Guard:
+    """The guard of the calls that are padded for an engine which was built for this one."""
+    ranges = {(one.path, one.dim): DimRange(min=dim.min, max=dim.size) for dim in padding.dims for one in dim.inputs}
+
+    def widened(want: TensorGuard) -> TensorGuard:
+        shape = tuple(ranges.get((want.path, dim), size) for dim, size in enumerate(want.shape))
+        return want if shape == want.shape else msgspec.structs.replace(want, shape=shape, stride=None)
+
+    return msgspec.structs.replace(built, tensors=tuple(map(widened, built.tensors)))
+
+
+def built_for(guard: Guard, padding: Padding) -> Guard:
+    """The guard that the engine was built for, from that of the calls. PlanError: the two do not belong together."""
+    known = {want.path: want for want in guard.tensors}
+    sizes: dict[tuple[str, int], int] = {}
+    for dim in padding.dims:
+        for one in dim.inputs:
+            _refuse_other(known.get(one.path), one, dim)
+            sizes[one.path, one.dim] = dim.size
+    if guard.grad_enabled or guard.training:
+        raise PlanError("the plan pads calls with gradients or in train mode, which changes them; tune again.")
+
+    def fixed(want: TensorGuard) -> TensorGuard:
+        shape = tuple(sizes.get((want.path, dim), size) for dim, size in enumerate(want.shape))
+        static = [size for size in shape if isinstance(size, int)]
+        stride = contiguous_strides(static) if len(static) == len(shape) and want.stride is None else want.stride
+        return want if shape == want.shape else msgspec.structs.replace(want, shape=shape, stride=stride)
+
+    return msgspec.structs.replace(guard, tensors=tuple(map(fixed, guard.tensors)))
+
+
+def _refuse_other(want: TensorGuard | None, one: PaddedInput, dim: PaddedDim) -> None:
+    """PlanError where the guard lets through what the padding cannot serve."""
+    size = want.shape[one.dim] if want is not None and 0 <= one.dim < len(want.shape) else None
+    if dim.min < 1 or not isinstance(size, DimRange) or size.min < dim.min or size.max > dim.size:
+        what = f"{one.path} dimension {one.dim} to {dim.size}"
+        raise PlanError(f"the plan pads {what}, and its guard takes other sizes there; run 'compilot tune' again.")

@@ -1,0 +1,323 @@
+"""The proof that padding changes nothing: models that leak are refused with the reason, others are accepted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from compilot.errors import InputError
+from compilot.measure.padding import prove_padding
+from compilot.measure.padding_engine import check_engine
+from compilot.records import MaskRule, PaddedOutput, Padding, PaddingProof
+from compilot.workload.padding import parse_pad
+from compilot.workload.workload import Workload
+
+BATCH = {"x": {0: (1, 6)}}
+LENGTH = {"x": {1: (2, 16)}}
+
+
+class Net(nn.Module):
+    """forward is given; layers by name."""
+
+    def __init__(self, forward, **layers) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        for name, layer in layers.items():
+            self.add_module(name, layer())
+        self._forward = forward
+
+    def forward(self, x):
+        return self._forward(self, x)
+
+
+def over_time(self, x):
+    return self.layer(x.transpose(1, 2)).transpose(1, 2)
+
+
+LEAKING = {
+    "batch norm in train mode": (
+        lambda: Net(lambda m, x: m.layer(x), layer=lambda: nn.BatchNorm1d(4)).train(),
+        torch.randn(3, 4),
+        BATCH,
+        "output changes at size 1, padded to 3, when other rows of the batch hold other values",
+    ),
+    "unmasked mean over time": (
+        lambda: Net(lambda m, x: x.mean(1)).eval(),
+        torch.randn(2, 5, 4),
+        LENGTH,
+        "output changes at size 2, padded to 12, when the padded positions hold other values",
+    ),
+    "bidirectional LSTM": (
+        lambda: Net(lambda m, x: m.layer(x)[0], layer=lambda: nn.LSTM(4, 3, batch_first=True, bidirectional=True)),
+        torch.randn(2, 5, 4),
+        LENGTH,
+        "output changes at size 2, padded to 12, when the padded positions hold other values",
+    ),
+    "convolution over time": (
+        lambda: Net(over_time, layer=lambda: nn.Conv1d(4, 4, 3, padding=1)).eval(),
+        torch.randn(2, 5, 4),
+        LENGTH,
+        "output changes at size 2, padded to 12, when the padded positions hold other values",
+    ),
+    "softmax over the batch": (
+        lambda: Net(lambda m, x: {"p": x.softmax(0)}).eval(),
+        torch.randn(3, 4),
+        BATCH,
+        "output['p'] changes at size 1, padded to 3, when other rows of the batch hold other values",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEAKING)
+def test_a_model_that_leaks_is_refused_with_the_output_and_the_size(name):
+    make, x, dynamic, reason = LEAKING[name]
+    proof = prove_padding(Workload(make(), (x,), dynamic=dynamic))
+    assert not proof.ok
+    assert proof.padding is None
+    (leak,) = proof.refused
+    assert leak.why.startswith(reason)
+    assert leak.output in ("output", "output['p']")
+    assert leak.size is not None
+    assert leak.padded_to is not None
+
+
+class Averaging(nn.Module):
+    """A mean over time of what ids stand for, without a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(3, 4)
+
+    def forward(self, ids):
+        return self.table(ids).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "dynamic"),
+    [
+        (Averaging().eval(), torch.ones(2, 5, dtype=torch.long), {"ids": {1: (1, 16)}}),
+        (Averaging().eval(), torch.full((2, 5), 2), {"ids": {1: (1, 16)}}),
+        (Net(lambda m, x: x - x.mean(0)).eval(), torch.zeros(3, 4), BATCH),
+        (Net(lambda m, x: x.float() - x.float().mean(0)).eval(), torch.ones(3, 4, dtype=torch.long), BATCH),
+    ],
+)
+def test_an_example_of_one_number_hides_nothing(model, x, dynamic):
+    assert not prove_padding(Workload(model, (x,), dynamic=dynamic)).ok
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x):
+        self.total += x.sum()
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "dynamic", "reason"),
+    [
+        (Counting().eval(), torch.randn(3, 4), BATCH, "the model changes total in each call"),
+        (Net(lambda m, x: x + torch.rand(())).eval(), torch.randn(3, 4), BATCH, "other answers to the same call"),
+        (Net(lambda m, x: x.add_(1)).eval(), torch.randn(3, 4), BATCH, "the model changes args[0] in each call"),
+        (Net(lambda m, x: (x, x.shape[1])).eval(), torch.randn(2, 5, 4), LENGTH, "output[1] is int 12"),
+        (Net(lambda m, x: x[:, ::2]).eval(), torch.randn(2, 5, 4), LENGTH, "does not follow the size evenly"),
+        (Net(lambda m, x: x.cumsum(1).flip(1)).eval(), torch.randn(2, 5, 4), LENGTH, "output changes at size 2"),
+        (Net(lambda m, x: x * x.shape[0]).eval(), torch.randn(3, 4), BATCH, "when the row is not alone in its batch"),
+        (Net(lambda m, x: x.sum(0)).eval(), torch.randn(3, 4), BATCH, "output changes at size 1"),
+    ],
+)
+def test_what_else_is_refused(model, x, dynamic, reason):
+    (leak,) = prove_padding(Workload(model, (x,), dynamic=dynamic)).refused
+    assert reason in leak.why
+
+
+def test_calls_with_gradients_are_not_padded():
+    workload = Workload(nn.Linear(4, 4), (torch.randn(3, 4),), dynamic={"input": {0: (1, 6)}}, grad=True)
+    assert prove_padding(workload).refused[0].why == "calls with gradients are not padded"
+
+
+def test_nothing_is_proven_where_nothing_is_declared():
+    assert prove_padding(Workload(nn.Linear(4, 4), (torch.randn(3, 4),))) == PaddingProof()
+
+
+def dims(proof: PaddingProof) -> Padding:
+    assert proof.ok, proof.refused
+    assert proof.padding is not None
+    return proof.padding
+
+
+@pytest.mark.parametrize(
+    ("layers", "x"),
+    [
+        (lambda: [nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2)], torch.randn(3, 4)),
+        (
+            lambda: [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()],
+            torch.randn(2, 3, 8, 8),
+        ),
+    ],
+)
+def test_the_batch_of_an_mlp_and_of_a_conv_net_may_be_padded(layers, x):
+    model = nn.Sequential(*layers()).eval()
+    (batch,) = dims(prove_padding(Workload(model, (x,), dynamic={"input": {0: (1, 6)}}))).dims
+    assert (batch.min, batch.size) == (1, 6)
+    assert batch.inputs[0].value is None
+    assert batch.outputs == (PaddedOutput(path="output", dim=0),)
+
+
+def test_causal_convolution_and_one_way_recurrence_need_no_mask():
+    def causal(self, x):
+        padded = nn.functional.pad(x.transpose(1, 2), (2, 0))
+        return self.conv(padded).transpose(1, 2), self.lstm(x)[0]
+
+    layers = {"conv": lambda: nn.Conv1d(4, 4, 3), "lstm": lambda: nn.LSTM(4, 3, batch_first=True)}
+    padding = dims(prove_padding(Workload(Net(causal, **layers).eval(), (torch.randn(2, 5, 4),), dynamic=LENGTH)))
+    assert padding.dims[0].outputs == (PaddedOutput(path="output[0]", dim=1), PaddedOutput(path="output[1]", dim=1))
+    assert [(layout.path, layout.order) for layout in padding.layouts] == [("output[0]", (0, 2, 1))]
+
+
+def test_outputs_may_be_shorter_or_longer_than_the_input():
+    def both(self, x):
+        return self.conv(x.transpose(1, 2)), x.repeat_interleave(3, 1)
+
+    model = Net(both, conv=lambda: nn.Conv1d(4, 4, 2)).eval()
+    (length,) = dims(prove_padding(Workload(model, (torch.randn(2, 5, 4),), dynamic=LENGTH))).dims
+    assert length.outputs == (
+        PaddedOutput(path="output[0]", dim=2, plus=-1),
+        PaddedOutput(path="output[1]", dim=1, times=3),
+    )
+
+
+def bert() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=32,
+    )  # fmt: skip
+    return transformers.BertModel(config).eval()
+
+
+def gpt2() -> nn.Module:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, use_cache=False
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
+IDS = torch.randint(0, 50, (2, 6))
+MASK = torch.ones(2, 6, dtype=torch.long)
+TEXT = {"batch": (1, 4), "seq": (1, 20)}
+
+
+def test_bert_with_its_mask_is_accepted_in_batch_and_length():
+    workload = Workload(
+        bert(),
+        (),
+        {"input_ids": IDS, "attention_mask": MASK},
+        dynamic=TEXT,
+        padding={"input_ids": 0, "attention_mask": 0},
+    )
+    batch, length = dims(prove_padding(workload)).dims
+    assert {one.path: one.value for one in batch.inputs} == {
+        "kwargs['input_ids']": None,
+        "kwargs['attention_mask']": None,
+    }
+    assert {one.path: one.mask for one in length.inputs} == {
+        "kwargs['input_ids']": MaskRule.ANY,
+        "kwargs['attention_mask']": MaskRule.SOME,  # a row that masks everything is an average over all positions
+    }
+    assert {(one.path, one.dim) for one in length.outputs} == {("output['last_hidden_state']", 1)}
+    assert {one.path for one in batch.outputs} == {"output['last_hidden_state']", "output['pooler_output']"}
+
+
+def test_bert_without_its_mask_is_refused_in_length_only():
+    proof = prove_padding(Workload(bert(), (), {"input_ids": IDS}, dynamic=TEXT))
+    (leak,) = proof.refused
+    assert leak.inputs == ("input_ids dimension 1",)
+    assert leak.why.startswith("output['last_hidden_state'] changes at size 1, padded to 11")
+    assert proof.padding is not None
+    assert [one.inputs[0].dim for one in proof.padding.dims] == [0]
+
+
+def test_gpt2_is_causal_and_needs_no_mask():
+    proof = prove_padding(Workload(gpt2(), (), {"input_ids": IDS}, dynamic=TEXT))
+    batch, length = dims(proof).dims
+    assert length.outputs == (PaddedOutput(path="output['logits']", dim=1),)
+    assert batch.outputs == (PaddedOutput(path="output['logits']", dim=0),)
+
+
+def test_gpt2_with_a_mask_that_hides_its_first_position_is_another_matter():
+    workload = Workload(gpt2(), (), {"input_ids": IDS, "attention_mask": MASK}, dynamic=TEXT)
+    _, length = dims(prove_padding(workload)).dims
+    (mask,) = [one for one in length.inputs if one.path == "kwargs['attention_mask']"]
+    assert mask.mask in (MaskRule.FIRST, MaskRule.SOME)
+
+
+class Scaled:
+    """An engine that scales by what it finds in the whole tensor, as 8-bit engines do."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+
+    def __call__(self, x):
+        step = x.abs().max() / 127
+        return self.model((x / step).round() * step)
+
+
+def test_an_engine_may_leak_where_the_model_does_not():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    workload = Workload(model, (torch.randn(3, 4),), dynamic={"input": {0: (1, 6)}})
+    padding = dims(prove_padding(workload))
+    assert check_engine(model, workload, padding) is None
+    leak = check_engine(Scaled(model), workload, padding)
+    assert leak is not None
+    assert leak.inputs == ("input dimension 0",)
+    assert leak.why.startswith("output changes at size 1, padded to 6, when the padding holds other values")
+
+
+def test_an_engine_that_is_simply_wrong_is_refused_too():
+    model = nn.Linear(4, 8).eval()
+    workload = Workload(model, (torch.randn(3, 4),), dynamic={"input": {0: (1, 6)}})
+    leak = check_engine(lambda x: model(x) * 1.01, workload, dims(prove_padding(workload)))
+    assert leak is not None
+    assert leak.why.startswith("output of the engine is not eager's at size 1, padded to 6")
+
+
+def test_an_engine_runs_bert_at_its_built_size_only():
+    model = bert()
+    given = {"input_ids": IDS, "attention_mask": MASK}
+    workload = Workload(model, (), given, dynamic=TEXT)
+    shapes = set()
+
+    def engine(input_ids, attention_mask):
+        shapes.add(tuple(input_ids.shape))
+        return model(input_ids=input_ids, attention_mask=attention_mask)
+
+    assert check_engine(engine, workload, dims(prove_padding(workload))) is None
+    assert shapes == {(4, 20)}
+
+
+@pytest.mark.parametrize(
+    ("padding", "reason"),
+    [
+        ({"ids": 0}, "padding of unknown input 'ids'; the tensor inputs of the example are: input."),
+        ({"input": "0"}, "give the number to put there"),
+        ({"input": float("nan")}, "give the number to put there"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_the_users_mistake(padding, reason):
+    with pytest.raises(InputError, match=reason):
+        Workload(nn.Linear(4, 4), (torch.randn(3, 4),), padding=padding)
+
+
+def test_how_padding_is_spelled_on_the_command_line():
+    assert parse_pad("input_ids=0") == ("input_ids", 0)
+    assert parse_pad("x = -1.5") == ("x", -1.5)
+    for wrong in ("input_ids", "=0", "x=zero"):
+        with pytest.raises(InputError, match="write NAME=VALUE"):
+            parse_pad(wrong)

@@ -1,0 +1,297 @@
+"""Padded entries at run time: filled up, answered at one size, cut back; a fake engine that takes nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import torch
+from torch import nn
+
+from compilot._tree import Call
+from compilot.engines import registry
+from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.traits import EngineTraits
+from compilot.errors import PlanError
+from compilot.records import (
+    Candidate,
+    DimRange,
+    Guard,
+    MaskRule,
+    OutputLayout,
+    PaddedDim,
+    PaddedInput,
+    PaddedOutput,
+    Padding,
+    Settings,
+)
+from compilot.runtime.fast import Fast, attach_parts
+from compilot.runtime.guards import make_guard
+from compilot.runtime.padded_guards import built_for, taken_by
+from compilot.runtime.sources import EntryParts
+
+pytestmark = pytest.mark.usefixtures("no_grad")
+
+
+class OneSize:
+    """Answers as the model does, and only at the sizes it was built for."""
+
+    TRAITS = EngineTraits(version="1")
+
+    def __init__(self) -> None:
+        self.prepared = 0
+        self.answered = 0
+
+    def load(self, request: LoadRequest) -> Loaded:
+        built = [tensor.shape for tensor in request.guard.tensors]
+        strides = [tensor.stride for tensor in request.guard.tensors]
+        assert not any(isinstance(size, DimRange) for shape in built for size in shape)
+
+        def call(*args, **kwargs):
+            given = [*args, *kwargs.values()]
+            given = [part for value in given for part in (value.values() if isinstance(value, dict) else [value])]
+            assert [tuple(tensor.shape) for tensor in given] == built
+            assert [tensor.stride() for tensor in given] == strides
+            self.answered += 1
+            return request.model(*args, **kwargs)
+
+        def prepare(args, kwargs):
+            self.prepared += 1
+            return call(*args, **kwargs)
+
+        return Loaded(call=call, prepare=prepare)
+
+
+@pytest.fixture
+def engine() -> Iterator[OneSize]:
+    one = OneSize()
+    registry.register("one size", None, one)
+    yield one
+    registry.unregister("one size")
+
+
+def entry(model: nn.Module, padding: Padding, *args, name: str = "", **kwargs) -> EntryParts:
+    """args: of the built sizes."""
+    built = make_guard(model, Call(args, kwargs), dynamic=(), shapes=Settings().shapes, grad=False)
+    candidate = Candidate(settings=Settings(engine="one size"), label="", rationale="")
+    return EntryParts(candidate, taken_by(built, padding), None, name=name, padding=padding)
+
+
+class Rows(nn.Module):
+    """Each row for itself; the second output is not contiguous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 5)
+
+    def forward(self, x):
+        made = self.layer(x)
+        return {"rows": made, "turned": made.unsqueeze(1).expand(-1, 2, -1).contiguous().transpose(1, 2)}
+
+
+def batch_of(size: int) -> Padding:
+    outputs = (PaddedOutput(path="output['rows']", dim=0), PaddedOutput(path="output['turned']", dim=0))
+    return Padding(
+        dims=(PaddedDim(min=1, size=size, inputs=(PaddedInput(path="args[0]", dim=0),), outputs=outputs),),
+        layouts=(OutputLayout(path="output['turned']", order=(0, 2, 1)),),
+    )
+
+
+def same(one, other) -> None:
+    assert one.keys() == other.keys()
+    for key in one:
+        torch.testing.assert_close(one[key], other[key])
+        assert one[key].stride() == other[key].stride()
+
+
+def test_every_batch_up_to_the_built_one_is_answered_at_that_size(engine):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    for batch in (1, 2, 3, 4, 2, 1):
+        x = torch.randn(batch, 3)
+        same(fast(x), model(x))
+    stats = fast.stats()
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (6, {}, 1)
+    assert (engine.answered, engine.prepared) == (6, 1)
+
+
+@pytest.mark.parametrize("batch", [0, 5])
+def test_an_empty_batch_and_a_larger_one_go_to_eager(engine, batch):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    x = torch.randn(batch, 3)
+    same(fast(x), model(x))
+    assert engine.answered == 0
+    assert fast.stats().fallbacks == {f"shape of args[0]: {batch}x3, plan has 1..4x3": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda x: x.double(), "dtype"),
+        (lambda x: torch.randn(3, 2).t(), "strides"),
+        (lambda x: x[:, :2], "shape"),
+    ],
+)
+def test_what_is_not_the_plans_call_goes_to_eager(engine, change, reason):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    x = change(torch.randn(2, 3))
+    if reason == "strides":
+        same(fast(x), model(x))
+    else:
+        with pytest.raises(RuntimeError):
+            fast(x)
+    assert engine.answered == 0
+
+
+def test_results_that_are_kept_do_not_change(engine):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    x = torch.randn(2, 3)
+    kept = fast(x)
+    before = {key: tensor.clone() for key, tensor in kept.items()}
+    for _ in range(3):
+        fast(torch.randn(3, 3))
+    same(kept, before | {"turned": kept["turned"]})
+    assert torch.equal(kept["turned"], before["turned"])
+
+
+def test_inference_mode_is_a_mode_of_its_own_and_builds_once_more(engine):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    for batch in (1, 2, 3):
+        x = torch.randn(batch, 3)
+        same(fast(x), model(x))
+        with torch.inference_mode():
+            same(fast(x), model(x))
+            same(fast(x.clone()), model(x))
+    assert fast.stats().fast == 9
+    assert engine.prepared == 2
+
+
+class Masked(nn.Module):
+    """A mean over what the mask lets through, and each position for itself."""
+
+    def forward(self, ids, mask):
+        weight = mask.unsqueeze(-1).float()
+        hidden = torch.stack((ids, ids * ids), -1).float()
+        return hidden * 2, (hidden * weight).sum(1) / weight.sum(1)
+
+
+def text(batch: int, length: int, rule: MaskRule = MaskRule.ANY) -> Padding:
+    ids, mask = "args[0]", "kwargs['mask']"
+    rows = PaddedDim(
+        min=1,
+        size=batch,
+        inputs=(PaddedInput(path=ids, dim=0), PaddedInput(path=mask, dim=0)),
+        outputs=(PaddedOutput(path="output[0]", dim=0), PaddedOutput(path="output[1]", dim=0)),
+    )
+    along = PaddedDim(
+        min=1,
+        size=length,
+        inputs=(PaddedInput(path=ids, dim=1, value=7), PaddedInput(path=mask, dim=1, value=0, mask=rule)),
+        outputs=(PaddedOutput(path="output[0]", dim=1),),
+    )
+    return Padding(dims=(rows, along))
+
+
+def buckets(model: nn.Module, sizes, rule: MaskRule = MaskRule.ANY) -> Fast:
+    made = [
+        entry(model, text(b, n, rule), torch.ones(b, n, dtype=torch.long), mask=torch.ones(b, n, dtype=torch.bool))
+        for b, n in sizes
+    ]
+    return attach_parts(model, tuple(made))
+
+
+def test_random_calls_of_many_sizes_get_eagers_answers(engine):
+    model = Masked().eval()
+    fast = buckets(model, [(1, 8), (1, 32), (4, 8), (4, 32)])
+    draw = random.Random(0)
+    for _ in range(400):
+        batch, length = draw.randint(1, 4), draw.randint(1, 32)
+        ids = torch.randint(0, 9, (batch, length))
+        mask = torch.rand(batch, length) < 0.7
+        mask[:, draw.randrange(length)] = True
+        for got, want in zip(fast(ids, mask=mask), model(ids, mask=mask), strict=True):
+            torch.testing.assert_close(got, want)
+            assert got.stride() == want.stride()
+    stats = fast.stats()
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (400, {}, 4)
+    assert engine.answered == 400
+    assert all(one.fast for one in stats.entries.values())
+
+
+@pytest.mark.parametrize(
+    ("rule", "good", "bad"),
+    [
+        (MaskRule.SOME, [[0, 1], [1, 0]], [[0, 0], [1, 1]]),
+        (MaskRule.FIRST, [[1, 0], [1, 1]], [[1, 1], [0, 1]]),
+        (MaskRule.ONES, [[1, 1], [1, 1]], [[1, 1], [1, 0]]),
+    ],
+)
+def test_a_mask_for_which_nothing_is_proven_goes_to_eager_and_the_size_stays_fast(engine, rule, good, bad):
+    model = Masked().eval()
+    fast = buckets(model, [(4, 8)], rule)
+    ids = torch.ones(2, 2, dtype=torch.long)
+    for mask in (bad, good, bad, good):
+        fast(ids, mask=torch.tensor(mask, dtype=torch.bool))
+    assert (engine.answered, fast.stats().fast) == (2, 2)
+    (reason,) = fast.stats().fallbacks
+    assert "kwargs['mask'] masks" in reason
+
+
+def test_a_mask_is_not_looked_at_where_nothing_is_padded(engine):
+    model = Masked().eval()
+    fast = buckets(model, [(2, 2)], MaskRule.ONES)
+    fast(torch.ones(2, 2, dtype=torch.long), mask=torch.tensor([[True, False], [True, True]]))
+    assert fast.stats().fast == 1
+
+
+def test_inputs_that_do_not_agree_on_a_size_go_to_eager(engine):
+    model = Masked().eval()
+    fast = buckets(model, [(4, 8)])
+    ids, mask = torch.ones(2, 5, dtype=torch.long), torch.ones(2, 1, dtype=torch.bool)
+    for got, want in zip(fast(ids, mask=mask), model(ids, mask=mask), strict=True):
+        torch.testing.assert_close(got, want)
+    assert engine.answered == 0
+    assert "size 1 at dimension 1 of kwargs['mask'], 5 elsewhere" in next(iter(fast.stats().fallbacks))
+
+
+class Nested(nn.Module):
+    def forward(self, batch):
+        return batch["x"] * batch["y"]
+
+
+def test_nested_inputs_are_padded_where_they_are(engine):
+    model = Nested().eval()
+    inputs = tuple(PaddedInput(path=f"args[0]['{name}']", dim=0) for name in "xy")
+    padding = Padding(dims=(PaddedDim(min=1, size=4, inputs=inputs, outputs=(PaddedOutput(path="output", dim=0),)),))
+    fast = attach_parts(model, (entry(model, padding, {"x": torch.ones(4, 2), "y": torch.ones(4, 2)}),))
+    given = {"x": torch.randn(3, 2), "y": torch.randn(3, 2)}
+    assert torch.equal(fast(given), model(given))
+    assert engine.answered == 1
+    assert given["x"].shape == (3, 2)
+
+
+def guard_of(size: int) -> Guard:
+    return make_guard(Rows().eval(), Call((torch.ones(size, 3),), {}), dynamic=(), shapes=Settings().shapes, grad=False)
+
+
+def test_the_two_guards_are_each_others_inverse():
+    assert built_for(taken_by(guard_of(4), batch_of(4)), batch_of(4)) == guard_of(4)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        guard_of(4),
+        taken_by(guard_of(8), batch_of(8)),
+        msgspec.structs.replace(taken_by(guard_of(4), batch_of(4)), tensors=()),
+    ],
+)
+def test_a_padding_that_does_not_belong_to_its_guard_is_refused(guard):
+    with pytest.raises(PlanError, match="its guard takes other sizes"):
+        built_for(guard, batch_of(4))
