@@ -37,9 +37,8 @@ from compilot.diagnose.report_records import (
     ModuleNode,
     Recompile,
 )
-from compilot.records import Fingerprint
+from compilot.records import CallSizes, Fingerprint
 from compilot.workload import Workload
-from compilot.workload.shapetrace import CallSizes
 from compilot.workload.variations import traced_sizes
 
 EAGER_CALLS = 5

@@ -22,13 +22,12 @@ from compilot.diagnose.report_records import DoctorReport
 from compilot.diagnose.untimed import without_times
 from compilot.errors import CompilotError, EnvironmentProblem, InputError
 from compilot.identity.differences import differences
-from compilot.records import Candidate, Plan, Settings, Shipment
+from compilot.records import CallSizes, Candidate, Plan, Settings, Shipment
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
 from compilot.trials.opening import ask_to_open, opening
 from compilot.trials.protocol import Examine, Examined, ExamineStep, ExamineTimes
 from compilot.trials.replies import answered
-from compilot.workload.shapetrace import CallSizes
 
 STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
 LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down

@@ -12,6 +12,7 @@ import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
 from compilot.records import (
+    CallSizes,
     ArtifactFile,
     Candidate,
     Check,
@@ -29,7 +30,6 @@ from compilot.records import (
     WarmUp,
     WorkloadRef,
 )
-from compilot.workload.shapetrace import CallSizes
 
 PROTOCOL = 1
 
