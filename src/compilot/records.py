@@ -76,6 +76,7 @@ class TraceHeader(Record, frozen=True, kw_only=True, tag_field="type", tag="trac
     calls: int = 0  # all that were counted
     rounded: int = 0  # calls among them with sizes rounded up to powers of two: there were too many to keep
     left_out: int = 0  # calls among them whose sizes are not in the file
+    ranges: dict[str, DimRange] = {}  # exact smallest and largest size by name, where calls were rounded or left out
 
 
 class SizeCount(Record, frozen=True, kw_only=True):

@@ -3,8 +3,8 @@
 Read in this order: apply.py (what the user calls), start.py (plan or bundle -> Source -> model; its steps: plans,
 bundles, staleness, attachment, proving), fast.py (being the user's module), dispatch.py (one call), gate.py (when the
 hot path may take it), codegen.py (that path), guards.py and matching.py (which calls), variants.py (what is prepared),
-weight_watch.py (weights), recording.py (sizes of calls, in a file). Nothing here imports the tuning plane. Names load on first use: a bundle's files are checked
-while the rest is imported.
+weight_watch.py (weights), recording.py (the sizes of calls, in a file). Nothing here imports the tuning plane. Names
+load on first use: a bundle's files are checked while the rest is imported.
 """
 
 from __future__ import annotations

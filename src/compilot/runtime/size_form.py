@@ -1,4 +1,4 @@
-"""Sizes of one form of call as one key, as source code. In: the nodes of a call. Out: code that counts calls of its kind.
+"""Sizes of one form of call as one key, as source code. In: the nodes of a call. Out: code that counts such calls.
 
 A form is the number of positional arguments, the keywords, the containers with their keys or lengths, and where the
 tensors are. The generated `count(args, kwargs)` takes one step of the counter of exactly these sizes; everything that

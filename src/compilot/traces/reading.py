@@ -99,7 +99,9 @@ def _collected(
         if calls is None and len(ordered) < first:
             ordered.append((line, key))
     if header is not None:
+        tally.ranges.update({name: (sizes.min, sizes.max) for name, sizes in header.ranges.items()})
         tally.rounded, tally.left_out = tally.rounded + header.rounded, tally.left_out + header.left_out
+    tally.settle()
     if not tally.calls:
         named = f" {path}" if path is not None else ""
         raise InputError(

@@ -43,7 +43,7 @@ class Tally:
     def add(self, key: Key, calls: int = 1, line: int = 0) -> None:
         """Calls with these sizes."""
         if key not in self.counts:
-            self._widen(key)
+            self.widen(key)
             if len(self.counts) >= self.most_exact:
                 self._add_rounded(rounded(key), calls, line)
                 return
@@ -55,9 +55,20 @@ class Tally:
         for key, calls in other.counts.items():
             self.add(key, calls, other.lines.get(key, 0))
         for name, (low, high) in other.ranges.items():
-            self._widen(((name, low), (name, high)))
+            self.widen(((name, low), (name, high)))
         self.rounded += other.rounded
         self.left_out += other.left_out
+
+    def cut(self, key: Key) -> Key:
+        """Rounded sizes, no larger than the largest real ones."""
+        return tuple((name, min(size, self.ranges[name][1]) if name in self.ranges else size) for name, size in key)
+
+    def settle(self) -> None:
+        """Cut all rounded sizes: the ranges are known now."""
+        for key in [key for key in self.counts if self.rounded and self.cut(key) != key]:
+            cut, calls, line = self.cut(key), self.counts.pop(key), self.lines.pop(key, 0)
+            self.counts[cut] = self.counts.get(cut, 0) + calls
+            self.lines.setdefault(cut, line)
 
     def sorted(self) -> Iterable[tuple[Key, int]]:
         """The most frequent first; of equals the one that was there first."""
@@ -71,7 +82,8 @@ class Tally:
         else:
             self.left_out += calls
 
-    def _widen(self, key: Key) -> None:
+    def widen(self, key: Key) -> None:
+        """Have the ranges hold these sizes."""
         for name, size in key:
             low, high = self.ranges.get(name, (size, size))
             self.ranges[name] = min(low, size), max(high, size)

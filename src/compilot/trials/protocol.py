@@ -12,11 +12,12 @@ import msgspec
 
 from compilot.diagnose.report_records import DoctorReport
 from compilot.records import (
-    CallSizes,
     ArtifactFile,
+    CallSizes,
     Candidate,
     Check,
     Diagnosis,
+    DimRange,
     Fingerprint,
     Golden,
     Guard,
@@ -124,6 +125,7 @@ class Examine(Request, frozen=True, kw_only=True):
 
     step: ExamineStep
     shapes: tuple[CallSizes, ...] = ()  # the calls to drive the model with, in place of the workload's; read once
+    ranges: dict[str, DimRange] = {}  # the smallest and largest size of the whole trace, by name; read once
 
 
 class ExamineTimes(Request, frozen=True, kw_only=True):
