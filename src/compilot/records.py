@@ -42,6 +42,7 @@ class Kind(enum.StrEnum):
     """What one unit of work is."""
 
     INFERENCE = "inference"
+    TRACE = "trace"  # the requests of a trace, one after the other
 
 
 class DynamicDim(Record, frozen=True, kw_only=True):
@@ -181,6 +182,8 @@ class Shipment(Record, frozen=True, kw_only=True):
     seed: int | None = None  # instead of the target's own, while ref is None
     extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
     default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
+    replay: tuple[CallSizes, ...] = ()  # requests of a trace, in order: these are the work, in place of the examples
+    replay_ranges: dict[str, DimRange] = {}  # sizes of the whole trace that they are from, by name
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):

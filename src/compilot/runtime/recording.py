@@ -58,7 +58,12 @@ class Recorded(nn.Module):
         return copy.deepcopy(self._compilot_recorded, memo)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._compilot_recorded.__reduce_ex__(protocol)
+        return _same, (self._compilot_recorded,)
+
+
+def _same(model: nn.Module) -> nn.Module:
+    """What a pickle of a recorded model is made with: it is the model's own."""
+    return model
 
 
 def record(model: nn.Module, path: str | os.PathLike[str]) -> Recorded:
@@ -108,7 +113,8 @@ def _recorded_class(
         "_compilot_counts": counts,
         "_compilot_recorded": plain,
     }
-    return cast(type[nn.Module], type(kind)(name, (Recorded, kind), body))
+    metaclass: Any = type(kind)
+    return cast(type[nn.Module], metaclass(name, (Recorded, kind), body))
 
 
 def _inner(model: nn.Module) -> nn.Module:

@@ -9,6 +9,7 @@ Not covered: several processes with one file (the last one wins): name it with {
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import os
 import threading
@@ -56,7 +57,7 @@ class SizeCounts:
         self._known: dict[tuple[Any, ...], Form | None] = {}
         self._ticks: Ticks = {}
         self._sizes: dict[Any, Key] = {}  # of each key of the ticks
-        self._roots: dict[tuple[Any, ...], dict[str, str]] = {}
+        self._roots: dict[tuple[Any, ...], dict[str, str]] = {}  # of each written form, in the signature's order
         self._stop: threading.Event | None = None  # None: nobody writes yet
         self._written, self._warned, self._closed = -1, False, False
 
@@ -111,7 +112,7 @@ class SizeCounts:
             form = form_of(nodes, self._ticks, len(self._known))
             self._known[written] = form
             if form is not None:
-                self.forms[written] = form.count
+                self.forms[written] = form.tick
         known = self._known[written]
         return known if known is not None and known.signature == signature_of(nodes) else None
 
@@ -121,15 +122,26 @@ class SizeCounts:
         if written not in self._roots:
             if len(self._roots) >= MOST_FORMS:
                 self._roots.clear()
-            self._roots[written] = parameter_names(self._named, Call(args, kwargs))
+            self._roots[written] = self._in_order(parameter_names(self._named, Call(args, kwargs)))
         roots = self._roots[written]
-        return tuple(
-            (f"{dotted_name(path, roots)}:{dim}", size)
-            for path, value, is_leaf in nodes
-            if is_leaf and has_sizes(value)
-            for dim, size in enumerate(value.shape)
-            if type(size) is int  # not while somebody traces the model
-        )
+        found: dict[str, list[tuple[str, int]]] = {root: [] for root in roots}
+        for path, value, is_leaf in nodes:
+            if is_leaf and has_sizes(value):
+                sizes = found[next(root for root in roots if path.startswith(root))]
+                name = dotted_name(path, roots)
+                # whole numbers only: there are others while somebody traces the model
+                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape) if type(size) is int]
+        return tuple(pair for sizes in found.values() for pair in sizes)
+
+    def _in_order(self, roots: dict[str, str]) -> dict[str, str]:
+        """Arguments as the signature has them, so that one call written in two ways has one key."""
+        known = list(inspect.signature(self._named).parameters)
+
+        def place(root: str) -> tuple[int, str]:
+            owner = roots[root].split(".")[0]
+            return (known.index(owner), "") if owner in known else (len(known), roots[root])
+
+        return {root: roots[root] for root in sorted(roots, key=place)}
 
     def _start(self) -> None:
         """The thread that writes, and what is written at the end of the process; once in each process."""

@@ -1,7 +1,7 @@
 """Sizes of one form of call as one key, as source code. In: the nodes of a call. Out: code that counts such calls.
 
 A form is the number of positional arguments, the keywords, the containers with their keys or lengths, and where the
-tensors are. The generated `count(args, kwargs)` takes one step of the counter of exactly these sizes; everything that
+tensors are. The generated `tick(args, kwargs)` takes one step of the counter of exactly these sizes; everything that
 the form rests on is part of the key, so that a call of another kind finds no counter and raises. `key` gives the key.
 Not covered: paths that are no Python literals (such calls have no form), nested tensors (they have no shape).
 """
@@ -26,7 +26,7 @@ class Form(NamedTuple):
     """Calls of one kind."""
 
     signature: tuple[Any, ...]
-    count: Callable[[tuple[Any, ...], dict[str, Any]], None]  # raises for sizes without a counter
+    tick: Callable[[tuple[Any, ...], dict[str, Any]], None]  # raises for sizes without a counter
     key: Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -47,12 +47,11 @@ def form_of(nodes: Sequence[Node], ticks: Ticks, number: int) -> Form | None:
     except PlanError:
         return None
     source = (
-        f"def count(args, kwargs):\n    for _ in _ticks[{parts}]: break\n"
-        f"def key(args, kwargs):\n    return ({parts},)\n"
+        f"def tick(args, kwargs):\n    for _ in _ticks[{parts}]: break\ndef key(args, kwargs):\n    return ({parts},)\n"
     )
     namespace: dict[str, Any] = {"_ticks": ticks, "_len": len}
     exec(compile(source, HOT_PATH, "exec"), namespace)
-    return Form(signature_of(nodes), namespace["count"], namespace["key"])
+    return Form(signature_of(nodes), namespace["tick"], namespace["key"])
 
 
 def _parts(path: str, value: Any, is_leaf: bool) -> Iterator[str]:

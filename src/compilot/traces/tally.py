@@ -44,18 +44,14 @@ class Tally:
         """Calls with these sizes."""
         if key not in self.counts:
             self.widen(key)
-            if len(self.counts) >= self.most_exact:
-                self._add_rounded(rounded(key), calls, line)
-                return
-            self.lines[key] = line
-        self.counts[key] = self.counts.get(key, 0) + calls
+        self._put(key, calls, line)
 
     def add_all(self, other: Tally) -> None:
-        """Everything that another one counted."""
-        for key, calls in other.counts.items():
-            self.add(key, calls, other.lines.get(key, 0))
+        """Everything that another one counted; sizes that it rounded do not widen the ranges."""
         for name, (low, high) in other.ranges.items():
             self.widen(((name, low), (name, high)))
+        for key, calls in other.counts.items():
+            self._put(key, calls, other.lines.get(key, 0))
         self.rounded += other.rounded
         self.left_out += other.left_out
 
@@ -74,7 +70,14 @@ class Tally:
         """The most frequent first; of equals the one that was there first."""
         return sorted(self.counts.items(), key=lambda item: -item[1])
 
-    def _add_rounded(self, key: Key, calls: int, line: int) -> None:
+    def _put(self, key: Key, calls: int, line: int) -> None:
+        if key not in self.counts and len(self.counts) >= self.most_exact:
+            self._put_rounded(rounded(key), calls, line)
+            return
+        self.lines.setdefault(key, line)
+        self.counts[key] = self.counts.get(key, 0) + calls
+
+    def _put_rounded(self, key: Key, calls: int, line: int) -> None:
         if key in self.counts or len(self.counts) < self._most:
             self.lines.setdefault(key, line)
             self.counts[key] = self.counts.get(key, 0) + calls
