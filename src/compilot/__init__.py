@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
     from compilot.api.sharing import pull, push
+    from compilot.api.tracing import merge_traces, read_trace
     from compilot.api.tuning import tune
     from compilot.api.verifying import Verified, verify
     from compilot.api.whycold import why_cold
@@ -62,10 +63,10 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from compilot.progress import Observer
-    from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings
+    from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings, Trace
     from compilot.report.chart_files import Charts
     from compilot.report.results import Bench, Results
-    from compilot.runtime import Fast, Stats, apply_process, compile, load  # noqa: A004  # as torch
+    from compilot.runtime import Fast, Recorded, Stats, apply_process, compile, load, record  # noqa: A004  # as torch
     from compilot.workload import Workload
 
 _NAMES = {  # module -> the names that it has for users
@@ -78,6 +79,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.api.plans": "load_plan save_plan",
     "compilot.api.reading": "results",
     "compilot.api.sharing": "pull push",
+    "compilot.api.tracing": "merge_traces read_trace",
     "compilot.api.tuning": "tune",
     "compilot.api.verifying": "Verified verify",
     "compilot.api.whycold": "why_cold",
@@ -93,10 +95,10 @@ _NAMES = {  # module -> the names that it has for users
         "WorkerError"
     ),
     "compilot.progress": "Observer",
-    "compilot.records": "Candidate Finding Plan ProcessSettings Settings",
+    "compilot.records": "Candidate Finding Plan ProcessSettings Settings Trace",
     "compilot.report.chart_files": "Charts",
     "compilot.report.results": "Bench Results",
-    "compilot.runtime": "Fast Stats apply_process compile load",
+    "compilot.runtime": "Fast Recorded Stats apply_process compile load record",
     "compilot.workload": "Workload",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -133,6 +135,7 @@ __all__ = [
     "ProcessSettings",
     "PulledBundle",
     "PushedBundle",
+    "Recorded",
     "Results",
     "RunDirError",
     "Settings",
@@ -143,6 +146,7 @@ __all__ = [
     "Stats",
     "StoreError",
     "TargetError",
+    "Trace",
     "UnpicklableError",
     "UnprovenSpeedWarning",
     "UntrustedBundle",
@@ -164,9 +168,12 @@ __all__ = [
     "keys",
     "load",
     "load_plan",
+    "merge_traces",
     "pack",
     "pull",
     "push",
+    "read_trace",
+    "record",
     "results",
     "save_plan",
     "store",

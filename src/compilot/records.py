@@ -21,6 +21,7 @@ import msgspec
 PLAN_SCHEMA = 4
 JOURNAL_SCHEMA = 3  # as the plan's of before entries could pad: a journal holds no entries
 BUNDLE_SCHEMA = 5  # 2: large files have digests of their pieces; then as the plan's
+TRACE_SCHEMA = 1  # of recorded sizes
 PIECE_BYTES = 8 << 20  # part of the schema: about 5 ms of hashing, so that two cores share 50 MB evenly
 PRIOR_BY_DEFAULT = False  # whether earlier runs order a search unasked: not before bench/prior.py has shown a gain
 MAX_NAMED = 64  # attributes, and pieces of code, that a fingerprint names: about 3 KB of a plan
@@ -41,6 +42,7 @@ class Kind(enum.StrEnum):
     """What one unit of work is."""
 
     INFERENCE = "inference"
+    TRACE = "trace"  # the requests of a trace, one after the other
 
 
 class DynamicDim(Record, frozen=True, kw_only=True):
@@ -50,6 +52,75 @@ class DynamicDim(Record, frozen=True, kw_only=True):
     dim: int
     min: int
     max: int
+
+
+class CallSizes(Record, frozen=True, kw_only=True):
+    """The sizes of one call of a trace, by name of the dimension."""
+
+    line: int  # in the file, or the number of the call
+    sizes: dict[str, int]  # "input_ids:1" -> 37; sizes only, never values
+
+    @property
+    def label(self) -> str:
+        """For people: which call this is."""
+        return f"{' '.join(f'{name}={size}' for name, size in self.sizes.items())} (line {self.line})"
+
+
+class TraceHeader(Record, frozen=True, kw_only=True, tag_field="type", tag="trace"):
+    """The first line of a recorded trace; only below it the key "n" of a line is a count."""
+
+    schema: int  # TRACE_SCHEMA
+    model: str  # name of its class, for people
+    parameters_sha256: str = ""  # names, shapes and dtypes of parameters and buffers; "": it has none
+    began: str = ""  # when the first call was counted, UTC
+    sampling: int = 1  # one call in so many was counted
+    calls: int = 0  # all that were counted
+    rounded: int = 0  # calls among them with sizes rounded up to powers of two: there were too many to keep
+    left_out: int = 0  # calls among them whose sizes are not in the file
+    ranges: dict[str, DimRange] = {}  # exact smallest and largest size by name, where calls were rounded or left out
+
+
+class SizeCount(Record, frozen=True, kw_only=True):
+    """How often the calls of a trace had these sizes."""
+
+    sizes: dict[str, int]
+    calls: int
+    line: int  # of the file, where they are first
+
+
+class SizeBin(Record, frozen=True, kw_only=True):
+    """The calls whose size at one dimension is from low to high."""
+
+    low: int
+    high: int
+    calls: int
+
+
+class DimensionSizes(Record, frozen=True, kw_only=True):
+    """The sizes of one dimension over the calls of a trace."""
+
+    calls: int  # that have this dimension
+    distinct: int
+    min: int
+    max: int
+    p50: int
+    p90: int
+    p99: int
+    bins: tuple[SizeBin, ...]  # the distribution, smallest sizes first
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """The sizes that a program's calls have: what `compilot trace show` draws."""
+
+    path: Path | None  # None: it was not read from a file
+    header: TraceHeader | None  # None: nobody recorded it; it was written by hand or by another program
+    calls: int
+    distinct: int  # different sizes of whole calls; at least, where some were rounded
+    rounded: int  # calls whose sizes were rounded up to powers of two, because there were too many to keep
+    left_out: int  # calls that were counted without their sizes
+    dims: dict[str, DimensionSizes]  # by NAME:DIM
+    sizes: tuple[SizeCount, ...]  # of whole calls, the most frequent first
+    first: tuple[CallSizes, ...]  # the first calls, in their order
 
 
 class WorkloadRef(Record, frozen=True, kw_only=True):
@@ -112,6 +183,8 @@ class Shipment(Record, frozen=True, kw_only=True):
     seed: int | None = None  # instead of the target's own, while ref is None
     extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
     default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
+    replay: tuple[CallSizes, ...] = ()  # requests of a trace, in order: these are the work, in place of the examples
+    replay_ranges: dict[str, DimRange] = {}  # sizes of the whole trace that they are from, by name
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):

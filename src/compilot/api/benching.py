@@ -19,17 +19,19 @@ from compilot.artifacts import homes
 from compilot.artifacts.planfolder import PLAN_NAME, open_plan
 from compilot.errors import InputError, UntrustedPlan
 from compilot.progress import Observer
-from compilot.records import DynamicDim, Plan
+from compilot.records import DynamicDim, Plan, Shipment
 
 if TYPE_CHECKING:
     from torch import nn
 
     from compilot.report.results import Bench
+    from compilot.traces.reading import ShapeSpec
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
 
 LEAST_PAIRS, MOST_PAIRS = 6, 2000  # fewer have no interval; more are hours
 MOST_PROCESSES = 20
+REQUESTS = 64  # of a trace, in one pass: enough for the common sizes, and a pass of slow models ends in seconds
 
 
 def bench(
@@ -41,6 +43,7 @@ def bench(
     pairs: int = 40,
     processes: int = 3,
     dynamic: DynamicSpec | None = None,
+    trace: ShapeSpec | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     argv: Sequence[str] = (),
@@ -50,8 +53,10 @@ def bench(
     """Measure eager, plain torch.compile and the given plans side by side; what `compilot bench` does.
 
     plans are plan files, run directories or plans; their candidates are built again. pairs is the number of interleaved
-    pairs in each of the processes. dynamic adds to the plans' own dimensions and overrides them. argv is a command line
-    to note in the journal.
+    pairs in each of the processes. dynamic adds to the plans' own dimensions and overrides them. trace is a file of
+    sizes, as `record` writes it, or the calls themselves: then every arm makes the same 64 requests of it in the same
+    order, and figures are per request; what varies there and is not declared gets its range from there. argv is a
+    command line to note in the journal.
     """
     from compilot.report.results import bench_of
 
@@ -61,10 +66,21 @@ def bench(
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, f"bench-{name_of(workload)}")
     shipment = shipped(workload, run_dir, _dimensions([plan for _, plan in named], as_dims(dynamic)), seed)
+    shipment = shipment if trace is None else _replaying(shipment, trace)
     request = BenchRequest(shipment, _label(workload), named, pairs, processes, tuple(argv))
     with watched(observer, None, progress) as watcher:
         labels = measure(request, run_dir, watcher)
     return bench_of(run_dir, labels)
+
+
+def _replaying(shipment: Shipment, trace: ShapeSpec) -> Shipment:
+    """The same with requests of a trace as its work."""
+    from compilot.traces.reading import scan
+    from compilot.traces.sampling import sample
+    from compilot.traces.summing import summed
+
+    found = scan(trace)
+    return msgspec.structs.replace(shipment, replay=sample(summed(found), REQUESTS), replay_ranges=found.ranges)
 
 
 def _label(workload: Workload | str) -> str:

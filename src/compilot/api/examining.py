@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from compilot.diagnose.fixcheck import FixCheck
     from compilot.diagnose.report_records import DoctorReport
+    from compilot.traces.reading import Scan, ShapeSpec
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
-    from compilot.workload.shapetrace import CallSizes, ShapeSpec
 
 AnyPath = str | os.PathLike[str]
 Note = Callable[[str], None]
@@ -49,7 +49,8 @@ def examine(
 ) -> DoctorReport:
     """What is wrong with compiling this model, where, what it costs, how to fix it; what `compilot doctor` shows.
 
-    shapes are the calls to drive it with, by the sizes of declared dimensions: [{"x:0": 4}, {"x:0": 9}], or a file.
+    shapes are the calls to drive it with, by the sizes of dimensions: [{"x:0": 4}, {"x:0": 9}], or a file: a list of
+    such calls, or a trace that `record` wrote. What varies there and is not declared gets its range from there.
     seed makes the inputs that are varied. plan is one of this model, to stand beside eager under the roofline. quick
     leaves out what takes longest: the compile that is timed. out keeps report.json and report.html in that folder; html
     writes the page to another place; tlparse writes tlparse's pages into out, too, if that program is installed.
@@ -127,7 +128,7 @@ def examination(
             plan=_plan(plan),
             quick=quick,
             tlparse=tlparse,
-            shapes=_trace(shapes),
+            trace=_trace(shapes, note),
         )
         report, pages = _examined(shipment, Path(folder), wish, note, progress=progress)
     if html is not None:
@@ -146,7 +147,7 @@ class _Wish(NamedTuple):
     plan: Plan | None
     quick: bool
     tlparse: bool
-    shapes: tuple[CallSizes, ...]
+    trace: Scan | None
 
 
 def _examined(
@@ -161,7 +162,8 @@ def _examined(
     with steps(quiet=not progress) as tell:
         trace = folder / "trace"
         env = {"TORCH_TRACE": str(trace)} if pages else None
-        report = checkup.run(shipment, folder, tell, env=env, shapes=wish.shapes)
+        shapes, ranges = ((), None) if wish.trace is None else (wish.trace.calls(), wish.trace.ranges)
+        report = checkup.run(shipment, folder, tell, env=env, shapes=shapes, ranges=ranges)
         if keep is not None:
             save(report, keep)  # before anything else can fail
         if wish.plan is not None:
@@ -189,10 +191,13 @@ def _plan(plan: Plan | AnyPath | None) -> Plan | None:
     return open_plan(path / PLAN_NAME if path.is_dir() else path)
 
 
-def _trace(shapes: ShapeSpec | None) -> tuple[CallSizes, ...]:
-    from compilot.workload.shapetrace import read_trace
+def _trace(shapes: ShapeSpec | None, note: Note) -> Scan | None:
+    from compilot.traces.reading import DRIVEN_CALLS, scan
 
-    return () if shapes is None else read_trace(shapes)
+    found = None if shapes is None else scan(shapes, first=DRIVEN_CALLS)
+    if found is not None and len(found.first) == DRIVEN_CALLS < found.tally.calls:
+        note(f"the trace has {found.tally.calls} calls; the model is driven with the first {DRIVEN_CALLS} of them.")
+    return found
 
 
 def _report(given: DoctorReport | AnyPath) -> DoctorReport:

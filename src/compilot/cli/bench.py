@@ -39,6 +39,10 @@ def bench(
             "Repeatable. Default: the plans' own.",
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Measure over requests of this trace, from compilot.record or one per line."),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
     ] = None,
@@ -57,6 +61,7 @@ def bench(
             pairs=pairs,
             processes=processes,
             dynamic=common.parse_dims(dynamic),
+            trace=trace,
             seed=seed,
             out=out,
             argv=sys.argv,

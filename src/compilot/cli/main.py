@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, cache, charts, doctor, env, keys, pack, store, tune, verify, whycold
+from compilot.cli import bench, cache, charts, doctor, env, keys, pack, store, trace, tune, verify, whycold
 from compilot.cli.plain_help import PlainTyper
 
 app = PlainTyper(
@@ -30,6 +30,7 @@ app.command("env")(env.env)
 app.command("why-cold")(whycold.why_cold)
 app.command("push")(store.push)
 app.command("pull")(store.pull)
+app.add_typer(trace.app, name="trace")
 app.add_typer(store.app, name="store")
 app.add_typer(cache.app, name="cache")
 app.add_typer(keys.app, name="keys")

@@ -15,8 +15,8 @@ import torch
 
 from compilot._tree import Call, call_leaves, is_tensor
 from compilot.errors import first_cause
+from compilot.records import CallSizes
 from compilot.workload import Workload
-from compilot.workload.shapetrace import CallSizes
 from compilot.workload.variations import size_cases, traced_call
 
 FURTHER_SEEDS = 3  # enough to see a shape that varies with the seed

@@ -10,7 +10,7 @@ Not covered: backward graphs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -37,10 +37,10 @@ from compilot.diagnose.report_records import (
     ModuleNode,
     Recompile,
 )
-from compilot.records import Fingerprint
+from compilot.records import CallSizes, DimRange, Fingerprint
 from compilot.workload import Workload
-from compilot.workload.shapetrace import CallSizes
-from compilot.workload.variations import traced_sizes
+from compilot.workload.shapetrace import ranges_of
+from compilot.workload.variations import traced_dims, traced_sizes
 
 EAGER_CALLS = 5
 WARM_CALLS = 2
@@ -51,9 +51,16 @@ _Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
 class Examination:
-    """One model under examination; call the steps in order, then `report`. `trace`: the calls to drive it with."""
+    """One model under examination; call the steps in order, then `report`.
 
-    def __init__(self, workload: Workload, trace: Sequence[CallSizes] = ()) -> None:
+    `trace`: the calls to drive it with. `ranges`: the sizes of the whole trace by name, where `trace` is a part of it.
+    """
+
+    def __init__(
+        self, workload: Workload, trace: Sequence[CallSizes] = (), ranges: Mapping[str, DimRange] | None = None
+    ) -> None:
+        found = traced_dims(workload, ranges or ranges_of(trace))
+        workload = workload.with_dynamic(found.dims) if found.dims else workload
         for call in trace:
             traced_sizes(workload, call)  # a wrong line is refused before anything takes time
         self.workload, self.trace = workload, trace
@@ -68,7 +75,7 @@ class Examination:
         self.fusion_s: dict[FileLine, float] = {}
         self.unpriced: set[FileLine] = set()  # breaks whose time cannot be trusted
         self.passed: dict[FileLine, list[str]] = {}
-        self.notes: list[str] = list(workload.notes)
+        self.notes: list[str] = [*workload.notes, *found.notes]
         self.drive_starved = False  # other programs held the cores during the drive
         self.unseen: list[str] = []  # calls that failed, and with them what they would have shown
 

@@ -22,13 +22,12 @@ from compilot.diagnose.report_records import DoctorReport
 from compilot.diagnose.untimed import without_times
 from compilot.errors import CompilotError, EnvironmentProblem, InputError
 from compilot.identity.differences import differences
-from compilot.records import Candidate, Plan, Settings, Shipment
+from compilot.records import CallSizes, Candidate, DimRange, Plan, Settings, Shipment
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, default_memory_limit, worker_env
 from compilot.trials.opening import ask_to_open, opening
 from compilot.trials.protocol import Examine, Examined, ExamineStep, ExamineTimes
 from compilot.trials.replies import answered
-from compilot.workload.shapetrace import CallSizes
 
 STEP_LIMIT_S = 1800.0  # a large model traces for minutes; beyond this it hangs
 LEAST_STEP_S = 2.0  # at a deadline: what was found must still be written down
@@ -57,11 +56,15 @@ def run(
     *,
     env: Mapping[str, str] | None = None,
     shapes: Sequence[CallSizes] = (),
+    ranges: Mapping[str, DimRange] | None = None,
 ) -> DoctorReport:
-    """Examine a shipped model in a child process: its graphs; `tell` hears of each step."""
+    """Examine a shipped model in a child process: its graphs; `tell` hears of each step.
+
+    shapes: the calls to drive it with; ranges: the sizes of the whole trace that they are from.
+    """
     child = _child(folder, env)
     try:
-        return _steps(child, shipment, folder, tell, shapes=tuple(shapes))
+        return _steps(child, shipment, folder, tell, shapes=tuple(shapes), ranges=dict(ranges or {}))
     finally:
         child.kill()
 
@@ -149,6 +152,7 @@ def _steps(
     end_s: float = math.inf,
     *,
     shapes: tuple[CallSizes, ...] = (),
+    ranges: dict[str, DimRange] | None = None,
 ) -> DoctorReport:
     """Every step in order; a death before there is anything to report is the environment's problem."""
 
@@ -156,9 +160,8 @@ def _steps(
         if step is not ExamineStep.REPORT:
             tell(_WORDS[step])
         limit_s = _limit_s(STEP_LIMIT_S, end_s)
-        return answered(
-            child.ask(Examine(step=step, shapes=shapes), Examined, limit_s=limit_s, doing=_WORDS[step])
-        ).report
+        request = Examine(step=step, shapes=shapes, ranges=ranges or {})
+        return answered(child.ask(request, Examined, limit_s=limit_s, doing=_WORDS[step])).report
 
     try:
         _open(child, shipment, folder, tell, end_s)

@@ -42,9 +42,7 @@ def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | 
 
     survey: what `read_model` has just found, where somebody needs more of it than the fingerprint.
     """
-    tensors: list[tuple[str, torch.Tensor]] = []
-    tensors += sorted(model.named_parameters(remove_duplicate=False), key=_name)
-    tensors += sorted(model.named_buffers(remove_duplicate=False), key=_name)
+    tensors = _tensors(model)
     counted = {id(tensor): tensor for _, tensor in tensors}.values()
     survey = survey or read_model(model)
     units = survey.reader.units
@@ -63,6 +61,11 @@ def model_fingerprint(model: nn.Module, weights: bool = False, survey: Survey | 
         attributes=survey.attributes,
         input_settings=survey.input_settings,
     )
+
+
+def parameters_sha256(model: nn.Module) -> str:
+    """The fingerprint's digest of names, shapes and dtypes of parameters and buffers, alone: it is quick."""
+    return digest(_parameters(_tensors(model)))
 
 
 def read_model(model: nn.Module) -> Survey:
@@ -123,6 +126,11 @@ def _short(token: bytes) -> str:
 
 def _name(pair: tuple[str, Any]) -> str:
     return pair[0]
+
+
+def _tensors(model: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    found = sorted(model.named_parameters(remove_duplicate=False), key=_name)
+    return [*found, *sorted(model.named_buffers(remove_duplicate=False), key=_name)]
 
 
 def _parameters(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[bytes]:

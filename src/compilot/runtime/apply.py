@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -29,7 +29,7 @@ from compilot.errors import (
 )
 from compilot.records import Plan
 from compilot.runtime.bundles import opened_bundle
-from compilot.runtime.fast import Fast, attach_eager, refuse_compiled
+from compilot.runtime.fast import Fast, attach_eager, refuse_compiled, restore
 from compilot.runtime.notices import warn
 from compilot.runtime.plans import PlanFolder, read_plan
 from compilot.runtime.process import apply_settings
@@ -50,6 +50,7 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     require_signature: bool = False,
     check_indices: bool = True,
     strict_weights: bool = False,
+    record: str | os.PathLike[str] | None = None,
 ) -> Fast:
     """The model as the plan says. folder: where the plan's artifacts lie, when the plan is not given as a file.
 
@@ -63,6 +64,9 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
 
     check_indices=False saves the look at the values of inputs that are used as indices (about 2 microseconds per
     call). It is dangerous: an index out of range then ends the process or gives some number, where eager raises.
+
+    record is a file in which the sizes of all calls are counted, whoever answers them: see compilot.record. What is
+    returned then has close(), too.
     """
     options = ApplyOptions(
         Trust(trusted_keys, require_signature),
@@ -73,17 +77,19 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
         strict_weights=strict_weights,
     )
     refuse_compiled(model)
+    _refuse_recorded(model)
     reading = True  # what is no plan at all is refused, whoever asks
     try:
         given = _given(plan, folder, options.trust)
         reading = False
-        return start(model, given, options)
+        fast = start(model, given, options)
     except Exception as error:
         if strict or not keep_model or (reading and not isinstance(error, UntrustedPlan)):
             raise
         text, category, reason = _told(error, plan)
         warn(text, category)
-        return attach_eager(model, reason, inplace=inplace)
+        fast = attach_eager(model, reason, inplace=inplace)
+    return fast if record is None else _recorded(fast, record, inplace)
 
 
 def apply_process(
@@ -100,6 +106,22 @@ def apply_process(
     given = _given(plan, None, trust)
     record = opened_bundle(given, trust).plan if isinstance(given, Path) else given.plan
     return apply_settings(record.process)
+
+
+def _refuse_recorded(model: nn.Module) -> None:
+    if hasattr(type(model), "_compilot_counts"):
+        raise InputError("this model is recorded; pass the original model, and record=FILE to count the calls here.")
+
+
+def _recorded(fast: Fast, path: str | os.PathLike[str], inplace: bool) -> Fast:
+    """The same with its calls counted; a model that was changed in place is as it was where that fails."""
+    from compilot.runtime.recording import recorded  # here: most do not record
+
+    try:
+        return cast(Fast, recorded(fast, path, inplace=inplace))
+    except BaseException:
+        restore(fast)
+        raise
 
 
 def _given(

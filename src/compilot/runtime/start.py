@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -51,14 +51,21 @@ def load(
     allow_stale: bool = False,
     plain_outputs: bool = False,
     check_indices: bool = True,
+    record: str | os.PathLike[str] | None = None,
 ) -> Fast:
     """The bundle's model without a model object; every call that it does not take raises NoFallback.
 
     check_indices=False saves the look at the values of inputs that are used as indices: see compilot.compile.
+    record is a file in which the sizes of all calls are counted: see compilot.record.
     """
     trust = Trust(trusted_keys, require_signature)
     options = ApplyOptions(trust, allow_stale=allow_stale, plain_outputs=plain_outputs, check_indices=check_indices)
-    return start(None, Path(path), options)
+    fast = start(None, Path(path), options)
+    if record is None:
+        return fast
+    from compilot.runtime.recording import recorded  # here: most do not record
+
+    return cast("Fast", recorded(fast, record))
 
 
 def start(model: nn.Module | None, given: PlanFolder | Path, options: ApplyOptions, *, copy_of: str = "") -> Fast:

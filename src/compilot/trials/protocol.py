@@ -13,9 +13,11 @@ import msgspec
 from compilot.diagnose.report_records import DoctorReport
 from compilot.records import (
     ArtifactFile,
+    CallSizes,
     Candidate,
     Check,
     Diagnosis,
+    DimRange,
     Fingerprint,
     Golden,
     Guard,
@@ -29,7 +31,6 @@ from compilot.records import (
     WarmUp,
     WorkloadRef,
 )
-from compilot.workload.shapetrace import CallSizes
 
 PROTOCOL = 1
 
@@ -124,6 +125,7 @@ class Examine(Request, frozen=True, kw_only=True):
 
     step: ExamineStep
     shapes: tuple[CallSizes, ...] = ()  # the calls to drive the model with, in place of the workload's; read once
+    ranges: dict[str, DimRange] = {}  # the smallest and largest size of the whole trace, by name; read once
 
 
 class ExamineTimes(Request, frozen=True, kw_only=True):

@@ -1,89 +1,52 @@
-"""A shape trace: the sizes that a program's calls have, one after the other. In: a file, or mappings. Out: `CallSizes`.
+"""What the sizes of a trace mean for a workload. In: sizes by name, the workload's declared ranges and example.
 
-One line per call: `input_ids:1=37 image:0=4`, or as JSON `{"input_ids:1": 37}`. A dimension is named as it is declared,
-NAME:DIM; the name alone will do for an input with one declared dimension, and so will the end of a nested name. What a
-line does not name keeps the example's size, or follows a named dimension that it moves together with. Empty lines and
-lines that begin with # are left out.
-Needs no torch: the parent reads the file, the child asks `resolve` what the names mean there.
+Out: `Sizes`, by path and dimension; and ranges for the dimensions that vary in the trace without being declared. A
+dimension is named as it is declared, NAME:DIM; the name alone will do for an input with one declared dimension, and so
+will the end of a nested name. What a line does not name keeps the example's size, or follows a named dimension that it
+moves together with. A recorded trace names every dimension: one that is not declared must have the example's size.
+Needs no torch. Not covered: reading the file (traces/).
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from compilot.errors import InputError
-from compilot.records import DimRange, Record
+from compilot.records import CallSizes, DimRange, DynamicDim
 
-ShapeSpec = str | os.PathLike[str] | Sequence[Mapping[str, int]]
 Sizes = dict[tuple[str, int], int]  # (path of the tensor, dimension) -> size
-
-_SPELLING = "write NAME:DIM=SIZE, such as input_ids:1=37, several with spaces between them"
-
-
-class CallSizes(Record, frozen=True, kw_only=True):
-    """The sizes of one call, by name of the dimension."""
-
-    line: int  # in the file, or the number of the call
-    sizes: dict[str, int]
-
-    @property
-    def label(self) -> str:
-        """For people: which call this is."""
-        return f"{' '.join(f'{name}={size}' for name, size in self.sizes.items())} (line {self.line})"
+Declared = Mapping[str, Mapping[int, DimRange]]  # by path of the tensor
 
 
-def read_trace(given: ShapeSpec) -> tuple[CallSizes, ...]:
-    """The calls of a trace, in order; a file by its path."""
-    if not isinstance(given, str | os.PathLike):
-        return tuple(CallSizes(line=number, sizes=_sizes(one, number)) for number, one in enumerate(given, 1))
-    path = Path(given)
-    try:
-        lines = enumerate(path.read_text().splitlines(), 1)
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(
-            f"cannot read the shape trace {path}: {problem}; give a text file, one call per line."
-        ) from None
-    wanted = [(number, text.strip()) for number, text in lines if text.strip() and not text.lstrip().startswith("#")]
-    if not wanted:
-        raise InputError(f"the shape trace {path} has no calls; {_SPELLING}, one line per call.")
-    return tuple(CallSizes(line=number, sizes=_parsed(text, number)) for number, text in wanted)
+class Named(NamedTuple):
+    """A workload's dimensions by the user's names of them, NAME:DIM."""
+
+    declared: dict[str, tuple[str, int]]  # -> path and dimension
+    example: dict[str, int]  # every dimension of every tensor of the example -> its size
 
 
-def _parsed(text: str, line: int) -> dict[str, int]:
-    if text.startswith("{"):
-        try:
-            return _sizes(json.loads(text), line)
-        except ValueError as problem:
-            raise InputError(f"line {line} of the shape trace is not a JSON object: {problem}; {_SPELLING}.") from None
-    parts = [re.fullmatch(r"(?P<name>[^=]+)=(?P<size>\d+)", part) for part in text.split()]
-    wrong = next((word for word, part in zip(text.split(), parts, strict=True) if part is None), None)
-    if wrong is not None:
-        raise InputError(f"line {line} of the shape trace: cannot read '{wrong}'; {_SPELLING}.")
-    return {part["name"]: int(part["size"]) for part in parts if part is not None}
+class TraceDims(NamedTuple):
+    """Dimensions that a trace declares, and a sentence for each."""
+
+    dims: tuple[DynamicDim, ...]
+    notes: tuple[str, ...]
 
 
-def _sizes(given: Any, line: int) -> dict[str, int]:
-    plain = isinstance(given, Mapping) and all(
-        isinstance(name, str) and isinstance(size, int) and not isinstance(size, bool) for name, size in given.items()
-    )
-    if not plain:
-        raise InputError(f'call {line} of the shape trace is {given!r}; write sizes by name, such as {{"x:0": 4}}.')
-    return dict(given)
+def named(declared: Declared, names: Mapping[str, str], shapes: Mapping[str, Iterable[int]]) -> Named:
+    """names: the user's name of each tensor's path; shapes: its shape in the example."""
+    places = {f"{names[path]}:{dim}": (path, dim) for path, dims in declared.items() for dim in dims}
+    sizes = {f"{names[path]}:{dim}": int(n) for path, shape in shapes.items() for dim, n in enumerate(shape)}
+    return Named(places, sizes)
 
 
-def resolve(call: CallSizes, declared: Mapping[str, Mapping[int, DimRange]], names: Mapping[str, str]) -> Sizes:
-    """What a line means for a workload; `declared` are its ranges by path, `names` the user's names of the paths."""
-    known = {f"{names[path]}:{dim}": (path, dim) for path, dims in declared.items() for dim in dims}
-    if not known:
-        raise InputError("a shape trace needs declared dynamic dimensions: declare NAME:DIM=MIN..MAX for each.")
+def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
+    """What a line means for a workload; a wrong one is the user's mistake."""
     found: Sizes = {}
     for name, size in call.sizes.items():
-        path, dim = known[_full(name, known, call.line, declared)]
+        if known.example.get(name) == size and name not in known.declared:
+            continue  # a dimension that does not vary
+        path, dim = known.declared[_full(name, size, known, call.line, declared)]
         allowed = declared[path][dim]
         if not allowed.min <= size <= allowed.max:
             raise InputError(
@@ -94,17 +57,55 @@ def resolve(call: CallSizes, declared: Mapping[str, Mapping[int, DimRange]], nam
     return found
 
 
-def _full(
-    name: str, known: Mapping[str, tuple[str, int]], line: int, declared: Mapping[str, Mapping[int, DimRange]]
-) -> str:
-    """NAME:DIM of what the user wrote; what is unclear or unknown is the user's mistake."""
+def dims_of(ranges: Mapping[str, DimRange], known: Named) -> TraceDims:
+    """Ranges for what varies in a trace and is not declared: from the smallest size there or in the example to the
+    largest. Names that the example does not have are left to `resolve`, which knows their line.
+    """
+    dims, notes = [], []
+    for name, sizes in ranges.items():
+        places = [] if _meant(name, known.declared) else _meant(name, known.example)
+        if len(places) != 1 or name == places[0].rpartition(":")[0]:
+            continue
+        example = known.example[places[0]]
+        low, high = min(sizes.min, example), max(sizes.max, example)
+        if low < high:
+            owner, _, dim = places[0].rpartition(":")
+            dims.append(DynamicDim(input=owner, dim=int(dim), min=low, max=high))
+            notes.append(
+                f"{places[0]} varies in the trace and is not declared; its range there, {low}..{high}, is used"
+            )
+    return TraceDims(tuple(dims), tuple(notes))
+
+
+def ranges_of(calls: Iterable[CallSizes]) -> dict[str, DimRange]:
+    """The smallest and largest size of each name."""
+    found: dict[str, list[int]] = {}
+    for name, size in (pair for call in calls for pair in call.sizes.items()):
+        found.setdefault(name, []).append(size)
+    return {name: DimRange(min=min(sizes), max=max(sizes)) for name, sizes in found.items()}
+
+
+def _meant(name: str, known: Iterable[str]) -> list[str]:
+    """Every NAME:DIM that a name may stand for: written in full, without the dimension, or by the end of either."""
     spellings = {full: (full, full.rpartition(":")[0]) for full in known}
-    meant = [full for full, written in spellings.items() if name in written]
-    meant = meant or [full for full, written in spellings.items() if any(w.endswith(f".{name}") for w in written)]
+    exact = [full for full, written in spellings.items() if name in written]
+    return exact or [full for full, written in spellings.items() if any(w.endswith(f".{name}") for w in written)]
+
+
+def _full(name: str, size: int, known: Named, line: int, declared: Declared) -> str:
+    """NAME:DIM of what the user wrote; what is unclear or unknown is the user's mistake."""
+    meant = _meant(name, known.declared)
     if len(meant) == 1:
         return meant[0]
     if meant:
         raise InputError(f"line {line} of the shape trace: '{name}' may be {' or '.join(meant)}; write which.")
-    ranges = {full: declared[path][dim] for full, (path, dim) in known.items()}
-    told = ", ".join(f"{full} ({sizes.min}..{sizes.max})" for full, sizes in ranges.items())
-    raise InputError(f"line {line} of the shape trace: no dimension '{name}' is declared; declared are {told}.")
+    ranges = {full: declared[path][dim] for full, (path, dim) in known.declared.items()}
+    told = ", ".join(f"{full} ({sizes.min}..{sizes.max})" for full, sizes in ranges.items()) or "none"
+    if name in known.example:
+        what = f"{name} is {size} there and {known.example[name]} in the example, but not declared"
+        raise InputError(f"line {line} of the shape trace: {what}; declare {name}=MIN..MAX. Declared are: {told}.")
+    inputs = ", ".join(known.example) or "none"
+    raise InputError(
+        f"line {line} of the shape trace: no dimension '{name}' is declared; declared are {told}. "
+        f"The inputs have these dimensions: {inputs}."
+    )

@@ -76,10 +76,19 @@ def unship(shipment: Shipment) -> Workload:
     workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
     ref = shipment.ref
     if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top
-        return workload.replaced(seed=shipment.seed).with_dynamic(shipment.extra_dynamic)
+        return _replaying(workload.replaced(seed=shipment.seed).with_dynamic(shipment.extra_dynamic), shipment)
     workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic, padding=ref.padding)
     workload.label, workload.target, workload.payload_sha256 = ref.label, ref.target, ref.payload_sha256
-    return workload
+    return _replaying(workload, shipment)
+
+
+def _replaying(workload: Workload, shipment: Shipment) -> Workload:
+    """With the requests of a trace as its work, where some were shipped."""
+    if not shipment.replay:
+        return workload
+    from compilot.workload.replay import replayed  # here: most shipments have no trace
+
+    return replayed(workload, shipment.replay, shipment.replay_ranges)
 
 
 def _write(workload: Workload, payload: Path, weights: Path) -> str:

@@ -30,10 +30,10 @@ from compilot.inputs.values import (
     masking,
     vary,
 )
-from compilot.records import DimRange
+from compilot.records import CallSizes, DimRange
 from compilot.workload import bold as bold_integers
 from compilot.workload import edges as edge_values
-from compilot.workload.shapetrace import CallSizes, Sizes, resolve
+from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named, resolve
 from compilot.workload.workload import Workload
 
 SEEDS = 3
@@ -180,9 +180,21 @@ def traced_call(workload: Workload, call: CallSizes) -> Call:
 
 def traced_sizes(workload: Workload, call: CallSizes) -> Sizes:
     """What a line of a shape trace means for this workload; a wrong one is the user's mistake."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    return resolve(call, ranges, named_dims(workload))
+
+
+def traced_dims(workload: Workload, ranges: Mapping[str, DimRange]) -> TraceDims:
+    """Ranges for the dimensions that vary in a trace without being declared. ranges: the trace's own, by name."""
+    return dims_of(ranges, named_dims(workload))
+
+
+def named_dims(workload: Workload) -> Named:
+    """The workload's dimensions by the names that users write."""
     roots = parameter_names(workload.model.forward, workload.call)
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
-    return resolve(call, ranges, {path: dotted_name(path, roots) for path in ranges})
+    shapes = {leaf.path: leaf.value.shape for leaf in call_leaves(workload.call) if is_tensor(leaf.value)}
+    return named(ranges, {path: dotted_name(path, roots) for path in shapes}, shapes)
 
 
 def _resized(workload: Workload, sizes: Mapping[tuple[str, int], int]) -> Call:

@@ -60,6 +60,8 @@ class Workload:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
         self.kind = Kind.INFERENCE  # picks the unit of work
+        self.requests: tuple[int, ...] = ()  # of a trace: which example each one is, in order (replay.py)
+        self.trace_notes: tuple[str, ...] = ()  # what the trace declared
         self.label = label or type(model).__name__
         self.loader = _check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
         self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
@@ -100,7 +102,7 @@ class Workload:
     @property
     def notes(self) -> list[str]:
         """What the user should know of the examples before measuring, one sentence each."""
-        return [note for note in (self._shapes_note(),) if note]
+        return [note for note in (self._shapes_note(), *self.trace_notes) if note]
 
     @property
     def input_function(self) -> InputFunction | None:

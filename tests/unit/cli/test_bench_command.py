@@ -200,3 +200,17 @@ def test_a_missing_plan_is_one_sentence(fake_runner: Any, compilot: Any) -> None
     result = compilot("bench", "net.py:net", "--plan", "none.json")
     assert result.exit_code == 2
     assert "cannot read plan none.json" in result.stderr
+
+
+def test_a_trace_is_what_every_arm_replays(fake_runner: Any, compilot: Any, tmp_path: Path) -> None:
+    (tmp_path / "sizes.txt").write_text("x:0=4\n" * 300 + "x:0=9\n" * 100)
+    result = compilot("bench", "net.py:net", "--trace", "sizes.txt", "--out", "one", "--json", "--quiet")
+    assert result.exit_code == 0, result.output
+    shipment = fake_runner.shipment
+    sizes = [call.sizes["x:0"] for call in shipment.replay]
+    assert (sizes.count(4), sizes.count(9)) == (48, 16)
+    assert (shipment.replay_ranges["x:0"].min, shipment.replay_ranges["x:0"].max) == (4, 9)
+    (tmp_path / "sizes.txt").write_text("x:0=4\nx:0=-9\n")
+    refused = compilot("bench", "net.py:net", "--trace", "sizes.txt", "--out", "two", "--quiet")
+    assert refused.exit_code == 2
+    assert "line 2 of the shape trace: the size -9 of x:0 is negative" in refused.stderr

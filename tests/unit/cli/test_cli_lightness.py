@@ -47,6 +47,7 @@ def test_explaining_starts_nothing_and_imports_no_torch_either(tmp_path: Path) -
         ["store", "ls", "--help"],
         ["cache", "ls", "--help"],
         ["keys", "new", "--help"],
+        ["trace", "show", "--help"],
     ],
 )
 def test_help_imports_neither_torch_nor_numpy(arguments: list[str]) -> None:

@@ -14,12 +14,17 @@ from torch import nn
 from compilot.diagnose import driving
 from compilot.diagnose.examination import Examination
 from compilot.errors import InputError
+from compilot.records import CallSizes, DimRange
+from compilot.traces.reading import ShapeSpec, scan
 from compilot.workload import Workload
-from compilot.workload.shapetrace import CallSizes, read_trace
 from compilot.workload.variations import traced_sizes
 
 DYNAMIC = {"tokens": {0: (1, 8), 1: (1, 64)}, "mask": {1: (1, 64)}}
 PROGRAM = Path(__file__).parents[2] / "data" / "breaks" / "declared_range.py"
+
+
+def read_trace(given: ShapeSpec) -> tuple[CallSizes, ...]:
+    return scan(given).calls()
 
 
 class Net(nn.Module):
@@ -79,9 +84,20 @@ def test_a_wrong_line_is_told_before_anything_runs(sizes: dict[str, int], told: 
     assert told in str(problem.value)
 
 
-def test_a_trace_needs_declared_dimensions() -> None:
-    with pytest.raises(InputError, match="needs declared dynamic dimensions: declare NAME"):
-        Examination(Workload(nn.ReLU(), (torch.ones(2),)), read_trace([{"input:0": 3}]))
+def test_what_varies_in_the_trace_and_is_not_declared_gets_its_range_from_there() -> None:
+    trace = read_trace([{"input:0": 3}, {"input:0": 7, "input:1": 2}])
+    seen = Examination(Workload(nn.ReLU(), (torch.ones(4, 2),)), trace)
+    assert [(dim.input, dim.dim, dim.min, dim.max) for dim in seen.workload.dynamic] == [("input", 0, 3, 7)]
+    assert seen.notes == ["input:0 varies in the trace and is not declared; its range there, 3..7, is used"]
+    [narrow, wide] = [call.args[0].shape for _, call in driving.listed_calls(seen.workload, trace)]
+    assert (narrow, wide) == ((3, 2), (7, 2))
+
+
+def test_the_ranges_of_the_whole_trace_count_where_only_some_calls_are_driven(workload: Workload) -> None:
+    whole = {"mask:0": DimRange(min=1, max=900), "tokens:1": DimRange(min=1, max=64)}
+    seen = Examination(workload, read_trace([{"mask:0": 5, "tokens:1": 9}]), whole)
+    dims = {(dim.input, dim.dim): (dim.min, dim.max) for dim in seen.workload.dynamic}
+    assert dims == {("mask", 0): (1, 900), ("mask", 1): (1, 64), ("tokens", 0): (1, 8), ("tokens", 1): (1, 64)}
 
 
 @pytest.mark.parametrize("text", ["", "tokens:1", "tokens:1=many", "{tokens: 1}", '{"tokens:1": "5"}'])

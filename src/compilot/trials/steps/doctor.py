@@ -14,7 +14,7 @@ def examine(worker: WorkerState, request: Examine) -> Examined:
     from compilot.diagnose.examination import Examination  # here: eager's worker does without dynamo
 
     if worker.examination is None:
-        worker.examination = Examination(worker.workload, request.shapes)
+        worker.examination = Examination(worker.workload, request.shapes, request.ranges)
     if request.step is not ExamineStep.REPORT:
         getattr(worker.examination, request.step)()
         return Examined()

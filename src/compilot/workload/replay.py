@@ -1,0 +1,87 @@
+"""The requests of a trace as the unit of work. In: a workload, and sizes of calls in the order they are made.
+
+Out: `replayed`: the same workload whose unit, `Replay`, makes these calls: call() is one pass over all of them, for the
+clock; time_requests() is the same pass with the seconds of each, in order. Arms that replay the same sizes with the
+same seed make the same calls in the same order, so their seconds are paired request by request. Equal sizes share one
+call's tensors. The workload's own first example stays its first: guards and builds begin there. Dimensions that vary
+in the trace without being declared are declared by it, with a note each (`Workload.notes`).
+Not covered: which calls (traces/sampling.py), what the times mean (verdict/).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from compilot.errors import InputError
+from compilot.records import CallSizes, DimRange, Kind
+from compilot.workload.shapetrace import ranges_of
+from compilot.workload.unit import UNITS, Inference, Work
+from compilot.workload.variations import traced_call, traced_dims
+from compilot.workload.workload import Workload
+
+
+class Replaying(Work, Protocol):
+    """What a replay needs of its workload."""
+
+    @property
+    def requests(self) -> Sequence[int]: ...  # which example each request is, in order
+
+
+class Replay(Inference):
+    """The requests of a trace, one after the other, under the workload's grad mode."""
+
+    def __init__(self, fn: Callable[..., Any], workload: Replaying) -> None:
+        super().__init__(fn, workload)
+        self._order = tuple(workload.requests)
+
+    @property
+    def calls(self) -> int:
+        """How many requests a pass has."""
+        return len(self._order)
+
+    def call(self) -> None:
+        """One pass over all requests."""
+        fn, examples = self.fn, self.examples
+        with torch.set_grad_enabled(self.grad):
+            for number in self._order:
+                args, kwargs = examples[number]
+                fn(*args, **kwargs)
+
+    def time_requests(self, clock: Callable[[], float] = time.perf_counter) -> tuple[float, ...]:
+        """One pass over all requests; the seconds of each, in order."""
+        fn, examples, seconds = self.fn, self.examples, []
+        with torch.set_grad_enabled(self.grad):
+            for number in self._order:
+                args, kwargs = examples[number]
+                begin = clock()
+                fn(*args, **kwargs)
+                seconds.append(clock() - begin)
+        return tuple(seconds)
+
+
+UNITS[Kind.TRACE] = Replay
+
+
+def replayed(workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str, DimRange] | None = None) -> Workload:
+    """The workload with the calls of a trace as its work. ranges: of the whole trace, where calls are a part of it."""
+    if not calls:
+        raise InputError("there are no calls to replay; give a trace with calls.")
+    found = traced_dims(workload, ranges or ranges_of(calls))
+    new = copy.copy(workload.with_dynamic(found.dims) if found.dims else workload)
+    first = {_key(call): call for call in reversed(calls)}  # of equal ones the first, which names its line
+    distinct = dict.fromkeys(map(_key, calls))
+    places = {key: number for number, key in enumerate(distinct, 1)}
+    new.examples = [new.call, *(traced_call(new, first[key]) for key in distinct)]
+    new.requests = tuple(places[_key(call)] for call in calls)
+    new.kind, new._examples_from_seed = Kind.TRACE, False
+    new.trace_notes = found.notes
+    return new
+
+
+def _key(call: CallSizes) -> tuple[tuple[str, int], ...]:
+    return tuple(call.sizes.items())

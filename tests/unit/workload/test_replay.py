@@ -1,0 +1,117 @@
+"""The requests of a trace as the unit of work: the same calls in the same order, whoever answers them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+
+import compilot
+from compilot.errors import InputError
+from compilot.records import CallSizes, DimRange, Kind
+from compilot.traces.sampling import sample
+from compilot.workload import Workload
+from compilot.workload.replay import Replay, replayed
+from compilot.workload.shipping import ship, unship
+
+CALLS = [CallSizes(line=n, sizes={"x:0": size, "x:1": 3}) for n, size in enumerate([4, 9, 4, 1], 1)]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[int, ...]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(tuple(x.shape))
+        return x + 1
+
+
+@pytest.fixture
+def workload() -> Workload:
+    return Workload(Net().eval(), (torch.ones(2, 3),))
+
+
+def test_a_pass_makes_every_request_in_order(workload: Workload) -> None:
+    found = replayed(workload, CALLS)
+    unit = found.unit(workload.model)
+    assert isinstance(unit, Replay)
+    assert (unit.calls, found.ref.kind) == (4, Kind.TRACE)
+    unit.call()
+    assert workload.model.seen == [(4, 3), (9, 3), (4, 3), (1, 3)]
+
+
+def test_the_seconds_of_each_request_come_in_the_same_order(workload: Workload) -> None:
+    ticks = itertools.count()
+    unit = replayed(workload, CALLS).unit(workload.model)
+    assert isinstance(unit, Replay)
+    assert unit.time_requests(clock=lambda: float(next(ticks))) == (1.0, 1.0, 1.0, 1.0)
+    assert workload.model.seen == [(4, 3), (9, 3), (4, 3), (1, 3)]
+
+
+def test_two_arms_get_equal_inputs_and_equal_sizes_share_them(workload: Workload) -> None:
+    one, two = (replayed(workload, CALLS) for _ in range(2))
+    for left, right in zip(one.examples, two.examples, strict=True):
+        assert torch.equal(left.args[0], right.args[0])
+    assert one.requests == (1, 2, 1, 3)
+    assert one.call is workload.call  # guards and builds begin with the user's own example
+
+
+def test_ranges_come_from_the_whole_trace_with_a_note(workload: Workload) -> None:
+    found = replayed(workload, CALLS, {"x:0": DimRange(min=1, max=500), "x:1": DimRange(min=3, max=3)})
+    assert [(dim.input, dim.dim, dim.min, dim.max) for dim in found.dynamic] == [("x", 0, 1, 500)]
+    assert found.notes == ["x:0 varies in the trace and is not declared; its range there, 1..500, is used"]
+    assert workload.dynamic == ()  # the workload itself is not changed
+    assert workload.kind is Kind.INFERENCE
+
+
+def test_what_the_calls_change_is_put_back(workload: Workload) -> None:
+    found = replayed(workload, CALLS)
+    with found.unit(lambda x: x.add_(1)).restored() as unit:
+        before = [call.args[0].clone() for call in found.examples]
+        unit.call()
+        assert not torch.equal(before[1], found.examples[1].args[0])
+    assert all(torch.equal(kept, call.args[0]) for kept, call in zip(before, found.examples, strict=True))
+
+
+def test_a_sample_of_a_trace_is_replayed(workload: Workload) -> None:
+    trace = compilot.read_trace([{"x:0": 1 + number % 5} for number in range(1000)])
+    calls = sample(trace, 20, seed=1)
+    replayed(workload, calls).unit(workload.model).call()
+    assert sorted(workload.model.seen) == sorted([(size, 3) for size in range(1, 6)] * 4)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ({"y:0": 4}, "line 7 of the shape trace: no dimension 'y:0' is declared"),
+        ({"x:5": 4}, "line 7 of the shape trace: no dimension 'x:5' is declared"),
+    ],
+)
+def test_names_that_no_input_has_are_refused(sizes: dict[str, int], told: str, workload: Workload) -> None:
+    with pytest.raises(InputError) as problem:
+        replayed(workload, [CallSizes(line=7, sizes=sizes)])
+    assert told in str(problem.value)
+    with pytest.raises(InputError, match="no calls to replay"):
+        replayed(workload, [])
+
+
+def test_a_size_outside_the_declared_range_is_refused(workload: Workload) -> None:
+    declared = workload.with_dynamic(compilot.Workload(Net(), (torch.ones(2, 3),), dynamic={"x": {0: (1, 8)}}).dynamic)
+    with pytest.raises(InputError, match=r"size 9 of x:0 is outside its declared range 1\.\.8"):
+        replayed(declared, CALLS)
+
+
+def test_a_shipment_brings_its_trace_along(workload: Workload, tmp_path: Path) -> None:
+    shipment = ship(workload, tmp_path)
+    there = unship(
+        msgspec.structs.replace(shipment, replay=tuple(CALLS), replay_ranges={"x:0": DimRange(min=1, max=9)})
+    )
+    there.unit(there.model).call()
+    assert there.model.seen == [(4, 3), (9, 3), (4, 3), (1, 3)]
+    assert [(dim.min, dim.max) for dim in there.dynamic] == [(1, 9)]
+    assert unship(shipment).kind is Kind.INFERENCE
