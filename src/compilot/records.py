@@ -273,6 +273,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
     features: Features | None = None  # None: they could not be taken
+    layers: dict[str, str] = {}  # path -> class and sizes of the submodules that compute, in order; some at most
 
 
 # --------------------------------------------------------------------------------------------------------------------

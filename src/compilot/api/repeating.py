@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,11 +41,12 @@ def reproduce(
     built again may take longer. out is the directory of the new measurement. A model that changed since is not timed:
     the claim does not hold, and `changes` says what changed.
     """
+    from compilot.ledger.entries import layers_in
     from compilot.ledger.history import readable
 
     _, run_dir = readable(named(run))
     plan = run_dir.open_plan()
-    what = Again(plan, shipment_of(run_dir), run_dir.path)
+    what = Again(plan, shipment_of(run_dir), run_dir.path, layers_in(run_dir.lines()))
     return measured_again(what, budget=budget, out=out, argv=argv, observer=observer, progress=progress)
 
 
@@ -55,6 +56,7 @@ class Again(NamedTuple):
     plan: Plan
     shipment: Shipment
     folder: Path | None  # of the plan; None: its files are not at hand
+    layers: Mapping[str, str] = {}  # of the model as its run saw it; none: not known
 
 
 def measured_again(
@@ -91,7 +93,7 @@ def _measured(what: Again, run_dir: RunDir, budget_s: float, argv: tuple[str, ..
     from compilot.tuning.reproducing import reproduce as measure
 
     entry = what.plan.entries[0]
-    claim = Claimed(what.plan, entry, what.shipment, _why_rebuilt(what, entry, run_dir), argv)
+    claim = Claimed(what.plan, entry, what.shipment, _why_rebuilt(what, entry, run_dir), argv, what.layers)
     limits = Limits(memory_bytes=default_memory_limit(), machine_bytes=default_memory_limit())
     runner = local.LocalRunner(
         run_dir,

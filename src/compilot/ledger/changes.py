@@ -17,7 +17,8 @@ import msgspec
 from compilot.artifacts.rundir import RunDir
 from compilot.identity import isa
 from compilot.identity.differences import Difference, differences
-from compilot.ledger.entries import RunEntry, chosen_comparison, last_trials, last_verdict
+from compilot.identity.layers import changed_layers
+from compilot.ledger.entries import RunEntry, chosen_comparison, last_trials, last_verdict, layers_in
 from compilot.records import (
     Candidate,
     Comparison,
@@ -93,6 +94,8 @@ def compare_runs(first: Read, second: Read) -> ComparedRuns:
 
 def _causes(first: Read, second: Read) -> Iterator[Change]:
     yield from _commit(first.header, second.header)
+    for sentence in changed_layers(layers_in(first.lines), layers_in(second.lines)):
+        yield Change(area=CODE, what="layers", old="", new="", sentence=sentence)
     yield from sorted(_fingerprints(first.header, second.header), key=lambda c: (CODE, VERSIONS, MACHINE).index(c.area))
     yield from _mapped(OPTIONS, _asked(first), _asked(second))
     yield from _settings(first, second)

@@ -24,6 +24,7 @@ from compilot.errors import CompilotError
 from compilot.records import (
     Comparison,
     Decision,
+    DiagnosisLine,
     JournalLine,
     RaceLine,
     Record,
@@ -160,6 +161,11 @@ def last_trials(lines: Sequence[JournalLine]) -> dict[str, Trial]:
 def last_verdict(lines: Sequence[JournalLine]) -> Verdict | None:
     """What the run came to; None: to nothing yet."""
     return next((line.verdict for line in reversed(lines) if isinstance(line, VerdictLine)), None)
+
+
+def layers_in(lines: Sequence[JournalLine]) -> dict[str, str]:
+    """The model's layers as the run saw them; none: nobody wrote them down."""
+    return next((line.diagnosis.layers for line in reversed(lines) if isinstance(line, DiagnosisLine)), {})
 
 
 def chosen_comparison(verdict: Verdict | None, trials: dict[str, Trial]) -> Comparison | None:

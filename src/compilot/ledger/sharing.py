@@ -4,8 +4,8 @@
     runs/ID/ab12.../run.json                 written last: a `StoredRun`, which makes the run known
 
 What travels is what is needed to look at a run and to compare it: the journal with its raw samples, the plan, the
-tables and report pages. Not the model, its weights, or what engines built: bundles are for those. A journal names the command
-line, paths and library versions of whoever tuned. Whoever can write to a store decides what is read from it.
+tables and report pages. Not the model, its weights, or what engines built: bundles are for those. A journal names the
+command line, paths and library versions of whoever tuned. Whoever can write to a store decides what is read from it.
 Covered: pushes at the same time, runs that went on (the longer journal counts), damaged entries (named, left out),
 digests of what is fetched. Not covered: removing (the server), running a run from a store.
 """

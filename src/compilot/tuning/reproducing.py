@@ -8,6 +8,7 @@ they were measured, else the candidate is built and checked again. Not covered: 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.engines.of_candidate import engines_of
 from compilot.identity.differences import differences, sentences
+from compilot.identity.layers import changed_layers
 from compilot.ledger.repeating import Repeat, Reproduced, judged
 from compilot.progress import Observer
 from compilot.records import (
@@ -51,6 +53,7 @@ class Claimed(NamedTuple):
     shipment: Shipment
     rebuild: str = ""  # why the files cannot be used; "": they lie in the new run directory
     argv: tuple[str, ...] = ()
+    layers: Mapping[str, str] = {}  # of the model as the run saw it; none: not known
 
 
 def reproduce(claim: Claimed, runner: Runner, run_dir: RunDir, budget: Budget, observer: Observer) -> Reproduced:
@@ -64,7 +67,8 @@ def reproduce(claim: Claimed, runner: Runner, run_dir: RunDir, budget: Budget, o
     with run_dir.create_journal(make_header(model.ref, seen.fingerprint, options)) as journal:
         journal.append(DiagnosisLine(diagnosis=seen.diagnosis, prepare_s=seen.compiler_tried_s or 0.0))
         found = differences(claim.plan.fingerprint, seen.fingerprint, engines_of(claim.entry.candidate))
-        answer = partial(_answer, claim, run_dir, tuple(one.sentence for one in found))
+        layers = [f"{one}." for one in changed_layers(claim.layers, seen.diagnosis.layers)]
+        answer = partial(_answer, claim, run_dir, (*(one.sentence for one in found), *layers))
         if edited := [one for one in found if one.field.startswith("model.")]:
             return answer(Repeat.DOES_NOT_HOLD, f"the plan was made for another model: {sentences(edited)}")
         return answer(*_measured(claim, _Bench(runner, journal, budget, goal, observer)))
