@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from compilot.api.explaining import Explanation, explain
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
+    from compilot.api.repeating import reproduce
+    from compilot.api.runs import compare, history, show
     from compilot.api.sharing import pull, push
+    from compilot.api.standing import Status, status
     from compilot.api.tracing import merge_traces, read_trace
     from compilot.api.tuning import tune
     from compilot.api.verifying import Verified, verify
@@ -62,6 +65,12 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
+    from compilot.ledger.changes import ComparedRuns
+    from compilot.ledger.entries import RunEntry
+    from compilot.ledger.history import History
+    from compilot.ledger.repeating import Reproduced
+    from compilot.ledger.sharing import PushedRun
+    from compilot.ledger.shown import ShownRun
     from compilot.progress import Observer
     from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings, Trace
     from compilot.report.chart_files import Charts
@@ -78,8 +87,11 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.api.explaining": "Explanation explain",
     "compilot.api.plans": "load_plan save_plan",
     "compilot.api.reading": "results",
+    "compilot.api.repeating": "reproduce",
+    "compilot.api.runs": "compare history show",
     "compilot.api.sharing": "pull push",
     "compilot.api.tracing": "merge_traces read_trace",
+    "compilot.api.standing": "Status status",
     "compilot.api.tuning": "tune",
     "compilot.api.verifying": "Verified verify",
     "compilot.api.whycold": "why_cold",
@@ -94,6 +106,12 @@ _NAMES = {  # module -> the names that it has for users
         "TargetError UnpicklableError UnprovenSpeedWarning UntrustedBundle UntrustedPlan UserError "
         "WorkerError"
     ),
+    "compilot.ledger.changes": "ComparedRuns",
+    "compilot.ledger.entries": "RunEntry",
+    "compilot.ledger.history": "History",
+    "compilot.ledger.repeating": "Reproduced",
+    "compilot.ledger.sharing": "PushedRun",
+    "compilot.ledger.shown": "ShownRun",
     "compilot.progress": "Observer",
     "compilot.records": "Candidate Finding Plan ProcessSettings Settings Trace",
     "compilot.report.chart_files": "Charts",
@@ -111,6 +129,7 @@ __all__ = [
     "Candidate",
     "Charts",
     "ColdCauses",
+    "ComparedRuns",
     "CompilotError",
     "CompilotWarning",
     "DoctorReport",
@@ -122,6 +141,7 @@ __all__ = [
     "Finding",
     "FixCheck",
     "ForkedAfterUse",
+    "History",
     "IndexOutOfRange",
     "InputError",
     "KeyProblem",
@@ -135,15 +155,20 @@ __all__ = [
     "ProcessSettings",
     "PulledBundle",
     "PushedBundle",
+    "PushedRun",
     "Recorded",
+    "Reproduced",
     "Results",
     "RunDirError",
+    "RunEntry",
     "Settings",
+    "ShownRun",
     "SignatureRefused",
     "StaleBundle",
     "StalePlan",
     "StalePlanWarning",
     "Stats",
+    "Status",
     "StoreError",
     "TargetError",
     "Trace",
@@ -161,10 +186,12 @@ __all__ = [
     "cache",
     "charts",
     "check_fixes",
+    "compare",
     "compile",
     "environment",
     "examine",
     "explain",
+    "history",
     "keys",
     "load",
     "load_plan",
@@ -174,8 +201,11 @@ __all__ = [
     "push",
     "read_trace",
     "record",
+    "reproduce",
     "results",
     "save_plan",
+    "show",
+    "status",
     "store",
     "tune",
     "verify",

@@ -347,6 +347,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
     features: Features | None = None  # None: they could not be taken
+    layers: dict[str, str] = {}  # path -> class and sizes of the submodules that compute, in order; some at most
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -1002,6 +1003,13 @@ class Expectation(Record, frozen=True, kw_only=True):
     unreadable: int = 0  # runs that are gone, damaged, unfinished or of another version of compilot
 
 
+class SourceCommit(Record, frozen=True, kw_only=True):
+    """Which state of the model's git repository a run saw."""
+
+    commit: str  # all digits
+    dirty: bool = False  # tracked files were changed since, or the target's own file is not in it
+
+
 class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     """First line of a journal, and the first of each resumed part: what was asked for."""
 
@@ -1024,6 +1032,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
     expected: Expectation | None = None  # what they let expect; None: nothing
+    source: SourceCommit | None = None  # of the model's repository; None: there is none, or git did not say
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):

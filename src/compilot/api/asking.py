@@ -127,6 +127,13 @@ def _switch(given: object) -> object:
     return given
 
 
+def seconds(given: str | float, what: str) -> float:
+    """A duration that must be given: seconds, or text such as "90s"."""
+    found = _seconds(given, what)
+    assert found is not None  # only None becomes None
+    return found
+
+
 def _number(given: object) -> float:
     """Python callers may pass anything; what is no number compares as none."""
     return float(given) if isinstance(given, int | float) and not isinstance(given, bool) else math.nan

@@ -1,6 +1,7 @@
-"""`compilot.push` and `compilot.pull`: bundles to and from a place that many machines can reach.
+"""`compilot.push` and `compilot.pull`: bundles to and from a place that many machines can reach; runs to it, too.
 
-In: a bundle and a URL (a folder, file, s3, gs, http, sftp). Out: the bundle's entry in that store, and how it went.
+In: a bundle or a run directory, and a URL (a folder, file, s3, gs, http, sftp). Out: the entry in that store, and how
+it went. A run directory is known by its journal; `compilot.history(store=URL)` lists them.
 What else a store takes is in `compilot.store`.
 """
 
@@ -15,13 +16,23 @@ if TYPE_CHECKING:
     from torch import nn
 
     from compilot.artifacts.store.answers import PulledBundle, PushedBundle
+    from compilot.ledger.sharing import PushedRun
     from compilot.records import ModelFingerprint
 
 AnyPath = str | os.PathLike[str]
 
 
-def push(bundle: AnyPath, url: AnyPath) -> PushedBundle:
-    """Put a bundle into a store, for every machine like this one; what `compilot push` does."""
+def push(bundle: AnyPath, url: AnyPath) -> PushedBundle | PushedRun:
+    """Put a bundle into a store, for every machine like this one; what `compilot push` does.
+
+    A run directory goes there, too: its journal, plan and tables, for everybody to look at and to compare.
+    """
+    from compilot.artifacts.rundir import RunDir
+
+    if RunDir(Path(bundle)).holds_run:
+        from compilot.ledger.sharing import push_run
+
+        return push_run(RunDir(Path(bundle).absolute()), os.fspath(url))
     from compilot.artifacts import store
     from compilot.artifacts.store.answers import pushed_bundle
 

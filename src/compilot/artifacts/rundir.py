@@ -105,6 +105,10 @@ class RunDir:
         """Where a candidate's files and caches lie."""
         return self.path / self.artifacts_dir(candidate_id)
 
+    def compile_key(self, candidate_id: str) -> Path:
+        """What a candidate's compile cache depends on (identity/keys.py), where its engine notes that."""
+        return self.workspace(candidate_id) / "key.json"
+
     @staticmethod
     def artifacts_dir(candidate_id: str) -> str:
         """The same as a plan's entry has it: from the run directory on."""

@@ -1,11 +1,12 @@
 """Where this user's runs are: a small file to which each run adds a line when it begins and when it ends.
 
-In: a run directory and what became of it. Out: runs.jsonl in $COMPILOT_STATE, else $XDG_STATE_HOME/compilot, else
-~/.local/state/compilot; and every run in it, newest first. It is a help and no record: the journals are the truth, and
-nothing that is wrong with this file stops a run; what is wrong comes back as one sentence.
+In: a run directory and what became of it, or one that was found (`history --scan`). Out: runs.jsonl in
+$COMPILOT_STATE, else $XDG_STATE_HOME/compilot, else ~/.local/state/compilot; and every run in it, newest first. It is a
+help and no record: the journals are the truth, and nothing that is wrong with this file stops a run; what is wrong
+comes back as one sentence.
 Covered: many writers (locked, one write per line, torn lines closed off), damaged lines and those of other versions
 (skipped), files and folders of others (left alone), no HOME, full and read-only disks, size (old lines go).
-Not covered: runs that were moved or copied; a run that was killed has begun and not ended.
+Not covered: runs that were moved or copied, until somebody finds them; a run that was killed has begun and not ended.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from compilot.records import Record, encode
 STATE_SCHEMA = 1
 STATE_VARIABLE = "COMPILOT_STATE"
 FILE_NAME = "runs.jsonl"
-MAX_BYTES = 1 << 20  # about 2000 runs
+MAX_BYTES = 16 << 20  # about 30,000 runs: what leaves the list leaves the history, too
 KEPT_BYTES = MAX_BYTES // 2  # so that not every line pays for a new file
 LOCK_WAIT_S = 2.0  # writers are done in milliseconds; without the lock a line may be lost, a run must not wait for it
 
@@ -49,18 +50,19 @@ class Event(enum.StrEnum):
 
     BEGUN = "begun"  # or resumed
     ENDED = "ended"
+    FOUND = "found"  # a run that another user, machine or place began
 
 
 class RunEvent(Record, frozen=True, kw_only=True):
     """One line."""
 
     schema: int
-    at: str  # ISO 8601, UTC
+    at: str  # ISO 8601, UTC; of a run that was found: when it began
     event: Event
     directory: str  # absolute
     compilot: str  # version
-    label: str = ""  # the model's, for people; when it begins
-    how: Ending | None = None  # when it ends
+    label: str = ""  # the model's, for people; when it begins or is found
+    how: Ending | None = None  # when it ends; of a run that was found: None where that is not known
 
 
 class KnownRun(NamedTuple):
@@ -84,33 +86,47 @@ def ended(run_dir: RunDir, how: Ending) -> str:
     return _note(Event.ENDED, run_dir, how=how)
 
 
+def found(run_dir: RunDir, label: str, began_at: str, how: Ending | None) -> str:
+    """Note a run that nobody began here; returns why that was not possible, "": it was."""
+    return _note(Event.FOUND, run_dir, label=label, how=how, at=began_at)
+
+
+def private_file(name: str) -> Path:
+    """A file of ours beside the list, this user's alone; made where it is missing. Raises OSError, CompilotError."""
+    path = private_directory(_folder()) / name
+    os.close(_open(path, os.O_RDWR | os.O_CREAT))
+    return path
+
+
 def runs() -> tuple[KnownRun, ...]:
     """Every run that is known here, the one that began last first; none where the file cannot be used."""
     try:
         events = _events(_read(_folder() / FILE_NAME))
     except (OSError, CompilotError):
         return ()
-    found: dict[str, KnownRun] = {}
+    known: dict[str, KnownRun] = {}
     for event in events:
-        run = found.get(event.directory) or KnownRun(RunDir(Path(event.directory)))
+        run = known.get(event.directory) or KnownRun(RunDir(Path(event.directory)))
         if event.event is Event.BEGUN:
-            found.pop(event.directory, None)  # the dict's order is that of the last beginnings
+            known.pop(event.directory, None)  # the dict's order is that of the last beginnings
             run = KnownRun(run.run_dir, event.label, event.at)
+        elif event.event is Event.FOUND:
+            run = KnownRun(run.run_dir, event.label, event.at, how=event.how)
         else:
             run = run._replace(ended_at=event.at, how=event.how)
-        found[event.directory] = run
-    return tuple(run._replace(gone=not os.path.isdir(run.run_dir.path)) for run in reversed(found.values()))
+        known[event.directory] = run
+    return tuple(run._replace(gone=not os.path.isdir(run.run_dir.path)) for run in reversed(known.values()))
 
 
 def _folder() -> Path:
     return user_folder(STATE_VARIABLE, "XDG_STATE_HOME", ".local/state")
 
 
-def _note(event: Event, run_dir: RunDir, label: str = "", how: Ending | None = None) -> str:
+def _note(event: Event, run_dir: RunDir, label: str = "", how: Ending | None = None, at: str = "") -> str:
     try:
         line = RunEvent(
             schema=STATE_SCHEMA,
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            at=at or datetime.now(UTC).isoformat(timespec="seconds"),
             event=event,
             directory=os.path.abspath(run_dir.path),
             compilot=__version__,
@@ -164,12 +180,12 @@ def _read(path: Path) -> bytes:
 
 def _events(data: bytes) -> list[RunEvent]:
     """The lines that can be read: one may be torn, damaged, or of another version of compilot."""
-    found = []
+    readable, decoder = [], msgspec.json.Decoder(RunEvent)
     for raw in data.splitlines():
         try:
-            event = msgspec.json.decode(raw, type=RunEvent)
+            event = decoder.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         if event.schema == STATE_SCHEMA:
-            found.append(event)
-    return found
+            readable.append(event)
+    return readable

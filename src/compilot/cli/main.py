@@ -9,7 +9,23 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, cache, charts, doctor, env, keys, pack, store, trace, tune, verify, whycold
+from compilot.cli import (
+    bench,
+    cache,
+    charts,
+    doctor,
+    env,
+    keys,
+    pack,
+    reproduce,
+    runs,
+    status,
+    store,
+    trace,
+    tune,
+    verify,
+    whycold,
+)
 from compilot.cli.plain_help import PlainTyper
 
 app = PlainTyper(
@@ -24,6 +40,11 @@ app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
 app.command("charts")(charts.charts)
+app.command("history")(runs.history)
+app.command("show")(runs.show)
+app.command("compare")(runs.compare)
+app.command("reproduce")(reproduce.reproduce)
+app.command("status")(status.status)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
 app.command("env")(env.env)

@@ -28,16 +28,22 @@ Url = Annotated[
 
 
 def push(
-    bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle file (see 'compilot pack').")],
+    bundle: Annotated[
+        Path, typer.Argument(metavar="BUNDLE", help="A bundle file (see 'compilot pack'), or a run directory.")
+    ],
     url: Url,
     json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Put a bundle into a store, for every machine like this one."""
+    """Put a bundle into a store, for every machine like this one; or a run, for everybody to look at."""
     with common.guarded(debug=debug, as_json=json):
         done = sharing.push(bundle, url)
         verb = "was there already" if done.was_there else "pushed"
-        _show(json, _document(done), f"{verb}: {entry_line(done)}{signer_text(done.signed_by)}")
+        from compilot.artifacts.store.layout import StoreEntry
+
+        if not isinstance(done, StoreEntry):
+            return _show(json, common.document(done), f"{verb}: run {done.run.id} of {done.run.model}, {done.url}")
+        return _show(json, _document(done), f"{verb}: {entry_line(done)}{signer_text(done.signed_by)}")
 
 
 def pull(

@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-import torch
+import msgspec
 
 from compilot._cores import usable_cores
 from compilot.engines import registry
@@ -34,6 +34,8 @@ def machine_fingerprint(*, compiler: bool = True, engines: Collection[str] | Non
 
     engines: whose versions are looked up; None: every known one's, for which all installed packages are looked at.
     """
+    import torch  # here: `installed_machine` does without
+
     gpu, driver = _gpu()
     return MachineFingerprint(
         torch=str(torch.__version__),
@@ -48,6 +50,28 @@ def machine_fingerprint(*, compiler: bool = True, engines: Collection[str] | Non
         engines=_versions(registry.names() if engines is None else engines),
         gpu=gpu,
         gpu_driver=driver,
+    )
+
+
+def installed_machine(like: MachineFingerprint, *, compiler: bool, engines: Collection[str]) -> MachineFingerprint:
+    """The same from what is installed, without importing torch; its threads and the GPU are taken over from `like`."""
+    from importlib import metadata
+
+    try:
+        torch_version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        torch_version = "none"
+    return msgspec.structs.replace(
+        like,
+        torch=torch_version,
+        python=platform.python_version(),
+        platform=f"{platform.system()}-{platform.machine()}",
+        glibc=" ".join(platform.libc_ver()).strip() or "unknown",
+        cpu_model=_cpu()[0],
+        cpu_isa=_cpu()[1],
+        cores=usable_cores(),
+        compiler=_compiler(os.environ.get("CXX", "g++")) if compiler else None,
+        engines=_versions(engines),
     )
 
 
@@ -114,6 +138,8 @@ def _versions(engines: Collection[str]) -> dict[str, str]:
 
 
 def _gpu() -> tuple[str | None, str | None]:
+    import torch
+
     if not torch.cuda.is_available():
         return None, None
     return torch.cuda.get_device_name(), _driver()

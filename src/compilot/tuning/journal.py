@@ -22,6 +22,7 @@ from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
 from compilot.doctor.report_files import save
+from compilot.identity.repository import source_commit
 from compilot.progress import Observer
 from compilot.records import (
     JOURNAL_SCHEMA,
@@ -247,6 +248,7 @@ def make_header(
         preset=options.preset,
         prior=options.prior,
         expected=expected,
+        source=source_commit(ref.target),
     )
 
 

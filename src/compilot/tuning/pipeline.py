@@ -22,6 +22,7 @@ from compilot.candidates.prior import Prior
 from compilot.candidates.search import Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
+from compilot.ledger import history
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Shipment, Trial, Verdict
 from compilot.trials.limits import Limits, default_memory_limit
@@ -189,6 +190,7 @@ def remembered(directory: RunDir, label: str, observer: Observer) -> Iterator[No
         raise
     finally:
         state.ended(directory, how)
+        history.note(directory)
 
 
 def workload_label(shipment: Shipment) -> str:

@@ -16,6 +16,7 @@ from compilot.diagnose import trusted
 from compilot.diagnose.edits import TRAIN_MODE, Edit
 from compilot.diagnose.model.denormals import meets_denormals
 from compilot.diagnose.model.features import features
+from compilot.identity.layers import layers_of
 from compilot.records import Diagnosis, Finding, Reference
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         parts=where.parts,
         eager_error=reference.eager_error,
         features=features(workload),
+        layers=layers_of(workload.model),
     )
 
 
