@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from compilot.api.explaining import Explanation, explain
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
+    from compilot.api.reporting import write_report
     from compilot.api.sharing import pull, push
     from compilot.api.tuning import tune
     from compilot.api.verifying import Verified, verify
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from compilot.progress import Observer
     from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings
     from compilot.report.chart_files import Charts
+    from compilot.report.page_files import WrittenReport
     from compilot.report.results import Bench, Results
     from compilot.runtime import Fast, Stats, apply_process, compile, load  # noqa: A004  # as torch
     from compilot.workload import Workload
@@ -77,6 +79,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.api.explaining": "Explanation explain",
     "compilot.api.plans": "load_plan save_plan",
     "compilot.api.reading": "results",
+    "compilot.api.reporting": "write_report",
     "compilot.api.sharing": "pull push",
     "compilot.api.tuning": "tune",
     "compilot.api.verifying": "Verified verify",
@@ -95,6 +98,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.progress": "Observer",
     "compilot.records": "Candidate Finding Plan ProcessSettings Settings",
     "compilot.report.chart_files": "Charts",
+    "compilot.report.page_files": "WrittenReport",
     "compilot.report.results": "Bench Results",
     "compilot.runtime": "Fast Stats apply_process compile load",
     "compilot.workload": "Workload",
@@ -151,6 +155,7 @@ __all__ = [
     "Verified",
     "WorkerError",
     "Workload",
+    "WrittenReport",
     "__version__",
     "apply_process",
     "bench",
@@ -173,6 +178,7 @@ __all__ = [
     "tune",
     "verify",
     "why_cold",
+    "write_report",
 ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from compilot._version import __version__
-from compilot.cli import bench, cache, charts, doctor, env, keys, pack, store, tune, verify, whycold
+from compilot.cli import bench, cache, charts, doctor, env, keys, pack, report, store, tune, verify, whycold
 from compilot.cli.plain_help import PlainTyper
 
 app = PlainTyper(
@@ -23,6 +23,7 @@ app = PlainTyper(
 app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
+app.command("report")(report.report)
 app.command("charts")(charts.charts)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
