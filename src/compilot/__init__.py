@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
     from compilot.api.repeating import reproduce
+    from compilot.api.reporting import write_report
     from compilot.api.runs import compare, history, show
     from compilot.api.sharing import pull, push
     from compilot.api.standing import Status, status
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from compilot.progress import Observer
     from compilot.records import Candidate, Finding, Plan, ProcessSettings, Settings, Trace
     from compilot.report.chart_files import Charts
+    from compilot.report.page_files import WrittenReport
     from compilot.report.results import Bench, Results
     from compilot.runtime import Fast, Recorded, Stats, apply_process, compile, load, record  # noqa: A004  # as torch
     from compilot.workload import Workload
@@ -89,6 +91,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.api.reading": "results",
     "compilot.api.repeating": "reproduce",
     "compilot.api.runs": "compare history show",
+    "compilot.api.reporting": "write_report",
     "compilot.api.sharing": "pull push",
     "compilot.api.tracing": "merge_traces read_trace",
     "compilot.api.standing": "Status status",
@@ -115,6 +118,7 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.progress": "Observer",
     "compilot.records": "Candidate Finding Plan ProcessSettings Settings Trace",
     "compilot.report.chart_files": "Charts",
+    "compilot.report.page_files": "WrittenReport",
     "compilot.report.results": "Bench Results",
     "compilot.runtime": "Fast Recorded Stats apply_process compile load record",
     "compilot.workload": "Workload",
@@ -180,6 +184,7 @@ __all__ = [
     "Verified",
     "WorkerError",
     "Workload",
+    "WrittenReport",
     "__version__",
     "apply_process",
     "bench",
@@ -210,6 +215,7 @@ __all__ = [
     "tune",
     "verify",
     "why_cold",
+    "write_report",
 ]
 
 

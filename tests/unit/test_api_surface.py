@@ -49,6 +49,7 @@ FUNCTIONS = {
     "tune",
     "verify",
     "why_cold",
+    "write_report",
 }
 GROUPS = {"cache": {"ls", "prune", "verify"}, "keys": {"ls", "new", "trust"}, "store": {"gc", "ls", "rm"}}
 RECORDS = {
@@ -82,6 +83,7 @@ RECORDS = {
     "Status",
     "Verified",
     "Workload",
+    "WrittenReport",
 }
 PROBLEMS = {  # every error and warning
     name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, Exception)
@@ -181,6 +183,7 @@ COMMANDS = {
     "reproduce": "reproduce",
     "show": "show",
     "status": "status",
+    "report": "write_report",
     "store gc": "store.gc",
     "store ls": "store.ls",
     "store rm": "store.rm",
@@ -190,9 +193,17 @@ COMMANDS = {
     "verify": "verify",
     "why-cold": "why_cold",
 }
-RENAMED = {"target": "model", "plan": "plans", "key": "trusted_keys", "quiet": "progress", "aa_pairs": "pairs"}
+RENAMED = {
+    "target": "model",
+    "plan": "plans",
+    "key": "trusted_keys",
+    "quiet": "progress",
+    "aa_pairs": "pairs",
+    "md": "format",
+}
 OF_THE_TERMINAL = {"json", "debug", "help"}
-NOT_A_KEYWORD = {  # an exit code; `check_fixes`; `explain`
+NOT_A_KEYWORD = {  # a browser; an exit code; `check_fixes`; `explain`
+    ("report", "open_it"),
     ("doctor", "fail_on"),
     ("doctor", "fix_check"),
     ("tune", "explain"),

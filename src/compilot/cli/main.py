@@ -17,6 +17,7 @@ from compilot.cli import (
     env,
     keys,
     pack,
+    report,
     reproduce,
     runs,
     status,
@@ -39,6 +40,7 @@ app = PlainTyper(
 app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
+app.command("report")(report.report)
 app.command("charts")(charts.charts)
 app.command("history")(runs.history)
 app.command("show")(runs.show)

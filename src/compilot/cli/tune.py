@@ -1,4 +1,5 @@
-"""`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv.
+"""`compilot tune TARGET`: the main job. In: a target. Out: a run directory: plan.json, journal.jsonl, trials.csv,
+report.html.
 
 Prints what `compilot.tune` decided and what `compilot.results` has of it. A run that is resumed has the target and the
 options that it was begun with, except those that are given again.
@@ -196,3 +197,5 @@ def show(plan: Plan, run_dir: Path) -> None:
     console.print()
     files = f"{where}: {where.plan.name}, {where.journal.name} (raw samples), {where.trials_csv.name}"
     console.print(files, soft_wrap=True, highlight=False, markup=False)
+    if RunDir(run_dir).report.exists():
+        console.print(f"{where.report}: all of it with pictures, for any browser", soft_wrap=True, highlight=False)

@@ -14,11 +14,10 @@ import msgspec
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.errors import InputError, cannot_write
 from compilot.files.atomic import write_bytes
+from compilot.report.doctor_words import PAGE_FILE, REPORT_FILE
 from compilot.workload.place import parse_target
 
 REPORTS = Path("compilot-doctor")
-REPORT_FILE = "report.json"
-PAGE_FILE = "report.html"
 
 
 def default_folder(target: str) -> Path:

@@ -6,7 +6,9 @@ files.py     trials.csv
 pareto.py    who is not beaten in latency, start and memory at once
 terminal.py  the table (the only module here that needs rich)
 charts.py    pictures of a run (needs altair), of figures from course.py and chart_data.py; chart_files.py writes them
-Names load on first use: the pipeline needs only `write_csv`. An HTML report is one more reader of data.py.
+page.py      the report that every run writes: sections of text, tables and small pictures (picture_*.py, svg.py), as
+             HTML (page_html.py) or Markdown (page_markdown.py); page_files.py writes it
+Names load on first use: the pipeline needs only `write_csv` and `write_page`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from compilot.report.data import Row, RunData, read_run
     from compilot.report.files import write_csv
+    from compilot.report.page_files import write_page
     from compilot.report.results import Bench, Results, bench_of, results_of
 
 _HOMES = {
@@ -28,9 +31,10 @@ _HOMES = {
     "RunData": "compilot.report.data",
     "read_run": "compilot.report.data",
     "write_csv": "compilot.report.files",
+    "write_page": "compilot.report.page_files",
 }
 
-__all__ = ["Bench", "Results", "Row", "RunData", "bench_of", "read_run", "results_of", "write_csv"]
+__all__ = ["Bench", "Results", "Row", "RunData", "bench_of", "read_run", "results_of", "write_csv", "write_page"]
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,8 @@ class Curve(NamedTuple):
     first_s: float
     per_call_s: float
     break_even: int | None = None  # calls; None: eager itself, or no gain was shown
+    break_even_low: int | None = None  # its 95 % interval, as in a BreakEven
+    break_even_high: int | None = None
 
     def total_s(self, calls: int) -> float:
         """Seconds for so many calls, the start included."""
@@ -93,14 +95,12 @@ def _finalist(data: RunData, row: Row, eager_s: float) -> list[Curve]:
     if not row["speedup"]:
         return []
     even = paid_back(data, data.trials[row["id"]])
-    starts = (
-        ("cold", row["cold_s"], even.cold_calls if even else None),
-        ("warm", row["warm_s"], even.warm_calls if even else None),
-    )
+    cold = (even.cold_calls, even.cold_low, even.cold_high) if even else ()
+    warm = (even.warm_calls, even.warm_low, even.warm_high) if even else ()
     per_call_s = eager_s / row["speedup"]
     return [
-        Curve(row["candidate"], row["engine"], name, first_s, per_call_s, calls)
-        for name, first_s, calls in starts
+        Curve(row["candidate"], row["engine"], name, first_s, per_call_s, *calls)
+        for name, first_s, calls in (("cold", row["cold_s"], cold), ("warm", row["warm_s"], warm))
         if first_s is not None
     ]
 

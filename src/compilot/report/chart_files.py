@@ -19,7 +19,7 @@ from compilot.files import atomic
 from compilot.records import Record
 
 if TYPE_CHECKING:
-    from compilot.report.chart_style import Theme
+    from compilot.report.chart_colours import Theme
     from compilot.report.charts import RunCharts
 
 INSTALL = "charts need altair and vl-convert-python; install them with: pip install altair vl-convert-python"
@@ -104,7 +104,8 @@ def svg(spec: dict[str, Any]) -> str:
     """The picture of a chart: light, and dark for readers whose system is."""
     import vl_convert
 
-    from compilot.report.chart_style import DARK, LIGHT, configuration
+    from compilot.report.chart_colours import DARK, LIGHT
+    from compilot.report.chart_style import configuration
 
     whole = {**spec, "config": configuration(LIGHT)}
     drawn = vl_convert.vegalite_to_svg(whole, vl_version=_version(), allowed_base_urls=[])
@@ -148,7 +149,8 @@ def html_page(drawn: RunCharts) -> str:
     import vl_convert
     from markupsafe import Markup
 
-    from compilot.report.chart_style import DARK, LIGHT, configuration
+    from compilot.report.chart_colours import DARK, LIGHT
+    from compilot.report.chart_style import configuration
 
     data = {
         "charts": {name: chart.to_dict() for name, chart in drawn.charts.items()},

@@ -1,59 +1,23 @@
 """The house style of charts: colours, fonts, the numbered key beside a chart. Needs altair.
 
 In: engines, rows of a key. Out: colours by engine, a Vega-Lite configuration for light and for dark pages, a view.
-Colours are those of Okabe and Ito, which colour-blind people can tell apart, and are readable on both backgrounds; what
-is named on a chart has a number beside it, so nothing depends on colour alone. Not covered: the charts (charts.py).
+Not covered: which colours there are (chart_colours.py), the charts (charts.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 
-from compilot.engines import registry
-from compilot.engines.eager.build import EAGER
+from compilot.report.chart_colours import KeyRow, Theme, engine_colours
 
 FONT = "Arial, Helvetica, Liberation Sans, sans-serif"  # one width of letters on every system; none is fetched
 WIDTH = 620
 KEY_WIDTH = 350
 KEY_TEXT = 300  # longer names end with an ellipsis; readers may have a wider font than the one measured here
 KEY_ROW = 36  # pixels: two lines of text
-NEUTRAL = "#8a8f96"  # eager, and what is no engine
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#56b4e9", "#d55e00", "#cc79a7")  # Okabe and Ito, without yellow and black
-_COMPILED = tuple(name for name in registry.BUILT_IN if name != EAGER.settings.engine)
-USUAL = {EAGER.settings.engine: NEUTRAL, **dict(zip(_COMPILED, PALETTE, strict=False))}  # as long as they last
-
-
-class Theme(NamedTuple):
-    """The colours that differ between light and dark pages. No two of a theme are equal: pictures exchange them."""
-
-    page: str
-    ink: str
-    quiet: str
-    grid: str
-
-
-LIGHT = Theme(page="#ffffff", ink="#1f2328", quiet="#59636e", grid="#e3e7eb")
-DARK = Theme(page="#0d1117", ink="#e6edf3", quiet="#9aa4af", grid="#2c333c")
-
-
-class KeyRow(NamedTuple):
-    """What a number on a chart stands for."""
-
-    number: str
-    name: str
-    figures: str
-
-
-def engine_colours(engines: Iterable[str]) -> dict[str, str]:
-    """A colour for each engine, in their order; engines of other packages take those that are left."""
-    names = list(dict.fromkeys(engines))
-    free = [colour for colour in PALETTE if colour not in {USUAL.get(name) for name in names}] or list(PALETTE)
-    others = [name for name in names if name not in USUAL]
-    given = {name: free[number % len(free)] for number, name in enumerate(others)}
-    return {name: USUAL.get(name) or given[name] for name in names}
 
 
 def engine_colour(engines: Iterable[str], *, field: str = "engine", title: str = "engine") -> alt.Color:
@@ -61,16 +25,6 @@ def engine_colour(engines: Iterable[str], *, field: str = "engine", title: str =
     colours = engine_colours(engines)
     scale = alt.Scale(domain=list(colours), range=list(colours.values()))
     return alt.Color(f"{field}:N", title=title, scale=scale, sort=list(colours))
-
-
-def curve_colours(candidates: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """A colour for each candidate (label, engine): its engine's, unless an earlier one has it."""
-    usual = engine_colours(engine for _, engine in candidates)
-    found: dict[str, str] = {}
-    for label, engine in candidates:
-        free = [colour for colour in (usual[engine], *PALETTE) if colour not in found.values()]
-        found.setdefault(label, free[0] if free else NEUTRAL)
-    return found
 
 
 def title(text: str, below: str) -> alt.TitleParams:

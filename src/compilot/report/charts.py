@@ -17,6 +17,7 @@ from typing import NamedTuple
 import altair as alt
 
 from compilot.artifacts.rundir import RunDir
+from compilot.report.chart_colours import NEUTRAL, PALETTE, KeyRow, curve_colours
 from compilot.report.chart_data import (
     REST,
     STEPS,
@@ -30,18 +31,7 @@ from compilot.report.chart_data import (
     step_seconds,
 )
 from compilot.report.chart_labels import Axis, placed, spread, spread_log
-from compilot.report.chart_style import (
-    NEUTRAL,
-    PALETTE,
-    WIDTH,
-    KeyRow,
-    curve_colours,
-    engine_colour,
-    layered,
-    plot,
-    title,
-    with_key,
-)
+from compilot.report.chart_style import WIDTH, engine_colour, layered, plot, title, with_key
 from compilot.report.course import course
 from compilot.report.data import read_run
 from compilot.report.figures import time_text

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
+from compilot.engines.eager.build import EAGER
 from compilot.engines.of_candidate import engines_of
 from compilot.records import (
     Comparison,
@@ -27,6 +28,7 @@ from compilot.records import (
 from compilot.verdict.compare import compare
 from compilot.verdict.finalists import screening_ratio
 
+OVER = 1.02  # times the budget: writing the plan takes a moment
 RACING = {"race": "racing", "confirm": "confirming"}  # what a race is for -> the part of the run that it ends
 
 
@@ -69,6 +71,10 @@ class Course(NamedTuple):
     end_s: float
     budget_s: float | None  # None: the run was resumed, and each part had its own
 
+    def chose(self, mark: Mark) -> bool:
+        """Whether the plan uses it; where eager stays, eager."""
+        return self.ending is not None and mark.candidate_id == self.ending.candidate_id
+
 
 class Part(NamedTuple):
     """The lines from one header to the next, and when it began."""
@@ -98,6 +104,33 @@ def improvements(marks: Iterable[Mark]) -> list[Mark]:
         if mark.state is State.OK and mark.ratio is not None and (not best or mark.ratio > (best[-1].ratio or 0.0)):
             best.append(mark)
     return best
+
+
+def timed(found: Course) -> list[Mark]:
+    """The trials with a figure that counts."""
+    return [mark for mark in found.marks if mark.state is State.OK and mark.ratio is not None]
+
+
+def keyed(found: Course) -> list[Mark]:
+    """Those to name: each improvement, and the chosen one."""
+    best = improvements(timed(found))
+    return [mark for mark in timed(found) if mark in best or found.chose(mark)]
+
+
+def over_budget(found: Course) -> float | None:
+    """The budget, where the run took clearly longer."""
+    return found.budget_s if found.budget_s is not None and found.end_s > OVER * found.budget_s else None
+
+
+def spent(found: Course) -> str:
+    """How many candidates there were, and the seconds of each kind of part."""
+    tried = sum(1 for mark in found.marks if mark.candidate_id != EAGER.id)
+    sums: dict[str, float] = {}
+    for phase in found.phases:
+        sums[phase.name] = sums.get(phase.name, 0.0) + phase.to_s - phase.from_s
+    words = [f"{tried} candidate{'' if tried == 1 else 's'} tried", *(f"{s:.0f} s {name}" for name, s in sums.items())]
+    over = "" if over_budget(found) is None else "; dashed: the end of the budget"
+    return ", ".join(words) + over
 
 
 # ------------------------------------------------------------------------------------------------------------- parts

@@ -200,7 +200,7 @@ def _warm_starts(lines: Sequence[JournalLine]) -> dict[str, tuple[Measurement, .
 
 def _row(data: RunData, trial: Trial) -> Row:
     candidate, first = trial.candidate, trial.measurement
-    calls = _calls(trial, data.warm.get(candidate.id, ()))
+    calls = single_calls(data, trial)
     figures = summary(calls)
     memory = _memory(first, data.warm.get(candidate.id, ()))
     speed = _speed_up(data, trial)
@@ -253,8 +253,9 @@ def _relative_error(data: RunData, trial: Trial) -> float | None:
     return trial.check.relative_error if trial.check else None
 
 
-def _calls(trial: Trial, warm: Sequence[Measurement]) -> tuple[float, ...]:
+def single_calls(data: RunData, trial: Trial) -> tuple[float, ...]:
     """The single calls to quote: those of the fresh processes where there are any, else the trial's own."""
+    warm = data.warm.get(trial.candidate.id, ())
     confirmed = tuple(s for measurement in warm for s in measurement.call_s)
     return confirmed or (trial.measurement.call_s if trial.measurement else ())
 
@@ -303,7 +304,7 @@ def _speed_up(data: RunData, trial: Trial) -> SpeedUp:
 def _baseline(data: RunData, trial: Trial) -> SpeedUp:
     """Eager beside itself: in the race that counts most, else by its single calls."""
     races = _best_first(data.races)
-    own_s = column(races[0], 0) if races else _shared(data, _calls(trial, data.warm.get(trial.candidate.id, ())))
+    own_s = column(races[0], 0) if races else _shared(data, single_calls(data, trial))
     return SpeedUp(1.0, source="baseline", own_s=own_s, eager_s=own_s)
 
 

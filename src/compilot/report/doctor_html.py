@@ -41,7 +41,7 @@ class StageRow(NamedTuple):
 
 def doctor_page(report: DoctorReport, tlparse: str = "") -> str:
     """The page; tlparse is a link to what tlparse made of the same examination."""
-    return _template().render(
+    return template("doctor.html.j2").render(
         report=report,
         stages=stage_rows(report.stages),
         submodules=submodule_rows(report.stages)[:SUBMODULES],
@@ -103,7 +103,8 @@ def _shares(report: DoctorReport) -> list[tuple[str, str, float]]:
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
+    """One of the pages, with the filters that all of them share."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("compilot.report"),
         autoescape=True,
@@ -121,4 +122,4 @@ def _template() -> jinja2.Template:
         "place": place_text,
         "roof": roof_text,
     }
-    return environment.get_template("doctor.html.j2")
+    return environment.get_template(name)

@@ -12,6 +12,7 @@ from compilot.diagnose.report_records import DoctorReport, RooflinePoint
 from compilot.records import Finding
 from compilot.report.figures import share_text, time_text
 
+REPORT_FILE, PAGE_FILE = "report.json", "report.html"  # what an examination leaves in its folder
 _ONE_OFF = ("recompile", "recompile-limit")  # paid when it happens, not in every call; a finding's cost is per call
 _NAMES = {
     "graph-break": "graph break",

@@ -26,6 +26,7 @@ class Branch(NamedTuple):
     children: tuple[Branch, ...]
     folded: int = 0  # stands for this many like siblings
     open: bool = False
+    path: str = ""  # from the model on
 
 
 def module_tree(nodes: Sequence[ModuleNode]) -> Branch | None:
@@ -57,6 +58,7 @@ def _branch(node: ModuleNode, children: dict[str, list[ModuleNode]]) -> Branch:
         breaks=node.breaks,
         children=below,
         open=inside or not node.path,
+        path=node.path,
     )
 
 

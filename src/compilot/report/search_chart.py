@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import altair as alt
 
-from compilot.engines.eager.build import EAGER
 from compilot.records import State
+from compilot.report.chart_colours import KeyRow
 from compilot.report.chart_labels import Axis, placed, spread
-from compilot.report.chart_style import WIDTH, KeyRow, engine_colour, layered, plot, title, with_key
-from compilot.report.course import Course, Mark, Phase, improvements
+from compilot.report.chart_style import WIDTH, engine_colour, layered, plot, title, with_key
+from compilot.report.course import Course, Mark, Phase, improvements, keyed, over_budget, spent, timed
 from compilot.report.figures import time_text
 
 SHAPES = {  # of trials that gave no candidate: the lane names the state as well
@@ -30,7 +30,6 @@ SHAPES = {  # of trials that gave no candidate: the lane names the state as well
 HEIGHT = 280
 LANE = 22  # pixels of a lane of dropped trials, and of the parts of the run
 RISER = 24  # points of a step: close enough at this height
-OVER = 1.02  # times the budget: writing the plan takes a moment
 LETTER = 5.8  # pixels of a letter of a caption
 PROOF = "◆"  # what the key calls the mark of the confirmation
 
@@ -45,18 +44,16 @@ class View(NamedTuple):
     @property
     def timed(self) -> list[Mark]:
         """The trials with a figure that counts."""
-        return [mark for mark in self.course.marks if mark.state is State.OK and mark.ratio is not None]
+        return timed(self.course)
 
     @property
     def keyed(self) -> list[Mark]:
         """Those that the key names: each improvement, and the chosen one."""
-        best = improvements(self.timed)
-        return [mark for mark in self.timed if mark in best or self.is_chosen(mark)]
+        return keyed(self.course)
 
     def is_chosen(self, mark: Mark) -> bool:
         """Whether the plan uses it; where eager stays, eager."""
-        ending = self.course.ending
-        return ending is not None and mark.candidate_id == ending.candidate_id
+        return self.course.chose(mark)
 
     def across(self, field: str, axis: alt.Axis | None = None) -> alt.X:
         """A field in seconds of the run."""
@@ -78,12 +75,12 @@ def search_chart(found: Course, model: str) -> alt.HConcatChart:
     dropped = [mark for mark in found.marks if mark.state is not State.OK]
     views = [_trials(view), *([_dropped(view, dropped)] if dropped else []), _phases(view)]
     chart = with_key(alt.vconcat(*views, spacing=6), _key(view))
-    return chart.properties(title=title(f"The course of a search: {model}", _spent(found)))
+    return chart.properties(title=title(f"The course of a search: {model}", spent(found)))
 
 
 def _view(found: Course) -> View:
     versus = found.ending.versus if found.ending else None
-    ratios = [mark.ratio for mark in found.marks if mark.state is State.OK and mark.ratio is not None]
+    ratios = [mark.ratio or 0.0 for mark in timed(found)]
     ratios += [versus.low, versus.high] if versus is not None else []
     last_s = max(found.end_s, found.budget_s or 0.0) or 1.0
     return View(found, Axis(0.0, 1.02 * last_s, WIDTH), spread([1.0, *ratios], HEIGHT, 0.12))
@@ -128,11 +125,6 @@ def _budget(view: View) -> list[alt.Chart]:
     if budget_s is None:
         return []
     return [plot([{"budget_s": budget_s}]).mark_rule(style="eager").encode(x=view.across("budget_s"))]
-
-
-def over_budget(found: Course) -> float | None:
-    """The budget, where the run took clearly longer."""
-    return found.budget_s if found.budget_s is not None and found.end_s > OVER * found.budget_s else None
 
 
 def _best(view: View) -> alt.Chart:
@@ -216,17 +208,6 @@ def _pixels(view: View, phase: Phase) -> float:
 
 
 # ------------------------------------------------------------------------------------------------------------- words
-
-
-def _spent(found: Course) -> str:
-    """How many candidates there were, and the seconds of each kind of part."""
-    tried = sum(1 for mark in found.marks if mark.candidate_id != EAGER.id)
-    spent: dict[str, float] = {}
-    for phase in found.phases:
-        spent[phase.name] = spent.get(phase.name, 0.0) + phase.to_s - phase.from_s
-    words = [f"{tried} candidate{'' if tried == 1 else 's'} tried", *(f"{s:.0f} s {name}" for name, s in spent.items())]
-    over = "" if over_budget(found) is None else "; dashed: the end of the budget"
-    return ", ".join(words) + over
 
 
 def _key(view: View) -> list[KeyRow]:

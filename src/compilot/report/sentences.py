@@ -1,13 +1,39 @@
-"""The honest sentence of any arm. In: RunData and one of its trials. Out: one sentence, as a plan would carry it.
+"""The honest sentence of any arm, and what is said beside a plan's. In: RunData, a trial or a plan. Out: sentences.
 
 Covered: arms that nobody decided on (`compilot bench`), and arms that failed. Figures come from the proving race.
 """
 
 from __future__ import annotations
 
-from compilot.records import Evidence, State, Trial
+from typing import NamedTuple
+
+from compilot.records import Evidence, Plan, State, Trial
 from compilot.report.data import RunData, comparison, paid_back
+from compilot.report.foreseen import foreseen
+from compilot.verdict.boundary_words import clauses
 from compilot.verdict.plan import honest_sentence
+from compilot.verdict.words import shown
+
+PLAIN, QUIET, CAVEAT = "plain", "quiet", "caveat"
+
+
+class Remark(NamedTuple):
+    """One sentence, and how loudly to say it."""
+
+    text: str
+    kind: str = PLAIN
+
+
+def beside(plan: Plan | None, data: RunData) -> list[Remark]:
+    """What else there is to say of a run: against plain torch.compile, earlier runs, its boundary, its caveats."""
+    entry = plan.entries[0] if plan is not None and plan.entries else None
+    versus = entry.evidence.versus_compile if entry is not None else None
+    found = [Remark(f"Against plain torch.compile: {shown(versus, 'torch.compile')}.")] if versus is not None else []
+    if (expected := foreseen(data)) is not None:
+        found.append(Remark(expected.sentence, QUIET))
+    for clause in clauses(data.verdict)[len(data.verdict.repairs) :] if data.verdict is not None else ():
+        found.append(Remark(f"{clause[0].upper()}{clause[1:]}."))  # repairs are among the caveats
+    return [*found, *(Remark(f"{caveat}.", CAVEAT) for caveat in (entry.caveats if entry is not None else ()))]
 
 
 def arm_sentence(data: RunData, trial: Trial) -> str:

@@ -8,37 +8,42 @@ and then the legend says so. Not covered: printing (the command line does that),
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from compilot.diagnose.edits import TRAIN_MODE
 from compilot.files.naming import nearby
-from compilot.measure.stats import calls_needed
-from compilot.records import Objective, Plan, ProcessSettings
-from compilot.report.data import TRIAL, Row, RunData
-from compilot.report.foreseen import foreseen
-from compilot.report.pareto import pareto_front, point_of
+from compilot.records import Plan
+from compilot.report.cells import (
+    ASKED,
+    RATE,
+    TAIL,
+    UNBEATEN,
+    callers,
+    how_many,
+    legend_notes,
+    memory,
+    number,
+    remarks,
+    short,
+    speed_up,
+)
+from compilot.report.cells import usage as usage
+from compilot.report.data import Row, RunData
+from compilot.report.pareto import pareto_front
 from compilot.report.results import sentence
-from compilot.verdict.boundary_words import clauses
+from compilot.report.sentences import CAVEAT, PLAIN, QUIET, beside
 from compilot.verdict.decide import CALL_EVAL
 from compilot.verdict.unreached import command, who
-from compilot.verdict.words import count, shown
 
-NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
 NARROW = 112  # columns; below, a note column would be a ladder of single words
 VERY_NARROW = 96  # columns; below, the figures themselves do not fit side by side
 TIMES = ("cold s", "warm s", "p50 ms", "eager")
-RATE, TAIL = "samples/s", "p99 ms"
-ASKED: dict[str, str] = {Objective.THROUGHPUT: RATE, Objective.P99: TAIL}  # a column only for those who asked for it
 LASTS = ("speed-up", "RSS MiB")
 SPEED_UP = LASTS.index("speed-up") - len(LASTS)  # from the end: what was asked for comes before it
+STYLES = {PLAIN: "", QUIET: "dim", CAVEAT: "yellow"}
 STATE_STYLES = {"ok": "green", "wrong": "bold red", "pruned": "dim"}
-_MISSING = "-"
-UNBEATEN = "*"  # beside ► there is no room for it: the line below the table names all
 TOP_FINDINGS = 3  # the rest is in the doctor's report beside the journal
 
 
@@ -52,15 +57,8 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
         Text(),
     ]
     parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
-    versus = plan.entries[0].evidence.versus_compile if plan is not None and plan.entries else None
-    if versus is not None:
-        parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
-    if (told := foreseen(data)) is not None:
-        parts.append(Text(told.sentence, style="dim"))
-    for clause in clauses(data.verdict)[len(data.verdict.repairs) :] if data.verdict is not None else ():
-        parts.append(Text(f"{clause[0].upper()}{clause[1:]}."))  # repairs are among the caveats
-    for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
-        parts.append(Text(f"Note: {caveat}.", style="yellow"))
+    for one in beside(plan, data):
+        parts.append(Text(f"Note: {one.text}" if one.kind == CAVEAT else one.text, style=STYLES[one.kind]))
     if data.verdict is not None and data.verdict.not_reached is not None:
         missed = who(data.verdict.not_reached)
         parts.append(Text(f"{missed[0].upper()}{missed[1:]}:"))
@@ -81,15 +79,15 @@ def _findings(data: RunData) -> list[RenderableType]:
     if not found:
         return []
     parts: list[RenderableType] = [Text("What matters most about this model", style="bold")]
-    for number, one in enumerate(found, 1):
+    for rank, one in enumerate(found, 1):
         place = f" ({one.where})" if one.where else ""
-        parts += [Text(f"{number}. {one.explanation}{place}"), Text(f"   {one.advice}", style="dim")]
+        parts += [Text(f"{rank}. {one.explanation}{place}"), Text(f"   {one.advice}", style="dim")]
     return [*parts, Text()]
 
 
 def table(data: RunData, *, width: int = 100) -> Table:
     """One line per candidate, in the order tried; the chosen one is marked."""
-    title = f"{data.header.workload.label}: {_how_many(data.rows)}{_callers(data)}"
+    title = f"{data.header.workload.label}: {how_many(data.rows)}{callers(data)}"
     asked = ASKED.get(data.header.objective)
     view = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     view.add_column("", width=1)
@@ -113,47 +111,8 @@ def _cells(row: Row, width: int, asked: str | None, *, unbeaten: bool) -> list[T
     figures = [Text(figure) for figure in _figures(row, asked)]
     if width < VERY_NARROW:
         figures[SPEED_UP] = figures[SPEED_UP] if row["state"] == "ok" else state
-        return [mark, name, *figures[:-1], Text(_memory(row, steady=False))]
-    return [mark, name, state, *figures, *([Text(_short(_remarks(row)))] if width >= NARROW else [])]
-
-
-def _how_many(rows: list[Row]) -> str:
-    """ "eager and 3 candidates": eager is what the others are measured by, and none of them."""
-    others = sum(row["speedup_from"] != "baseline" for row in rows)
-    return ("eager and " if others < len(rows) else "") + count(others, "candidate")
-
-
-def _callers(data: RunData) -> str:
-    """ ", 4 callers at the same time"; nothing for one."""
-    callers = data.header.concurrency
-    return f", {count(callers, 'caller')} at the same time" if callers > 1 else ""
-
-
-def usage(plan: Plan, plan_path: Path) -> str:
-    """The lines of Python that put the plan to work; to be printed unwrapped, so that they can be copied."""
-    intro = "Use it:" if plan.entries else "The plan keeps the model eager; code that loads it works all the same:"
-    hint = "\n    # call fast under torch.no_grad()" if not plan.workload.grad else ""
-    set_up = f'\n    compilot.apply_process("{plan_path}")  # {_settings(plan.process)}' if plan.entries else ""
-    set_up = set_up if plan.process != ProcessSettings() else ""
-    return f'{intro}\n    import compilot{set_up}\n    fast = compilot.compile(model, "{plan_path}"){hint}'
-
-
-def _settings(process: ProcessSettings) -> str:
-    """ "threads = 1": what the plan was measured with, and a process has to be told."""
-    known = msgspec.structs.asdict(process).items()
-    return ", ".join(f"{name} = {value}" for name, value in known if value is not None)
-
-
-def speed_up(row: Row) -> str:
-    """ "1.93x [1.88-1.97]"; "~1.9x" where only the screening saw it; "" where nothing did."""
-    ratio, low, high = row["speedup"], row["speedup_low"], row["speedup_high"]
-    if ratio is None:
-        return _MISSING
-    if row["speedup_from"] == "baseline":
-        return "baseline"
-    if low is None or high is None:
-        return f"~{ratio:.2f}x"
-    return f"{ratio:.2f}x [{low:.2f}-{high:.2f}]"
+        return [mark, name, *figures[:-1], Text(memory(row, steady=False))]
+    return [mark, name, state, *figures, *([Text(short(remarks(row)))] if width >= NARROW else [])]
 
 
 def _names(row: Row, unbeaten: bool) -> list[Text]:
@@ -162,82 +121,31 @@ def _names(row: Row, unbeaten: bool) -> list[Text]:
     return [Text(mark), Text(row["candidate"]), state]
 
 
-def _front_line(rows: list[Row]) -> list[str]:
-    """Whom no other candidate beats in everything; nothing where there is nobody to compare."""
-    front = pareto_front(rows)
-    if len([row for row in rows if point_of(row) is not None]) < 2:
-        return []
-    names = "; ".join(row["candidate"] for row in rows if row["id"] in front)  # labels have commas
-    return [f"{UNBEATEN} no other candidate is better in latency, start and memory at once: {names}"]
-
-
 def _figures(row: Row, asked: str | None) -> list[str]:
     """The cells below TIMES, what was asked for, and LASTS."""
-    tail = "n/a" if row["p99_ms"] is None and row["calls"] else _number(row["p99_ms"])
-    special = {RATE: _number(row["samples_per_s"]), TAIL: tail}
+    tail = "n/a" if row["p99_ms"] is None and row["calls"] else number(row["p99_ms"])
+    special = {RATE: number(row["samples_per_s"]), TAIL: tail}
     return [
-        _number(row["cold_s"]),
-        _number(row["warm_s"]),
-        _number(row["p50_ms"]),
-        _number(row["eager_p50_ms"]),
+        number(row["cold_s"]),
+        number(row["warm_s"]),
+        number(row["p50_ms"]),
+        number(row["eager_p50_ms"]),
         *([special[asked]] if asked else []),
         speed_up(row),
-        _memory(row),
+        memory(row),
     ]
-
-
-def _remarks(row: Row) -> str:
-    return "; ".join(text for text in (row["note"], row["caveats"]) if text)
-
-
-def _memory(row: Row, *, steady: bool = True) -> str:
-    """ "512/256"; "~512/256" where it is that of the trial's own process."""
-    sizes = [size for size in (row["peak_rss_mib"], row["steady_rss_mib"] if steady else None) if size is not None]
-    mark = "~" if row["memory_from"] == TRIAL else ""
-    return mark + "/".join(f"{size:.0f}" for size in sizes) if sizes else _MISSING
-
-
-def _number(value: float | None) -> str:
-    """Three or four significant digits, never an exponent."""
-    if value is None:
-        return _MISSING
-    if value >= 10:
-        return f"{value:.0f}" if value >= 1000 else f"{value:.1f}"
-    return f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
-
-
-def _short(note: str) -> str:
-    note = " ".join(note.split())
-    return note if len(note) <= NOTE_LIMIT else note[: NOTE_LIMIT - 3] + "..."
 
 
 def _notes(rows: list[Row], width: int) -> list[Text]:
     """What the candidates have to say, where the table has no room for it."""
     if width >= NARROW:
         return []
-    return [Text(f"{row['candidate']}: {_short(_remarks(row))}", style="dim") for row in rows if _remarks(row)]
+    return [Text(f"{row['candidate']}: {short(remarks(row))}", style="dim") for row in rows if remarks(row)]
 
 
 def legend(data: RunData, width: int) -> list[Text]:
     """What the columns are, as far as this table has them."""
-    rows, asked = data.rows, ASKED.get(data.header.objective)
-    memory = f"RSS MiB: resident memory, {'peak' if width < VERY_NARROW else 'peak/steady'}"
-    if any(row["memory_from"] == TRIAL for row in rows):
-        memory += "; ~: of the trial, which also built and checked it"
-    notes = [
-        "warm s: first call of a fresh process that finds the files of an earlier one",
-        "p50 ms, eager (its p50): of the rounds behind the speed-up" + "; samples/s: by their mean" * (asked == RATE),
-        *(["p99 ms: of single calls, timed apart from those rounds"] if asked == TAIL else []),
-        memory,
-    ]
-    if any(row["callers"] > 1 for row in rows):
-        notes.append("with several callers these are wall time over all of them, not what one caller waits")
-    if any(row["speedup_from"] == "screening" for row in rows):
-        notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
-    if asked == TAIL and any(row["calls"] and row["p99_ms"] is None for row in rows):
-        notes.append(f"n/a: an honest p99 needs {calls_needed(0.99)} calls")
-    notes += _front_line(rows)
-    return [Text(note, style="dim") for note in notes]
+    return [Text(note, style="dim") for note in legend_notes(data, steady=width >= VERY_NARROW)]
 
 
 def _headline(data: RunData) -> str:

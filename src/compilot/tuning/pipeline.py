@@ -22,6 +22,7 @@ from compilot.candidates.prior import Prior
 from compilot.candidates.search import Search, plain_compile, unasked
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
+from compilot.errors import first_cause
 from compilot.ledger import history
 from compilot.progress import Observer
 from compilot.records import Goal, Objective, Plan, Shipment, Trial, Verdict
@@ -139,7 +140,7 @@ class Tuned(NamedTuple):
 
 
 def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Observer, *, resume: bool = False) -> Tuned:
-    """Make or reopen the run directory, tune on this machine, and write plan.json and trials.csv."""
+    """Make or reopen the run directory, tune on this machine, and write plan.json, trials.csv and report.html."""
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
     prior = Prior(partial(earlier.recalled, directory)) if options.prior else None
@@ -172,8 +173,17 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
         earlier.keep(directory)
         directory.keep_shipment(shipment)
         report.write_csv(directory.path)
+        write_report(directory, observer)
         observer.decided(journal.verdict, plan)
         return Tuned(plan, journal.verdict, directory.path, tuple(journal.trials.values()))
+
+
+def write_report(directory: RunDir, observer: Observer) -> None:
+    """The page to look at. Whatever goes wrong with it is a note: the run has its plan and its figures."""
+    try:
+        report.write_page(directory.path, directory.report)
+    except Exception as problem:
+        observer.note(f"the run has no {directory.report.name}: {first_cause(problem)}")
 
 
 @contextmanager

@@ -23,11 +23,13 @@ def run(run_dir: Path) -> RunDir:
 
 def test_the_names_that_users_and_records_know() -> None:
     run = RunDir(Path("run"))
-    files = (run.plan, run.journal, run.trials_csv, run.shipment, run.payload, run.weights, run.doctor, run.reference)
+    files = (run.plan, run.journal, run.trials_csv, run.report, run.shipment, run.payload, run.weights, run.doctor)
+    files = (*files, run.reference)
     assert [str(file.relative_to("run")) for file in files] == [
         "plan.json",
         "journal.jsonl",
         "trials.csv",
+        "report.html",
         "shipment.json",
         "payload.pkl",
         "weights.bin",

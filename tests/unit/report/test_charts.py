@@ -30,20 +30,11 @@ from compilot.records import (
     WorkloadRef,
 )
 from compilot.report import chart_files
+from compilot.report.chart_colours import DARK, LIGHT, NEUTRAL, PALETTE, USUAL, curve_colours, engine_colours
 from compilot.report.chart_data import LEAST_S, curves, most_calls, pareto_points, step_seconds
 from compilot.report.chart_files import ChartFormat, html_page, svg, write_charts
 from compilot.report.chart_labels import APART, Axis, placed
-from compilot.report.chart_style import (
-    DARK,
-    LIGHT,
-    NEUTRAL,
-    PALETTE,
-    USUAL,
-    configuration,
-    curve_colours,
-    engine_colours,
-    plot,
-)
+from compilot.report.chart_style import configuration, plot
 from compilot.report.charts import break_even_chart, pareto_chart, run_charts, search_chart, steps_chart
 from compilot.report.course import course
 from compilot.report.data import paid_back, read_run
