@@ -11,7 +11,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.boundary.build import build
-from compilot.boundary.capture import Captured, captured
+from compilot.boundary.capture import Captured, Takes, captured
 from compilot.engines import registry
 from compilot.engines.files import artifact_files
 from compilot.engines.of_candidate import compiled_settings, engines_of, is_eager_only, needs_compiler, traits_of
@@ -53,8 +53,8 @@ class Twice(nn.Module):
 
 def capture(model: nn.Module, *selectors: str) -> dict[str, Captured]:
     places = placed(model, [Region(selector=one, settings=Settings(engine="inductor")) for one in selectors])
-    shapes = {place.path: Shapes.STATIC for place in places}
-    return captured(model, Call((X,), {}), places, shapes, grad=False)
+    takes = {place.path: Takes() for place in places}
+    return captured(model, Call((X,), {}), places, takes, {}, grad=False)
 
 
 def test_calls_are_kept_as_they_were_made() -> None:
