@@ -3,7 +3,8 @@
 In: a BuildRequest of the whole model. Out: every file that the engines made, named from the candidate's folder, and
 `regions.json`, which says what was built for which submodule. Each submodule is built from its own call in the example
 and for the sizes that it has at the declared ones (capture.py), by its engine's ordinary build half, into a folder of
-its own; engines that keep a compile cache share the candidate's. Infeasible names the submodule. Not covered: which regions to try (candidates/).
+its own; engines that keep a compile cache share the candidate's. Infeasible names the submodule. Not covered: which
+regions to try (candidates/).
 """
 
 from __future__ import annotations
