@@ -218,7 +218,7 @@ class UnfitPart(Record, frozen=True, kw_only=True):
 
     path: str
     why: str
-    exports_only: bool = False  # it can with engines that need no ranges of sizes
+    exports_only: bool = False  # it can with engines that need no ranges of sizes and look into objects
 
 
 class BusyProcess(Record, frozen=True, kw_only=True):
@@ -662,7 +662,7 @@ class ValueGuard(Record, frozen=True, kw_only=True):
 
     path: str
     type: str
-    value: str  # repr
+    value: str  # repr; "": any object of this class, which only regions take whose engine looks into it by itself
 
 
 class ContainerGuard(Record, frozen=True, kw_only=True):

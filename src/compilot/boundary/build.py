@@ -54,7 +54,9 @@ def _places(request: BuildRequest) -> tuple[Place, ...]:
 
 
 def _takes(settings: Settings) -> Takes:
-    return Takes(settings.shapes, ranges=registry.traits(settings.engine).whole_graph)
+    """What an engine takes: torch.compile has guards of its own for what is in an object."""
+    traits = registry.traits(settings.engine)
+    return Takes(settings.shapes, ranges=traits.whole_graph, objects=traits.through_dynamo)
 
 
 def _part(request: BuildRequest, number: int, place: Place, found: Captured) -> RegionPart:

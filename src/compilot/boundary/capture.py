@@ -20,7 +20,7 @@ from torch import nn
 
 from compilot._tree import Call, map_call
 from compilot.boundary.merging import Differs, Unknown, alike, at_any_size, merged
-from compilot.boundary.observing import At, Recorder, calls_at, kept
+from compilot.boundary.observing import At, Recorder, calls_at, kept, objects_in
 from compilot.engines.protocol import Infeasible
 from compilot.errors import first_cause
 from compilot.inputs.resizing import Ranges
@@ -38,11 +38,16 @@ class Captured(NamedTuple):
     guard: Guard
 
 
+class Opaque(Exception):
+    """An input that is an object, of which an engine would not see when it changes."""
+
+
 class Takes(NamedTuple):
     """What the guard of a submodule is to take."""
 
     shapes: Shapes = Shapes.STATIC
     ranges: bool = False  # its engine needs to know how far sizes vary
+    objects: bool = False  # its engine looks by itself into inputs that are no tensors and no plain values
 
 
 def captured(
@@ -70,7 +75,7 @@ def _recorded(model: nn.Module, places: Sequence[Place]) -> tuple[dict[str, Reco
 
     def run(at: At) -> None:
         now[0] = at.sizes
-        given = map_call(at.call, lambda _, leaf: kept(leaf) if isinstance(leaf, torch.Tensor) else leaf)
+        given = map_call(at.call, lambda path, leaf: kept(leaf, path) if isinstance(leaf, torch.Tensor) else leaf)
         try:
             whole(*given.args, **given.kwargs)
         except Exception as error:
@@ -104,13 +109,19 @@ def _found(path: str, recorder: Recorder, takes: Takes) -> Captured:
         raise Infeasible(blamed(path, "the example call never calls it"))
     try:
         return Captured(recorder.first, guard_of(recorder, takes))
-    except (Differs, Unknown) as error:
+    except (Differs, Unknown, Opaque) as error:
         raise Infeasible(blamed(path, str(error))) from error
 
 
 def guard_of(recorder: Recorder, takes: Takes) -> Guard:
-    """One guard for what was seen of a submodule; Differs: there is none. Unknown: ranges are needed, and not known."""
+    """One guard for what was seen of a submodule.
+
+    Differs: there is none. Unknown: ranges are needed, and not known. Opaque: there are objects that it cannot take.
+    """
     sizes = [one.sizes for one in recorder.seen]
+    if (found := objects_in(recorder.seen[0].guard)) and not takes.objects:
+        what = f"input {found[0].path} is a {found[0].type.rpartition('.')[2]}, which may change between calls"
+        raise Opaque(f"{what}; call the model without it (Hugging Face: use_cache=False)")
     if takes.shapes is Shapes.STATIC:
         return alike([one.guard for one in recorder.seen if one.sizes == sizes[0]])
     if not sizes[0]:

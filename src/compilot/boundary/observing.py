@@ -7,8 +7,9 @@ of every one, or why there is none. Who makes the calls, and how a submodule's a
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,7 +18,7 @@ from compilot._tree import Call, map_call
 from compilot.boundary.merging import Seen
 from compilot.errors import InputError
 from compilot.inputs.resizing import Ranges, groups_of, other_sizes, resized
-from compilot.records import ANY_SIZE, DimRange, Guard, Shapes
+from compilot.records import ANY_SIZE, DimRange, Guard, Shapes, ValueGuard
 from compilot.runtime.guards import make_guard
 
 
@@ -61,19 +62,29 @@ class Recorder:
         """Note one call, as it is now: its inputs may be written to later."""
         grad = torch.is_grad_enabled()
         try:
-            guard = make_guard(self._module, call, dynamic=(), shapes=Shapes.STATIC, grad=grad)
+            guard = make_guard(self._module, call, dynamic=(), shapes=Shapes.STATIC, grad=grad, objects=True)
+            if self.first is None and self._keep:
+                self.first = map_call(call, lambda path, leaf: kept(leaf, path))
         except InputError as error:
             self.problem = self.problem or str(error).rstrip(".")
             return
-        if self.first is None and self._keep:
-            self.first = map_call(call, lambda _, leaf: kept(leaf) if isinstance(leaf, torch.Tensor) else leaf)
         self.seen.append(Seen(tuple(sizes), guard))
 
 
-def kept(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same sizes and strides, expanded dimensions included."""
-    source = tensor.detach()
+def kept(leaf: Any, path: str) -> Any:
+    """A copy as it is now: tensors with the same sizes and strides, expanded dimensions included; objects in depth."""
+    if not isinstance(leaf, torch.Tensor):
+        try:
+            return copy.deepcopy(leaf)
+        except Exception as error:
+            raise InputError(f"input {path} is a {type(leaf).__qualname__} that cannot be copied.") from error
+    source = leaf.detach()
     memory = source.untyped_storage().clone()  # type: ignore[no-untyped-call]
-    copy = torch.empty(0, dtype=source.dtype, device=source.device)
-    copy.set_(memory, source.storage_offset(), source.shape, source.stride())
-    return copy.requires_grad_(tensor.requires_grad)
+    twin = torch.empty(0, dtype=source.dtype, device=source.device)
+    twin.set_(memory, source.storage_offset(), source.shape, source.stride())
+    return twin.requires_grad_(leaf.requires_grad)
+
+
+def objects_in(guard: Guard) -> tuple[ValueGuard, ...]:
+    """The inputs that are neither tensors nor plain values."""
+    return tuple(value for value in guard.values if not value.value)

@@ -135,7 +135,7 @@ def _container(want: ContainerGuard, node: Any) -> str | None:
 def _value(want: ValueGuard, value: Any) -> str | None:
     if type_name(value) != want.type:
         return f"type of {want.path}: {type_name(value)}, plan has {want.type}"
-    return None if repr(value) == want.value else f"value of {want.path}: plan has {want.value}"
+    return None if not want.value or repr(value) == want.value else f"value of {want.path}: plan has {want.value}"
 
 
 def _tensor(want: TensorGuard, tensor: Any) -> str | None:

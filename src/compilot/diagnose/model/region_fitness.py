@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call, resolve_dynamic
-from compilot.boundary.capture import Takes, guard_of
+from compilot.boundary.capture import Opaque, Takes, guard_of
 from compilot.boundary.merging import Differs, Unknown
 from compilot.boundary.observing import At, Recorder, calls_at
 from compilot.modules.clone import structural_clone
@@ -44,8 +44,8 @@ def _judged(path: str, recorder: Recorder, *, dynamic: bool) -> UnfitPart | None
     shapes = Shapes.DYNAMIC if dynamic else Shapes.STATIC
     for exports_only in (False, True):
         try:
-            guard_of(recorder, Takes(shapes, ranges=exports_only))
-        except (Differs, Unknown) as error:
+            guard_of(recorder, Takes(shapes, ranges=exports_only, objects=not exports_only))
+        except (Differs, Unknown, Opaque) as error:
             return UnfitPart(path=path, why=str(error), exports_only=exports_only)
     return None
 
