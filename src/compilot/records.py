@@ -287,6 +287,14 @@ class BreakPlace(Record, frozen=True, kw_only=True):
     stops_export: bool = False  # an export stops there, too
 
 
+class UnfitPart(Record, frozen=True, kw_only=True):
+    """A submodule that cannot be a region: how it is called, or its sizes at the declared ones, stand against it."""
+
+    path: str
+    why: str
+    exports_only: bool = False  # it can with engines that need no ranges of sizes and look into objects
+
+
 class BusyProcess(Record, frozen=True, kw_only=True):
     """Somebody else's process."""
 
@@ -344,6 +352,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     repeated: tuple[RepeatedBlock, ...] = ()  # outermost first
     parts: tuple[ModulePart, ...] = ()  # outermost first, larger ones before smaller ones; the model itself is none
     breaks: tuple[BreakPlace, ...] = ()  # as far as the doctor looked
+    unfit: tuple[UnfitPart, ...] = ()  # of the repeated blocks and the parts: those that cannot be regions
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
     features: Features | None = None  # None: they could not be taken
@@ -716,9 +725,11 @@ class TensorGuard(Record, frozen=True, kw_only=True):
     dtype: str  # "torch.float32"
     device: str  # "cpu", "cuda:0"
     shape: tuple[int | DimRange, ...]
-    stride: tuple[int, ...] | None  # None: contiguous at whatever shape (used when a dimension is dynamic)
+    stride: tuple[int, ...] | None  # None: contiguous at whatever shape, or as `order` says (a dimension is dynamic)
     requires_grad: bool = False
     index: IndexRange | None = None  # its values that keep every index in range; None: any
+    order: tuple[int, ...] | None = None  # instead of contiguous, where a size varies: the dimensions from the widest
+    # stride to the narrowest; those left out have stride 0
 
 
 class ValueGuard(Record, frozen=True, kw_only=True):
@@ -726,7 +737,7 @@ class ValueGuard(Record, frozen=True, kw_only=True):
 
     path: str
     type: str
-    value: str  # repr
+    value: str  # repr; "": any object of this class, which only regions take whose engine looks into it by itself
 
 
 class ContainerGuard(Record, frozen=True, kw_only=True):

@@ -43,10 +43,11 @@ DATA = Path(__file__).parent
 TARGET = f"{DATA / 'six_blocks.py'}:six"
 
 
-def regional(*regions: tuple[str, Settings]) -> Candidate:
+def regional(*regions: tuple[str, Settings], shapes: Shapes = Shapes.STATIC) -> Candidate:
     """The candidate with these regions, eager for the rest."""
     made = tuple(Region(selector=selector, settings=settings) for selector, settings in regions)
-    return Candidate(settings=Settings(), label="regions of Six", rationale="made by hand", regions=made)
+    rest = Settings(shapes=shapes)
+    return Candidate(settings=rest, label="regions of Six", rationale="made by hand", regions=made)
 
 
 def built(folder: Path, candidate: Candidate) -> tuple[Fast, PlanEntry]:

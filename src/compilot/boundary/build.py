@@ -2,15 +2,17 @@
 
 In: a BuildRequest of the whole model. Out: every file that the engines made, named from the candidate's folder, and
 `regions.json`, which says what was built for which submodule. Each submodule is built from its own call in the example
-(capture.py), by its engine's ordinary build half, into a folder of its own; engines that keep a compile cache share the
-candidate's. Infeasible names the submodule. Not covered: which regions to try (candidates/).
+and for the sizes that it has at the declared ones (capture.py), by its engine's ordinary build half, into a folder of
+its own; engines that keep a compile cache share the candidate's. Infeasible names the submodule. Not covered: which
+regions to try (candidates/).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from compilot.boundary.capture import Captured, captured
+from compilot.boundary.capture import Captured, Takes, captured
+from compilot.boundary.observing import declared
 from compilot.engines import registry
 from compilot.engines.files import artifact_files
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -19,7 +21,7 @@ from compilot.errors import InputError
 from compilot.files import atomic
 from compilot.modules.regions import Place, placed
 from compilot.modules.selectors import blamed
-from compilot.records import ArtifactFile, Candidate, RegionPart, encode
+from compilot.records import ArtifactFile, Candidate, RegionPart, Settings, encode
 from compilot.runtime.regions import REGIONS_FILE, refusal
 
 
@@ -31,8 +33,9 @@ def build(request: BuildRequest) -> tuple[ArtifactFile, ...]:
     if problem := refusal(candidate):
         raise Infeasible(problem)
     places = _places(request)
-    shapes = {place.path: candidate.regions[place.region].settings.shapes for place in places}
-    calls = captured(request.model, request.call, places, shapes, grad=request.guard.grad_enabled)
+    takes = {place.path: _takes(candidate.regions[place.region].settings) for place in places}
+    sizes, grad = declared(request.guard), request.guard.grad_enabled
+    calls = captured(request.model, request.call, places, takes, sizes, grad=grad)
     parts: list[RegionPart] = []
     files: list[ArtifactFile] = []
     for number, place in enumerate(places):
@@ -48,6 +51,12 @@ def _places(request: BuildRequest) -> tuple[Place, ...]:
         return placed(request.model, request.candidate.regions)
     except InputError as error:
         raise Infeasible(str(error).rstrip(".")) from error
+
+
+def _takes(settings: Settings) -> Takes:
+    """What an engine takes: torch.compile has guards of its own for what is in an object."""
+    traits = registry.traits(settings.engine)
+    return Takes(settings.shapes, ranges=traits.whole_graph, objects=traits.through_dynamo)
 
 
 def _part(request: BuildRequest, number: int, place: Place, found: Captured) -> RegionPart:

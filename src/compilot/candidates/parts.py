@@ -51,10 +51,14 @@ def cut(diagnosis: Diagnosis, blocked: Blocked = lambda path: False) -> list[Pie
 
 
 def with_breaks(diagnosis: Diagnosis, *, exports_only: bool) -> Blocked:
-    """Says of a submodule whether torch.compile stops in it; exports_only: whether an export does."""
+    """Says of a submodule whether torch.compile stops in it, or whether it cannot be a region for another reason.
+
+    exports_only: for engines that export, which only some breaks stop, and which need to know the sizes.
+    """
     places = [place for place in diagnosis.breaks if place.stops_export or not exports_only]
     modules = {module for place in places for module in place.modules}
-    return lambda path: any(is_within(module, path) for module in modules)
+    unfit = {part.path for part in diagnosis.unfit if exports_only or not part.exports_only}
+    return lambda path: path in unfit or any(is_within(module, path) for module in modules)
 
 
 def instances_of(piece: Piece) -> Blocked:

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch.export import Dim
 
-from compilot.inputs.alike import SMALLEST_GENERAL, Group, another_size, grouped, partings
+from compilot.inputs.alike import MOST_ALIKE, SMALLEST_GENERAL, Group, another_size, grouped, partings
 from compilot.inputs.values import masking
 from compilot.records import DimRange, TensorGuard
 
 _ROOM = 3  # what a small example is traced with where the range allows it: 2 is often a size of something else
 
 Place = tuple[int, int]  # number of the tensor, dimension
+Part = Sequence[Place]  # of one size
 Answers = Callable[[Sequence[torch.Tensor]], bool]  # whether the model answers a call with these tensors
 Groups = list[dict[int, Group]]  # one dict per tensor: dimension -> group
 
@@ -60,7 +61,8 @@ def guesses(tensors: Sequence[TensorGuard], examples: Sequence[torch.Tensor], an
         return
     alike = {(i, dim): group for i, one in enumerate(groups) for dim, group in one.items()}
     together = [[place for place in alike if alike[place] == group] for group in dict.fromkeys(alike.values())]
-    apart = [part for places in together for part in _tied(places, examples, alike[places[0]], answers)]
+    apart = [part for places in together for part in _tied([[p] for p in places], examples, alike[places[0]], answers)]
+    apart = _square(apart, examples, alike, answers)
     tried: list[Any] = []
     for parts in (apart, together, [[place] for place in alike]):
         if sorted(parts) not in tried:
@@ -79,29 +81,41 @@ def _shapes(tensors: Sequence[TensorGuard], alike: Mapping[Place, Group], parts:
     return (tuple(found),)
 
 
-def _tied(
-    places: Sequence[Place], examples: Sequence[torch.Tensor], group: Group, answers: Answers
-) -> list[list[Place]]:
+def _tied(units: Sequence[Part], examples: Sequence[torch.Tensor], group: Group, answers: Answers) -> list[list[Place]]:
     """Places that look alike, by what the model lets differ: two are apart when it answers calls that part them.
 
-    Both ways round: a mask that is too long is often cut to length, one that is too short never works.
+    Both ways round: a mask that is too long is often cut to length, one that is too short never works. units: places
+    that are not parted any more.
     """
     other = another_size(group)
     if other is None:
-        return [list(places)]
+        return [[place for unit in units for place in unit]]
     parting = [
-        half
-        for half in partings(places)
-        if all(answers(_moved(examples, side, other)) for side in _sides(half, places))
+        half for half in partings(units) if all(answers(_moved(examples, side, other)) for side in _sides(half, units))
     ]
     found: dict[tuple[bool, ...], list[Place]] = {}
-    for place in places:
-        found.setdefault(tuple(place in half for half in parting), []).append(place)
+    for unit in units:
+        found.setdefault(tuple(unit in half for half in parting), []).extend(unit)
     return list(found.values())
 
 
-def _sides(half: Sequence[Place], places: Sequence[Place]) -> tuple[Sequence[Place], Sequence[Place]]:
-    return half, [place for place in places if place not in half]
+def _square(
+    parts: Sequence[Part], examples: Sequence[torch.Tensor], alike: Mapping[Place, Group], answers: Answers
+) -> list[list[Place]]:
+    """The same for two dimensions of one tensor, such as those of a square mask: one size where the model says so."""
+    looks: dict[Group, list[Part]] = {}
+    for part in parts:
+        looks.setdefault(alike[part[0]]._replace(nth=0), []).append(part)
+    found: list[list[Place]] = []
+    for look, units in looks.items():
+        one_tensor = len({alike[unit[0]].nth for unit in units}) > 1
+        ask = one_tensor and len(units) <= MOST_ALIKE and another_size(look) is not None
+        found += _tied(units, examples, look, answers) if ask else [list(unit) for unit in units]
+    return found
+
+
+def _sides(half: Sequence[Part], units: Sequence[Part]) -> tuple[list[Place], list[Place]]:
+    return [p for unit in half for p in unit], [p for unit in units if unit not in half for p in unit]
 
 
 def _moved(examples: Sequence[torch.Tensor], places: Sequence[Place], size: int) -> list[torch.Tensor]:

@@ -29,6 +29,7 @@ from compilot.engines.quiet import quiet
 from compilot.engines.rewriting import Rule, rewrite
 from compilot.engines.structure import InputTensor, OutputTensor, Structure
 from compilot.engines.whereabouts import cause
+from compilot.inputs.layouts import fits, strides_of
 from compilot.modules.clone import channels_last_clone
 from compilot.records import DimRange, Guard, MemoryFormat, TensorGuard
 
@@ -60,7 +61,10 @@ def export(request: BuildRequest, *, keep_strides: bool = False) -> Exported:
     weights = weights_digest(request.model)  # first: running the model may add caches to it
     leaves = {leaf.path: leaf.value for leaf in call_leaves(request.call)}
     examples = [leaves[t.path].detach() for t in guard.tensors]
-    dense = [keep_strides or example.is_contiguous() for example in examples]
+    dense = [
+        keep_strides or (want.order is None and example.is_contiguous())
+        for want, example in zip(guard.tensors, examples, strict=True)
+    ]
     layout = request.candidate.settings.memory_format is MemoryFormat.CHANNELS_LAST
     model = channels_last_clone(request.model)[0] if layout else request.model
     flat = _Flat(model, request.call, [t.path for t in guard.tensors], layout)
@@ -76,7 +80,21 @@ def export(request: BuildRequest, *, keep_strides: bool = False) -> Exported:
 
 def _traced(guard: Guard, examples: Sequence[torch.Tensor], keep_strides: bool) -> tuple[torch.Tensor, ...]:
     given = examples if keep_strides else [example.contiguous() for example in examples]
-    return dimensions.grown(guard.tensors, given)
+    grown = dimensions.grown(guard.tensors, given)
+    return (
+        tuple(_laid_out(want, example) for want, example in zip(guard.tensors, grown, strict=True))
+        if keep_strides
+        else grown
+    )
+
+
+def _laid_out(want: TensorGuard, example: torch.Tensor) -> torch.Tensor:
+    """The example in the guard's own order of dimensions, which growing it may have changed."""
+    if want.order is None or fits(example.shape, example.stride(), want.order):
+        return example
+    once = [size if dim in want.order else 1 for dim, size in enumerate(example.shape)]
+    memory = torch.empty_strided(once, strides_of(once, want.order), dtype=example.dtype, device=example.device)
+    return memory.copy_(example[tuple(slice(size) for size in once)]).expand(example.shape)
 
 
 def _refuse_modes(guard: Guard) -> None:

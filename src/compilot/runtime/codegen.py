@@ -21,6 +21,7 @@ import torch
 from compilot._torch import hooks, tensor_guards
 from compilot.inputs.paths import parse
 from compilot.records import ContainerGuard, Guard, TensorGuard, ValueGuard
+from compilot.runtime.guards import type_name
 from compilot.runtime.indexing import checker
 from compilot.runtime.notices import HOT_PATH
 from compilot.runtime.variants import is_dynamic
@@ -221,6 +222,9 @@ def _container(want: ContainerGuard, names: Names, namespace: dict[str, Any], nu
 
 def _value(want: ValueGuard, names: Names, namespace: dict[str, Any], number: int) -> str:
     where = parse(want.path).code(names)
+    if not want.value:
+        namespace["_class_name"] = type_name
+        return f"_class_name({where}) == {want.type!r}"
     value = _literal(want.value)
     if value is None or isinstance(value, bool):
         return f"{where} is {value!r}"

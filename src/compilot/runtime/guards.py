@@ -42,10 +42,12 @@ def make_guard(
     shapes: Shapes,
     grad: bool,
     indices: Mapping[str, IndexRange] | None = None,
+    objects: bool = False,
 ) -> Guard:
     """The guard that takes this call, and with dynamic shapes the declared sizes around it.
 
-    indices: by path, the values of inputs that keep every index in range.
+    indices: by path, the values of inputs that keep every index in range. objects: others than tensors and plain values
+    are taken by their class alone; whoever runs the call looks into them.
     """
     ranges = resolve_dynamic(dynamic, model.forward, call)
     everything = shapes is Shapes.DYNAMIC and not dynamic
@@ -55,7 +57,7 @@ def make_guard(
             varying = _varying(node, ranges.get(path, {}), shapes, everything)
             tensors.append(_tensor_guard(path, node, varying, (indices or {}).get(path)))
         elif is_leaf:
-            values.append(_value_guard(path, node))
+            values.append(_value_guard(path, node, objects=objects))
         else:
             containers.append(_container_guard(path, node))
     return Guard(
@@ -109,8 +111,10 @@ def _tensor_guard(
     )
 
 
-def _value_guard(path: str, value: Any) -> ValueGuard:
+def _value_guard(path: str, value: Any, *, objects: bool) -> ValueGuard:
     if not isinstance(value, _BAKED):
+        if objects:
+            return ValueGuard(path=path, type=type_name(value), value="")
         kind = type(value).__qualname__
         raise InputError(f"input {path} is a {kind}, which may change between calls: give tensors and plain values.")
     return ValueGuard(path=path, type=type_name(value), value=repr(value))

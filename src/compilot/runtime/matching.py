@@ -16,6 +16,7 @@ import torch
 from compilot._torch.tensor_guards import any_autocast, odd_mode, oddity
 from compilot._tree import Call, Leaf, call_leaves, map_call
 from compilot.errors import first_cause
+from compilot.inputs.layouts import fits, strides_of
 from compilot.inputs.paths import Path, parse
 from compilot.records import ContainerGuard, DimRange, Guard, TensorGuard, ValueGuard
 from compilot.runtime.guards import type_name
@@ -134,7 +135,7 @@ def _container(want: ContainerGuard, node: Any) -> str | None:
 def _value(want: ValueGuard, value: Any) -> str | None:
     if type_name(value) != want.type:
         return f"type of {want.path}: {type_name(value)}, plan has {want.type}"
-    return None if repr(value) == want.value else f"value of {want.path}: plan has {want.value}"
+    return None if not want.value or repr(value) == want.value else f"value of {want.path}: plan has {want.value}"
 
 
 def _tensor(want: TensorGuard, tensor: Any) -> str | None:
@@ -168,7 +169,7 @@ def sizes_fit(shape: Sequence[int], wanted: Sequence[int | DimRange]) -> bool:
 def _strides_fit(tensor: torch.Tensor, want: TensorGuard) -> bool:
     """A dimension of size 1 or a tensor without elements may have any stride."""
     if want.stride is None:
-        return tensor.is_contiguous()
+        return tensor.is_contiguous() if want.order is None else fits(tensor.shape, tensor.stride(), want.order)
     rows = zip(tensor.shape, tensor.stride(), want.stride, strict=True)
     return tensor.numel() == 0 or all(have == wanted for size, have, wanted in rows if size != 1)
 
@@ -179,17 +180,8 @@ def _sizes(shape: Any) -> str:
 
 def _same_strides(guard: TensorGuard, tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the plan's strides: only dimensions of size 1 can differ, where a stride means nothing."""
-    wanted = guard.stride or contiguous_strides(tensor.shape)
+    wanted = guard.stride or strides_of(tensor.shape, guard.order)
     return tensor if tensor.stride() == wanted else tensor.as_strided(tensor.shape, wanted)
-
-
-def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor of this shape."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 _COMPARE: dict[type, Callable[[Any, Any], str | None]] = {

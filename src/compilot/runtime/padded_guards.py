@@ -10,7 +10,7 @@ import msgspec
 
 from compilot.errors import PlanError
 from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
-from compilot.runtime.matching import contiguous_strides
+from compilot.inputs.layouts import strides_of
 
 
 def taken_by(built: Guard, padding: Padding) -> Guard:
@@ -38,7 +38,7 @@ def built_for(guard: Guard, padding: Padding) -> Guard:
     def fixed(want: TensorGuard) -> TensorGuard:
         shape = tuple(sizes.get((want.path, dim), size) for dim, size in enumerate(want.shape))
         static = [size for size in shape if isinstance(size, int)]
-        stride = contiguous_strides(static) if len(static) == len(shape) and want.stride is None else want.stride
+        stride = strides_of(static, want.order) if len(static) == len(shape) and want.stride is None else want.stride
         return want if shape == want.shape else msgspec.structs.replace(want, shape=shape, stride=stride)
 
     return msgspec.structs.replace(guard, tensors=tuple(map(fixed, guard.tensors)))

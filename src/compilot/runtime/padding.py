@@ -18,7 +18,7 @@ from compilot._tree import Call, call_leaves, map_call, rebuild
 from compilot.engines.protocol import Loaded, NotTaken
 from compilot.inputs.paths import Path, parse
 from compilot.records import MaskRule, Padding
-from compilot.runtime.matching import contiguous_strides
+from compilot.inputs.layouts import strides_of
 from compilot.runtime.variants import MAX_SHAPES
 
 Sizes = list[int]  # of a call, one for each padded size
@@ -221,5 +221,5 @@ class Cut:
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous to the letter: torch lets a dimension of size 1 have any stride."""
     dense = tensor.contiguous()
-    strides = contiguous_strides(dense.shape)
+    strides = strides_of(dense.shape)
     return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides, dense.storage_offset())

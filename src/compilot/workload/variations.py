@@ -17,15 +17,13 @@ from typing import NamedTuple
 import torch
 
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
-from compilot.inputs.alike import Group, another_size, grouped, partings
+from compilot.inputs.alike import Group, another_size, partings
+from compilot.inputs.resizing import groups_of, other_sizes, resized
 from compilot.inputs.values import (
     can_vary,
     copied,
-    draw,
-    generator,
     is_integer,
     is_mask,
-    like,
     map_tensors,
     masking,
     vary,
@@ -37,9 +35,6 @@ from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named
 from compilot.workload.workload import Workload
 
 SEEDS = 3
-_RESIZE_SEED = 1000  # apart from the seeds above
-
-_Sizes = dict[Group, int]
 
 
 class Case(NamedTuple):
@@ -106,19 +101,14 @@ def _fits_tensor(new: torch.Tensor, old: torch.Tensor, ranges: Mapping[int, DimR
 
 
 def _sizes(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
-    groups = _groups(workload.call, ranges)
-    if not groups:
-        return
-    seen = [{group: group.size for group in groups.values()}]
-    for name, sizes in _wanted(sorted(set(groups.values()))):
-        if sizes not in seen:
-            seen.append(sizes)
-            yield Case(name, _resized(workload, {place: sizes[group] for place, group in groups.items()}))
+    groups = groups_of(workload.call, ranges)
+    for name, sizes in other_sizes([*dict.fromkeys(groups.values())]) if groups else ():
+        yield Case(name, _resized(workload, {place: sizes[group] for place, group in groups.items()}))
 
 
 def _unequal(workload: Workload, ranges: Mapping[str, Mapping[int, DimRange]]) -> Iterator[Case]:
     """Sizes that look alike, parted in every way: on those that belong together eager raises."""
-    groups = _groups(workload.call, ranges)
+    groups = groups_of(workload.call, ranges)
     for group in sorted(set(groups.values())):
         places = [place for place in groups if groups[place] == group]
         sizes = _two_sizes(group)
@@ -145,34 +135,11 @@ def _two_sizes(group: Group) -> tuple[int, int] | None:
     return (usual, other) if other is not None and other <= group.max else None
 
 
-def _groups(call: Call, ranges: Mapping[str, Mapping[int, DimRange]]) -> dict[tuple[str, int], Group]:
-    """(path, dimension) -> group."""
-    shapes = {leaf.path: leaf.value.shape for leaf in call_leaves(call) if is_tensor(leaf.value)}
-    found = {path: grouped(dict(sorted(dims.items())), shapes[path]) for path, dims in ranges.items()}
-    return {(path, dim): group for path, groups in found.items() for dim, group in groups.items()}
-
-
-def _wanted(groups: list[Group]) -> Iterator[tuple[str, _Sizes]]:
-    yield "smallest", {group: group.min for group in groups}
-    yield "largest", {group: group.max for group in groups}
-    if any(group.min < 1 <= group.max for group in groups):
-        yield "size 1", {group: max(group.min, 1) for group in groups}
-    for third in (1, 2):
-        sizes = {group: _odd(group, third, 2 * i) for i, group in enumerate(groups)}
-        yield "odd " + "x".join(str(size) for size in sizes.values()), sizes
-
-
-def _odd(group: Group, third: int, shift: int) -> int:
-    """An odd size a third (or two) into the range; shifted, so that groups differ from each other."""
-    size = group.min + (group.max - group.min) * third // 3 + shift
-    return max(group.min, min(size | 1, group.max))
-
-
 def traced_call(workload: Workload, call: CallSizes) -> Call:
     """The call that a line of a shape trace stands for; dimensions that move together do so here, too."""
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
     sizes = traced_sizes(workload, call)
-    groups = _groups(workload.call, ranges)
+    groups = groups_of(workload.call, ranges)
     moved = {groups[place]: size for place, size in sizes.items()}
     follow = {place: moved[group] for place, group in groups.items() if group in moved}
     return _resized(workload, {**follow, **sizes})
@@ -198,8 +165,4 @@ def named_dims(workload: Workload) -> Named:
 
 
 def _resized(workload: Workload, sizes: Mapping[tuple[str, int], int]) -> Call:
-    def resize(path: str, tensor: torch.Tensor) -> torch.Tensor:
-        shape = [sizes.get((path, dim), size) for dim, size in enumerate(tensor.shape)]
-        return like(tensor, draw(tensor, shape, generator(workload.seed + _RESIZE_SEED, path)))
-
-    return map_tensors(workload.call, resize)
+    return resized(workload.call, sizes, workload.seed)

@@ -11,7 +11,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.boundary.build import build
-from compilot.boundary.capture import Captured, captured
+from compilot.boundary.capture import Captured, Takes, captured
 from compilot.engines import registry
 from compilot.engines.files import artifact_files
 from compilot.engines.of_candidate import compiled_settings, engines_of, is_eager_only, needs_compiler, traits_of
@@ -21,6 +21,7 @@ from compilot.engines.traits import EngineTraits, InstructionSets
 from compilot.modules.regions import placed
 from compilot.records import ArtifactFile, Candidate, ProcessSettings, Region, Settings, Shapes
 from compilot.runtime.guards import make_guard
+from compilot.runtime.matching import Matcher
 from compilot.runtime.regions import read_parts
 
 X = torch.randn(2, 4)
@@ -53,8 +54,8 @@ class Twice(nn.Module):
 
 def capture(model: nn.Module, *selectors: str) -> dict[str, Captured]:
     places = placed(model, [Region(selector=one, settings=Settings(engine="inductor")) for one in selectors])
-    shapes = {place.path: Shapes.STATIC for place in places}
-    return captured(model, Call((X,), {}), places, shapes, grad=False)
+    takes = {place.path: Takes() for place in places}
+    return captured(model, Call((X,), {}), places, takes, {}, grad=False)
 
 
 def test_calls_are_kept_as_they_were_made() -> None:
@@ -112,6 +113,47 @@ def test_inputs_that_no_guard_takes_are_named() -> None:
 
     with pytest.raises(Infeasible, match=r"^in inner: input args\[1\] is a .*Cache"):
         capture(Cached().eval(), "inner")
+
+
+class Notes:
+    """An object that the model fills as it goes."""
+
+    def __init__(self) -> None:
+        self.seen: list[torch.Tensor] = []
+
+
+class Noting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Unit()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        notes = Notes()
+        out = self.inner(x, mask=None, **{"notes": notes} if isinstance(self.inner, Filling) else {})
+        return out + len(notes.seen)
+
+
+class Filling(Unit):
+    def forward(self, x: torch.Tensor, mask: Any = None, notes: Any = None) -> torch.Tensor:
+        notes.seen.append(x)
+        return super().forward(x, mask)
+
+
+def test_objects_are_taken_by_their_class_where_an_engine_looks_into_them() -> None:
+    model = Noting().eval()
+    model.inner = Filling()
+    places = placed(model, [Region(selector="inner", settings=Settings(engine="inductor"))])
+    found = captured(model, Call((X,), {}), places, {"inner": Takes(objects=True)}, {}, grad=False)["inner"]
+    own = next(value for value in found.guard.values if value.path == "kwargs['notes']")
+    assert (own.type, own.value) == (f"{Notes.__module__}.Notes", "")
+    assert found.call.kwargs["notes"].seen == []  # as it was when the call began
+    matcher, others = Matcher(found.guard), {**found.call.kwargs, "notes": Notes()}
+    with torch.no_grad():
+        assert matcher.call_mismatch(Call(found.call.args, others)) is None
+        why = matcher.call_mismatch(Call(found.call.args, {**others, "notes": None}))
+    assert why == f"type of kwargs['notes']: NoneType, plan has {Notes.__module__}.Notes"
+    with pytest.raises(Infeasible, match=r"^in inner: input kwargs\['notes'\] is a Notes.*use_cache=False"):
+        capture(model, "inner")
 
 
 def test_modes_inside_of_the_model_are_those_of_the_guard() -> None:

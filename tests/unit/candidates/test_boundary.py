@@ -9,7 +9,7 @@ from tests.unit.candidates.boundaries import blocks, gpt2, layers, part, stop, u
 from compilot.candidates import boundary
 from compilot.candidates.parts import covered, cut, paths_of, with_breaks
 from compilot.engines.space import Acts, Knob, Variation
-from compilot.records import Candidate, Diagnosis, Precision, Region, Settings, Shapes
+from compilot.records import Candidate, Diagnosis, Precision, Region, Settings, Shapes, UnfitPart
 
 INDUCTOR = Settings(engine="inductor")
 OPENVINO = Settings(engine="openvino")
@@ -50,6 +50,18 @@ def test_breaks_that_do_not_stop_an_export_stop_no_export() -> None:
     diagnosis = gpt2(breaks=(stop("model.h.0", exports=False),))
     assert titles(cut(diagnosis, with_breaks(diagnosis, exports_only=True)))[0] == "12 x Block"
     assert titles(cut(diagnosis, with_breaks(diagnosis, exports_only=False)))[0] == "11 of 12 x Block"
+
+
+def test_submodules_that_cannot_be_regions_are_left_out_of_the_pieces_of_the_engines_concerned() -> None:
+    unfit = (
+        UnfitPart(path="model.h.0", why="called in several ways"),
+        UnfitPart(path="head", why="goes in steps of 8", exports_only=True),
+    )
+    diagnosis = msgspec.structs.replace(gpt2(), unfit=unfit)
+    both = [{p.title for p in cut(diagnosis, with_breaks(diagnosis, exports_only=only))} for only in (False, True)]
+    assert "11 of 12 x Block" in both[0] & both[1]
+    assert ("head" in both[0], "head" in both[1]) == (True, False)
+    assert not with_breaks(diagnosis, exports_only=True)("")  # it stops no whole model
 
 
 def test_a_block_that_the_example_never_calls_is_in_no_piece() -> None:

@@ -67,3 +67,25 @@ def test_other_guesses_follow_and_none_comes_twice():
     found = [[one[1].__name__ for one in shapes] for (shapes,) in guesses(*sequences(8, 8, 8, 8), model)]
     assert found[1:] == [["args_0__dim_1"] * 4, [f"args_{i}__dim_1" for i in range(4)]]
     assert len(list(guesses(*sequences(8), model))) == 1
+
+
+def square(tensors: Sequence[torch.Tensor]) -> bool:
+    """A text, and a mask with as many rows and columns."""
+    text, mask = tensors
+    return mask.shape[0] == mask.shape[1] == text.shape[1]
+
+
+def images(tensors: Sequence[torch.Tensor]) -> bool:
+    return True
+
+
+def test_both_sides_of_a_square_mask_are_one_size_where_the_model_says_so():
+    text, mask = (
+        TensorGuard(path=f"args[{i}]", dtype="torch.float32", device="cpu", shape=shape, stride=None)
+        for i, shape in enumerate([(2, RANGE), (RANGE, RANGE)])
+    )
+    examples = [torch.zeros(2, 8), torch.zeros(8, 8)]
+    ((first, second),) = next(iter(guesses([text, mask], examples, square)))
+    assert {first[1].__name__, second[0].__name__, second[1].__name__} == {"args_0__dim_1"}
+    ((_, apart),) = next(iter(guesses([text, mask], examples, images)))
+    assert (apart[0].__name__, apart[1].__name__) == ("args_1__dim_0", "args_1__dim_1")

@@ -38,6 +38,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
 
     from compilot.diagnose.model import vanishing_checks
     from compilot.diagnose.model.module_parts import module_parts
+    from compilot.diagnose.model.region_fitness import unfit_parts
     from compilot.diagnose.model.repeated_blocks import repeated_blocks
 
     modules = list(workload.model.modules())
@@ -66,6 +67,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         denormals=meets_denormals(workload),
         repeated=where.repeated,
         parts=where.parts,
+        unfit=unfit_parts(workload, where.paths()),
         eager_error=reference.eager_error,
         features=features(workload),
         layers=layers_of(workload.model),

@@ -36,6 +36,10 @@ class Parts(NamedTuple):
     parts: tuple[ModulePart, ...]
     repeated: tuple[RepeatedBlock, ...]
 
+    def paths(self) -> list[str]:
+        """Of every submodule in it."""
+        return [*(part.path for part in self.parts), *(path for block in self.repeated for path in block.paths)]
+
 
 def module_parts(workload: Workload, repeated: Sequence[RepeatedBlock]) -> Parts:
     """The parts, and the blocks with their shares; neither has any where the time cannot be taken."""

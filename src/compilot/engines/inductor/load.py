@@ -45,6 +45,8 @@ def load(request: LoadRequest) -> Loaded:
     freezing, backend = bool(settings.options.get("freezing")), _backend(settings)
     if freezing and guard.grad_enabled:
         raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
+    if settings.options.get("light_guards") and (odd := next((v for v in guard.values if not v.value), None)):
+        raise Infeasible(f"light_guards cannot follow {odd.path}, a {odd.type}: leave the option out")
     ours = converted(request)
     frozen = freezing or ours.copied or backend not in KNOWN_BACKENDS
     light = LightGuards(ours.model, weights_too=frozen) if settings.options.get("light_guards") else None

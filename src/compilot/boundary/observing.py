@@ -1,0 +1,90 @@
+"""Calls of submodules, as they are made inside of calls of the model at several sizes.
+
+In: calls of the model at the declared sizes, the example first. Out: of each submodule its first call, the static guard
+of every one, or why there is none. Who makes the calls, and how a submodule's are seen, is up to others: stand-ins
+(capture.py), hooks (diagnose/model/region_fitness.py). Not covered: what one guard takes of them (merging.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from compilot._tree import Call, map_call
+from compilot.boundary.merging import Seen
+from compilot.errors import InputError
+from compilot.inputs.resizing import Ranges, groups_of, other_sizes, resized
+from compilot.records import ANY_SIZE, DimRange, Guard, Shapes, ValueGuard
+from compilot.runtime.guards import make_guard
+
+
+class At(NamedTuple):
+    """A call of the model, and its declared sizes."""
+
+    sizes: tuple[int, ...]  # group by group; (): none is declared
+    call: Call
+
+
+def calls_at(call: Call, ranges: Ranges, seed: int = 0) -> Iterator[At]:
+    """The example, then calls at other declared sizes."""
+    groups = groups_of(call, ranges)
+    order = [*dict.fromkeys(groups.values())]
+    yield At(tuple(group.size for group in order), call)
+    for _, sizes in other_sizes(order) if order else ():
+        wanted = {place: sizes[group] for place, group in groups.items()}
+        yield At(tuple(sizes[group] for group in order), resized(call, wanted, seed))
+
+
+def declared(guard: Guard) -> Ranges:
+    """The sizes that vary in a guard, where somebody said in which range."""
+    found = {
+        t.path: {dim: size for dim, size in enumerate(t.shape) if isinstance(size, DimRange) and size != ANY_SIZE}
+        for t in guard.tensors
+    }
+    return {path: dims for path, dims in found.items() if dims}
+
+
+class Recorder:
+    """Notes the calls of one submodule; keeps the first, with its tensors."""
+
+    def __init__(self, module: nn.Module, *, keep: bool = True) -> None:
+        self._module = module
+        self._keep = keep
+        self.first: Call | None = None
+        self.seen: list[Seen] = []
+        self.problem = ""  # why a call has no guard
+
+    def look(self, call: Call, sizes: Sequence[int]) -> None:
+        """Note one call, as it is now: its inputs may be written to later."""
+        grad = torch.is_grad_enabled()
+        try:
+            guard = make_guard(self._module, call, dynamic=(), shapes=Shapes.STATIC, grad=grad, objects=True)
+            if self.first is None and self._keep:
+                self.first = map_call(call, lambda path, leaf: kept(leaf, path))
+        except InputError as error:
+            self.problem = self.problem or str(error).rstrip(".")
+            return
+        self.seen.append(Seen(tuple(sizes), guard))
+
+
+def kept(leaf: Any, path: str) -> Any:
+    """A copy as it is now: tensors with the same sizes and strides, expanded dimensions included; objects in depth."""
+    if not isinstance(leaf, torch.Tensor):
+        try:
+            return copy.deepcopy(leaf)
+        except Exception as error:
+            raise InputError(f"input {path} is a {type(leaf).__qualname__} that cannot be copied.") from error
+    source = leaf.detach()
+    memory = source.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    twin = torch.empty(0, dtype=source.dtype, device=source.device)
+    twin.set_(memory, source.storage_offset(), source.shape, source.stride())
+    return twin.requires_grad_(leaf.requires_grad)
+
+
+def objects_in(guard: Guard) -> tuple[ValueGuard, ...]:
+    """The inputs that are neither tensors nor plain values."""
+    return tuple(value for value in guard.values if not value.value)
