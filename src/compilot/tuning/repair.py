@@ -17,10 +17,11 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.candidates import boundary, promises, worth
-from compilot.candidates.parts import cut, grouped, is_within, selector_of, shares_by_path, with_breaks
+from compilot.candidates.parts import covered, cut, grouped, is_within, selector_of, shares_by_path, with_breaks
 from compilot.candidates.promises import OPEN_S, Promise
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
+from compilot.engines.traits import EngineTraits
 from compilot.modules.selectors import culprit
 from compilot.records import (
     Candidate,
@@ -38,6 +39,7 @@ from compilot.tuning.bisect import FAILED, PASSED, Found, Questions, culprits
 
 WORTH_OPENING = 0.15  # of an eager call: a culprit that takes more is looked into
 ON_THE_WAY = 0.5  # of a gain: a question on the way to the culprit may be answered with no
+CULPRIT_KNOWN = 0.9  # of a gain: everything else together most likely passes
 OPTIONS, MODULES, AROUND = "options", "modules", "around"  # kinds of a repair
 
 
@@ -215,14 +217,37 @@ def _promise(progress: Progress, diagnosis: Diagnosis, trials: Sequence[Trial], 
     assert progress.next is not None
     traits = registry.traits(progress.settings.engine)
     if progress.next.regions:
-        full = worth.first_gain(traits) * promises.share_of(progress.next, diagnosis)
+        full = _expected(progress, traits, diagnosis)
         seconds = OPEN_S + promises.build_s(progress.next, diagnosis, trials)
     else:
         full = worth.VARIATION if progress.kind == OPTIONS and len(progress.asked) > 1 else worth.SECOND_POINT
         own = [t for t in trials if boundary.family(t.candidate) == progress.settings.engine]
         seconds = worth.trial_s(traits, own)
-    gain = ON_THE_WAY * full * math.exp(-max(0.0, best - full) / worth.BEHIND)
+    odds = CULPRIT_KNOWN if _knows_culprit(progress, diagnosis) else ON_THE_WAY
+    gain = odds * full * math.exp(-max(0.0, best - full) / worth.BEHIND)
     return Promise(progress.next, Worth(gain, seconds))
+
+
+def _expected(progress: Progress, traits: EngineTraits, diagnosis: Diagnosis) -> float:
+    """What engines of its kind bring in such a share of a call; what this repair has seen counts by its own share."""
+    assert progress.next is not None
+    share = promises.share_of(progress.next, diagnosis)
+    usual = worth.first_gain(traits) * share
+    seen = [(promises.share_of(t.candidate, diagnosis), worth.speed(t)) for t in progress.asked if t.candidate.regions]
+    known, speed = max(((own, speed) for own, speed in seen if speed is not None), default=(0.0, 0.0))
+    if known <= 0.0:
+        return usual
+    saved = min(0.9, max(0.0, (1.0 - math.exp(-speed)) / known * share))
+    return -known * math.log1p(-saved) + (1.0 - known) * usual
+
+
+def _knows_culprit(progress: Progress, diagnosis: Diagnosis) -> bool:
+    """Whether one submodule makes the difference between what passed and what failed, or a failure named one."""
+    rows = [(set(covered(t.candidate, diagnosis)), t) for t in progress.asked if t.candidate.regions]
+    passed = [set(), *(inside for inside, trial in rows if trial.state in PASSED)]
+    failed = [inside for inside, trial in rows if trial.state in FAILED]
+    named = any(culprit(trial.reason) for _, trial in rows if trial.state in FAILED)
+    return named or any(one <= other and len(other - one) == 1 for one in passed for other in failed)
 
 
 def _record(progress: Progress, diagnosis: Diagnosis) -> Repair:
