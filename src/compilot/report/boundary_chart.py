@@ -6,6 +6,7 @@ in each. Needs altair. Not covered: reading a run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -18,6 +19,7 @@ ROW = 46  # pixels of a level: a name and a number below it
 GAP = 0.06  # of a level, between two
 LETTER = 7.0  # pixels of a letter of a name
 DEEPEST = 8  # levels that are drawn
+STAYS = "✕"  # what stays in eager because it is to blame
 SMALLEST = 1.5  # pixels: narrower boxes cannot be seen
 
 
@@ -25,7 +27,7 @@ def boundary_chart(found: Tree, model: str) -> alt.HConcatChart:
     """The model is the uppermost box; what is in a submodule stands below it."""
     boxes = [box for box in found.boxes if box.depth < DEEPEST and (box.right - box.left) * WIDTH >= SMALLEST]
     levels = max(box.depth for box in boxes) + 1
-    base = plot(_drawn(box) for box in boxes).encode(x=_across(), y=_down(levels))
+    base = plot(_drawn(box, found.staying) for box in boxes).encode(x=_across(), y=_down(levels))
     tooltip = [alt.Tooltip(f"{name}:N") for name in ("path", "class_name", "engine")]
     rects = base.mark_rect(opacity=0.5, cornerRadius=2).encode(
         x2="right:Q",
@@ -39,7 +41,9 @@ def boundary_chart(found: Tree, model: str) -> alt.HConcatChart:
     return chart.properties(title=title(f"What runs where: {model}", _below(found)))
 
 
-def _drawn(box: Box) -> dict[str, Any]:
+def _drawn(box: Box, staying: Sequence[str]) -> dict[str, Any]:
+    wide = (box.right - box.left) * WIDTH >= LETTER
+    mark = STAYS if box.path in staying else box.number.replace(REST, "")
     return {
         **box._asdict(),
         "path": box.path or "the whole model",
@@ -47,7 +51,7 @@ def _drawn(box: Box) -> dict[str, Any]:
         "bottom": box.depth + 1 - GAP / 2,
         "middle": (box.left + box.right) / 2,
         "shown": _fitting(box),
-        "region": box.number if box.number != REST and (box.right - box.left) * WIDTH >= LETTER else "",
+        "region": mark if wide else "",
     }
 
 
@@ -71,13 +75,13 @@ def _down(levels: int) -> alt.Y:
 
 def _key_row(row: Row) -> KeyRow:
     several = f"{row.count} submodules, " if row.count > 1 else ""
-    number = row.number if row.number != REST else "–"
+    number = row.number if row.number != REST else "·"
     return KeyRow(number, row.label, f"{several}{row.share * 100:.0f} % of an eager call")
 
 
 def _below(found: Tree) -> str:
     if found.staying:
         verb = "stays" if len(found.staying) == 1 else "stay"
-        return f"{', '.join(found.staying)} {verb} in eager: the engine gets it wrong, or cannot have it"
+        return f"{STAYS} {', '.join(found.staying)} {verb} in eager: no engine can have it, or its answers were wrong"
     engines = dict.fromkeys(registry.title(box.engine) for box in found.boxes if box.number != REST)
     return f"numbers are regions; engines: {', '.join(engines)}" if engines else "the plan keeps eager"

@@ -67,7 +67,8 @@ def tree(candidate: Candidate, diagnosis: Diagnosis, label: str, staying: Sequen
     whole = candidate.settings.engine if not candidate.regions else EAGER.settings.engine
     everything = REST if candidate.regions or candidate.is_eager else "1"
     root = Box("", label, label, whole, everything, 1.0, 0.0, 1.0, 0)
-    held = {path: (number, r) for number, r in enumerate(candidate.regions, 1) for path in paths_of(r.selector, diagnosis)}
+    regions = enumerate(candidate.regions, 1)
+    held = {path: (number, region) for number, region in regions for path in paths_of(region.selector, diagnosis)}
     boxes = [root, *_inside(root, shares, held, _class_names(diagnosis))]
     return Tree(boxes, _rows(candidate, diagnosis, shares), tuple(staying))
 
