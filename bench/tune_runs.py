@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,13 +81,33 @@ class Story(Record, frozen=True, kw_only=True):
 
 
 def tune(
-    model: str, folder: Path, budget: str, *, sources: Path = SOURCES, target: str = "", without_prior: bool = True
+    model: str,
+    folder: Path,
+    budget: str,
+    *,
+    sources: Path = SOURCES,
+    target: str = "",
+    without_prior: bool = True,
+    words: Sequence[str] = (),
 ) -> Ended:
-    """Tune a model of engines_models.py into a folder; what an earlier, cut-off run left there is removed."""
+    """Tune a model of engines_models.py into a folder; what an earlier, cut-off run left there is removed.
+
+    words: further ones of the command, "--horizon", "100".
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     wanted = [NO_PRIOR] if without_prior and NO_PRIOR in options_known(sources) else []
-    command = ["tune", target or f"{MODELS}:{model}", "--budget", budget, "--out", str(folder), "--quiet", *wanted]
+    command = [
+        "tune",
+        target or f"{MODELS}:{model}",
+        "--budget",
+        budget,
+        "--out",
+        str(folder),
+        "--quiet",
+        *wanted,
+        *words,
+    ]
     begin = time.monotonic()
     with folder.with_name(f"{folder.name}.log").open("wb") as log:
         try:

@@ -134,10 +134,16 @@ def set_in(candidate: Candidate) -> set[tuple[str, str]]:
     return {(region.selector, repr(region.settings)) for region in candidate.regions}
 
 
+def _placed_in(candidate: Candidate, diagnosis: Diagnosis) -> set[tuple[str, str]]:
+    """The submodules in a candidate's regions, each with what is set in it; however the regions are named."""
+    return {(path, repr(r.settings)) for r in candidate.regions for path in paths_of(r.selector, diagnosis)}
+
+
 def _able(knows: Knows, candidate: Candidate, gain: float) -> Iterator[Promise]:
-    """Unless it holds what has failed already."""
+    """Unless it holds what has failed already: a submodule that is wrong is wrong with more around it, too."""
     failed = [t for t in knows.trials if t.candidate.regions and t.state in FAILED]
-    if not any(set_in(trial.candidate) <= set_in(candidate) for trial in failed):
+    inside = _placed_in(candidate, knows.diagnosis)
+    if not any(_placed_in(trial.candidate, knows.diagnosis) <= inside for trial in failed):
         yield Promise(candidate, Worth(gain, OPEN_S + build_s(candidate, knows.diagnosis, knows.trials)))
 
 

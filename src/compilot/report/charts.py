@@ -4,6 +4,7 @@ search_chart       the course of a search: speed-up at each trial, the best so f
 pareto_chart       latency against start, the size is memory
 break_even_chart   total time against the number of calls, for eager and the finalists
 steps_chart        where the seconds of trials went
+boundary_chart     the module tree and what runs where
 Every chart holds its own data: no address, no file. Candidates that matter have numbers, and a key beside the chart
 says who they are. Not covered: files (chart_files.py), colours and fonts (chart_style.py), the data (chart_data.py).
 """
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import altair as alt
 
 from compilot.artifacts.rundir import RunDir
+from compilot.report.boundary_chart import boundary_chart as boundary_chart
+from compilot.report.boxes import tree_of
 from compilot.report.chart_colours import NEUTRAL, PALETTE, KeyRow, curve_colours
 from compilot.report.chart_data import (
     REST,
@@ -55,12 +58,13 @@ def run_charts(run_dir: Path) -> RunCharts:
     data = read_run(run_dir)
     label = data.header.workload.label
     search, points = course(RunDir(run_dir).lines()), pareto_points(data)
-    lines, steps = curves(data), step_seconds(data)
+    lines, steps, modules = curves(data), step_seconds(data), tree_of(data)
     drawn = {
         "search": search_chart(search, label) if search.marks else "no trial has ended yet",
         "pareto": pareto_chart(points, label) if points else "no candidate has latency, start and memory",
         "break-even": break_even_chart(lines, label) if lines else "no candidate has raced yet",
         "steps": steps_chart(steps, label) if steps else "no trial says where its seconds went",
+        "boundary": boundary_chart(modules, label) if modules else "nothing is decided, or no submodule was timed",
     }
     return RunCharts(
         label=label,

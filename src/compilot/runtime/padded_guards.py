@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from compilot.errors import PlanError
-from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
 from compilot.inputs.layouts import strides_of
+from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
 
 
 def taken_by(built: Guard, padding: Padding) -> Guard:

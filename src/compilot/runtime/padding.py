@@ -16,9 +16,9 @@ import torch
 
 from compilot._tree import Call, call_leaves, map_call, rebuild
 from compilot.engines.protocol import Loaded, NotTaken
+from compilot.inputs.layouts import strides_of
 from compilot.inputs.paths import Path, parse
 from compilot.records import MaskRule, Padding
-from compilot.inputs.layouts import strides_of
 from compilot.runtime.variants import MAX_SHAPES
 
 Sizes = list[int]  # of a call, one for each padded size

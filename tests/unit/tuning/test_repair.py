@@ -21,7 +21,17 @@ from compilot.engines import registry
 from compilot.engines.space import Seed, Space
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.modules.selectors import culprit
-from compilot.records import Candidate, Decision, Diagnosis, Precision, Settings, State, Trial, TrialLine
+from compilot.records import (
+    Candidate,
+    Decision,
+    Diagnosis,
+    Precision,
+    ProcessSettings,
+    Settings,
+    State,
+    Trial,
+    TrialLine,
+)
 from compilot.testing.runner import Fate
 from compilot.tuning import repair
 from compilot.tuning.repair import failures, next_step, records_of
@@ -284,6 +294,39 @@ def test_a_repair_comes_when_it_promises_more_than_the_search(engine: Any) -> No
     assert alone is not None
     assert behind is not None
     assert behind.worth.gain < 0.2 * alone.worth.gain
+
+
+@pytest.mark.parametrize("cost", [BuildCost.BACKEND, BuildCost.COMPILER])
+def test_once_the_culprit_is_known_everything_else_comes_before_variations(
+    tmp_path: Path, engine: Any, cost: BuildCost
+) -> None:
+    """Also with an engine of which little is expected: what its parts have shown counts for more."""
+    engine(build_cost=cost)
+    diagnosis, culprit = gpt2(), "model.h.4"
+    found = story(tmp_path, diagnosis, wrong_with(diagnosis, culprit))
+    tried = [t.candidate for t in trials_of(found) if t.candidate.regions]
+    insides = [set(covered(candidate, diagnosis)) for candidate in tried]
+    everything = {f"model.h.{n}" for n in range(12)} | {"head"}
+    first = insides.index(everything - {culprit})
+    assert all(candidate.process == ProcessSettings() for candidate in tried[:first])
+    assert found.verdict.repairs[0].culprits == (culprit,)
+
+
+def test_what_a_repair_promises_follows_what_its_parts_have_brought(engine: Any) -> None:
+    diagnosis, whole = gpt2(), ended(PLAIN, State.WRONG)
+    every = next_step(diagnosis, [whole], 0.0)
+    assert every is not None
+    half = next_step(diagnosis, [whole, ended(every.candidate, State.WRONG)], 0.0)
+    assert half is not None
+    slow, quick = (
+        msgspec.structs.replace(ended(half.candidate, State.OK), screening=((0.01, took),) * 8)
+        for took in (0.0099, 0.007)
+    )
+    after = [next_step(diagnosis, [whole, ended(every.candidate, State.WRONG), one], 0.0) for one in (slow, quick)]
+    assert after[0] is not None
+    assert after[1] is not None
+    assert after[0].candidate == after[1].candidate
+    assert after[1].worth.gain > 2 * after[0].worth.gain
 
 
 def test_nothing_failed_means_no_repair(engine: Any) -> None:
