@@ -13,7 +13,8 @@ import altair as alt
 
 from compilot.engines import registry
 from compilot.report.boxes import REST, Box, Row, Tree
-from compilot.report.chart_style import WIDTH, KeyRow, engine_colour, layered, plot, title, with_key
+from compilot.report.chart_colours import KeyRow
+from compilot.report.chart_style import WIDTH, engine_colour, layered, plot, title, with_key
 
 ROW = 46  # pixels of a level: a name and a number below it
 GAP = 0.06  # of a level, between two
