@@ -55,6 +55,15 @@ def test_a_single_candidate_may_use_what_the_confirmation_may_run_over_to_find_a
     assert after(1.8, 1.2, left_s=50.0).slack_s() == 0.0
 
 
+def test_a_trial_that_took_a_little_too_long_does_not_cost_the_race_among_finalists() -> None:
+    needed_s = after(1.8, 1.7, left_s=90.0).reserve_s()
+    assert after(1.8, 1.7, left_s=needed_s).affords_a_race()
+    late = after(1.8, 1.7, left_s=needed_s - 4.0)  # of a budget of 100 s
+    assert late.affords_a_race()
+    assert late.race_share_s() >= late.race_s()
+    assert not after(1.8, 1.7, left_s=needed_s - 6.0).affords_a_race()
+
+
 def test_what_is_left_for_trials_is_without_the_confirmation() -> None:
     run = after(1.8, 1.2, left_s=90.0)
     assert 0.0 < run.reserve_s() < 90.0
