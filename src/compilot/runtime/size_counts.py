@@ -129,8 +129,7 @@ class SizeCounts:
             if is_leaf and has_sizes(value):
                 sizes = found[next(root for root in roots if path.startswith(root))]
                 name = dotted_name(path, roots)
-                # whole numbers only: there are others while somebody traces the model
-                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape) if type(size) is int]
+                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape)]
         return tuple(pair for sizes in found.values() for pair in sizes)
 
     def _in_order(self, roots: dict[str, str]) -> dict[str, str]:
