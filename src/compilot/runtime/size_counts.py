@@ -97,9 +97,10 @@ class SizeCounts:
         ticked = form.key(args, kwargs) if form is not None else None
         if ticked in self._ticks:  # another thread was quicker
             next(self._ticks[ticked])
-        elif ticked is not None and len(self._ticks) + len(self._tally.counts) < self._tally.most_exact:
+        elif ticked is not None and len(self._tally.counts) < self._tally.most_exact:
             self._sizes[ticked] = key
             self._ticks[ticked] = itertools.count(1)
+            self._tally.taken = len(self._ticks)
         else:
             self._tally.add(key)
 
