@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -215,8 +216,6 @@ def _writing(counts: SizeCounts, stop: threading.Event) -> None:
 
 def _at_the_end_of_a_child(counts: SizeCounts) -> None:
     """Children of multiprocessing do not run what others run at their end."""
-    from multiprocessing import util
-
     util.register_after_fork(counts, lambda one: util.Finalize(one, one.close, exitpriority=0))
 
 
