@@ -1,4 +1,4 @@
-"""What `compilot.record` adds to one call. In: nothing. Out: a table of nanoseconds (or --json), medians of 5 processes.
+"""What `compilot.record` adds to one call. In: nothing. Out: a table of nanoseconds, medians of 5 processes.
 
 Each process times a model that answers at once, bare and recorded, in turns: many rounds of many calls, the median
 round of each. Rows: one and two tensors, by position and by keyword, a dict of two, 500 sizes one after the other, and

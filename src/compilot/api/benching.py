@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,7 +19,7 @@ from compilot.artifacts import homes
 from compilot.artifacts.planfolder import PLAN_NAME, open_plan
 from compilot.errors import InputError, UntrustedPlan
 from compilot.progress import Observer
-from compilot.records import DynamicDim, Plan, Shipment
+from compilot.records import CallSizes, DimRange, DynamicDim, Plan
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,24 +63,32 @@ def bench(
     if not LEAST_PAIRS <= pairs <= MOST_PAIRS or not 1 <= processes <= MOST_PROCESSES:
         raise InputError(f"give {LEAST_PAIRS} to {MOST_PAIRS} pairs in 1 to {MOST_PROCESSES} processes.")
     named = _named(plans)
+    requests = None if trace is None else _requests(trace)
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, f"bench-{name_of(workload)}")
     shipment = shipped(workload, run_dir, _dimensions([plan for _, plan in named], as_dims(dynamic)), seed)
-    shipment = shipment if trace is None else _replaying(shipment, trace)
+    if requests is not None:
+        shipment = msgspec.structs.replace(shipment, replay=requests.calls, replay_ranges=requests.ranges)
     request = BenchRequest(shipment, _label(workload), named, pairs, processes, tuple(argv))
     with watched(observer, None, progress) as watcher:
         labels = measure(request, run_dir, watcher)
     return bench_of(run_dir, labels)
 
 
-def _replaying(shipment: Shipment, trace: ShapeSpec) -> Shipment:
-    """The same with requests of a trace as its work."""
+class _Requests(NamedTuple):
+    """What is replayed of a trace."""
+
+    calls: tuple[CallSizes, ...]
+    ranges: dict[str, DimRange]  # of the whole trace
+
+
+def _requests(trace: ShapeSpec) -> _Requests:
     from compilot.traces.reading import scan
     from compilot.traces.sampling import sample
     from compilot.traces.summing import summed
 
     found = scan(trace)
-    return msgspec.structs.replace(shipment, replay=sample(summed(found), REQUESTS), replay_ranges=found.ranges)
+    return _Requests(sample(summed(found), REQUESTS), found.ranges)
 
 
 def _label(workload: Workload | str) -> str:

@@ -47,7 +47,7 @@ def doctor(
     ] = None,
     shapes: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Drive with these sizes: a file, one call per line, such as input_ids:1=37."),
+        typer.Option(metavar="FILE", help="Drive with these sizes: a trace, or one call per line: input_ids:1=37."),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")

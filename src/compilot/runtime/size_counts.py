@@ -16,6 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,10 @@ class SizeCounts:
         ticked = form.key(args, kwargs) if form is not None else None
         if ticked in self._ticks:  # another thread was quicker
             next(self._ticks[ticked])
-        elif ticked is not None and len(self._ticks) + len(self._tally.counts) < self._tally.most_exact:
+        elif ticked is not None and len(self._tally.counts) < self._tally.most_exact:
             self._sizes[ticked] = key
             self._ticks[ticked] = itertools.count(1)
+            self._tally.taken = len(self._ticks)
         else:
             self._tally.add(key)
 
@@ -129,8 +131,7 @@ class SizeCounts:
             if is_leaf and has_sizes(value):
                 sizes = found[next(root for root in roots if path.startswith(root))]
                 name = dotted_name(path, roots)
-                # whole numbers only: there are others while somebody traces the model
-                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape) if type(size) is int]
+                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape)]
         return tuple(pair for sizes in found.values() for pair in sizes)
 
     def _in_order(self, roots: dict[str, str]) -> dict[str, str]:
@@ -215,8 +216,6 @@ def _writing(counts: SizeCounts, stop: threading.Event) -> None:
 
 def _at_the_end_of_a_child(counts: SizeCounts) -> None:
     """Children of multiprocessing do not run what others run at their end."""
-    from multiprocessing import util
-
     util.register_after_fork(counts, lambda one: util.Finalize(one, one.close, exitpriority=0))
 
 

@@ -31,8 +31,8 @@ class Form(NamedTuple):
 
 
 def has_sizes(value: Any) -> bool:
-    """A tensor whose shape can be asked for."""
-    return is_tensor(value) and not getattr(value, "is_nested", False)
+    """A tensor whose sizes are plain numbers: not a nested one, and not while somebody traces the model."""
+    return is_tensor(value) and not getattr(value, "is_nested", False) and all(type(n) is int for n in value.shape)
 
 
 def signature_of(nodes: Sequence[Node]) -> tuple[Any, ...]:

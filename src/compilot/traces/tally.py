@@ -25,6 +25,7 @@ class Tally:
 
     def __init__(self, most: int = MOST_KEYS) -> None:
         self._most = most
+        self.taken = 0  # sizes that somebody keeps elsewhere and will add; their room is not given away
         self.counts: dict[Key, int] = {}
         self.lines: dict[Key, int] = {}  # where each is first
         self.ranges: dict[str, tuple[int, int]] = {}  # smallest and largest size, by name
@@ -38,7 +39,7 @@ class Tally:
     @property
     def most_exact(self) -> int:
         """So many sizes are kept as they are."""
-        return self._most - self._most // _ROUNDED_SHARE
+        return self._most - self._most // _ROUNDED_SHARE - self.taken
 
     def add(self, key: Key, calls: int = 1, line: int = 0) -> None:
         """Calls with these sizes."""
@@ -78,7 +79,7 @@ class Tally:
         self.counts[key] = self.counts.get(key, 0) + calls
 
     def _put_rounded(self, key: Key, calls: int, line: int) -> None:
-        if key in self.counts or len(self.counts) < self._most:
+        if key in self.counts or len(self.counts) < self._most - self.taken:
             self.lines.setdefault(key, line)
             self.counts[key] = self.counts.get(key, 0) + calls
             self.rounded += calls

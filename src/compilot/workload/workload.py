@@ -114,7 +114,12 @@ class Workload:
         return vary(self.call, seed) if self._inputs is None else as_call(self._inputs(seed))
 
     def samples_per_call(self) -> int | None:
-        """Size of the batch dimension, where all tensor inputs of the first example agree on one; for throughput."""
+        """Size of the batch dimension, where all tensor inputs of the first example agree on one; for throughput.
+
+        None for the requests of a trace, which have sizes of their own.
+        """
+        if self.requests:
+            return None
         tensors = [leaf.value for leaf in call_leaves(self.call) if is_tensor(leaf.value) and leaf.value.dim()]
         sizes = {int(tensor.shape[0]) for tensor in tensors}
         return sizes.pop() if len(sizes) == 1 else None

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.api.tracing import read_trace
 from compilot.artifacts.homes import home_of, remember
 from compilot.artifacts.planfile import save_plan
 from compilot.errors import CompilotWarning, InputError, PlanError, StalePlan, StalePlanWarning
@@ -30,6 +31,7 @@ from compilot.records import (
 )
 from compilot.runtime import Fast, apply_process
 from compilot.runtime import compile as apply_plan
+from compilot.runtime.fast import restore
 from compilot.runtime.guards import make_guard
 
 X = torch.randn(2, 3)
@@ -217,3 +219,37 @@ def test_a_good_plan_warns_about_nothing(model, plan):
         with torch.no_grad():
             assert torch.equal(fast(X), model(X))
     assert fast.stats() == (1, 1, {}, 1, (), {}, {})
+
+
+@pytest.mark.usefixtures("no_grad")
+@pytest.mark.parametrize("inplace", [False, True])
+def test_the_sizes_of_all_calls_are_recorded_whoever_answers(model, plan, tmp_path, inplace):
+    fast = apply_plan(model, plan, record=tmp_path / "sizes.jsonl", inplace=inplace)
+    assert isinstance(fast, Fast)
+    assert (fast is model) is inplace
+    for _ in range(250):
+        fast(X)
+    fast(torch.randn(7, 3))
+    fast.close()
+    trace = read_trace(tmp_path / "sizes.jsonl")
+    assert {one.sizes["input:0"]: one.calls for one in trace.sizes} == {2: 250, 7: 1}
+    assert trace.header.model == "Linear"
+    assert (fast.stats().calls, fast.stats().fast) == (251, 250)
+    fast(X)  # which is not counted any more
+    assert fast.stats().fast == 251
+    assert type(restore(model)) is nn.Linear
+
+
+@pytest.mark.usefixtures("no_grad")
+def test_eager_in_place_of_a_plan_that_does_not_fit_is_recorded_too(model, plan, tmp_path):
+    with pytest.warns(StalePlanWarning):
+        fast = apply_plan(model, with_machine(plan, torch="1.0"), record=tmp_path / "sizes.jsonl")
+    fast(X)
+    fast.close()
+    assert read_trace(tmp_path / "sizes.jsonl").calls == 1
+
+
+def test_a_file_that_cannot_be_written_leaves_the_model_as_it_was(model, plan, tmp_path):
+    with pytest.raises(InputError, match="cannot write the trace"):
+        apply_plan(model, plan, record=tmp_path / "nowhere" / "sizes.jsonl", inplace=True)
+    assert type(model) is nn.Linear

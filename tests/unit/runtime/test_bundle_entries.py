@@ -221,6 +221,17 @@ def test_each_golden_call_goes_to_its_own_entry(
     assert (fast.stats().calls, fast.stats().fast) == (1, 1)
 
 
+def test_the_calls_of_users_are_recorded_and_the_golden_ones_are_not(
+    overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding], tmp_path: Path
+) -> None:
+    fast = compilot.compile(model, overlapping, strict=True, record=tmp_path / "sizes.jsonl")
+    with torch.no_grad():
+        fast(torch.randn(4, 3))
+    fast.close()  # type: ignore[operator]
+    trace = compilot.read_trace(tmp_path / "sizes.jsonl")
+    assert [(one.sizes, one.calls) for one in trace.sizes] == [({"input:0": 4, "input:1": 3}, 1)]
+
+
 @pytest.mark.parametrize("wrong", [0, 1])
 def test_an_entry_that_answers_wrongly_is_found_behind_another_that_takes_its_calls(
     overlapping: Path, model: nn.Module, engines: tuple[Adding, Adding], wrong: int

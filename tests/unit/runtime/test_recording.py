@@ -23,7 +23,7 @@ from torch import nn
 
 import compilot
 from compilot.errors import CompilotWarning, InputError
-from compilot.runtime import size_counts
+from compilot.runtime import size_counts, start
 from compilot.runtime.fast import restore
 from compilot.runtime.recording import recorded
 from compilot.traces.tally import Tally
@@ -293,6 +293,17 @@ def test_a_fast_model_is_recorded_whoever_answers(make_fast: Any, file: Path) ->
     assert compilot.read_trace(file).header.model == "Net"  # type: ignore[union-attr]
     assert isinstance(served, compilot.Fast)
     assert restore(served) is served
+
+
+def test_a_bundle_is_recorded_from_its_start(make_fast: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = make_fast(Net().eval(), torch.ones(2))
+    monkeypatch.setattr(start, "start", lambda *_: fast)
+    assert start.load("net.cpbundle") is fast
+    served: Any = start.load("net.cpbundle", record=file)
+    with torch.no_grad():
+        served(torch.ones(2))
+    served.close()
+    assert counts(file) == {"x:0=2": 1}
 
 
 SCRIPT = """
