@@ -22,6 +22,8 @@ import msgspec
 from compilot._tree import Call
 from compilot.measure.padded_answers import Asked, Leak, layouts, learn_outputs, lively
 from compilot.measure.padded_calls import among_others, masked_by, row_count, unmasked, with_rows
+from compilot.measure.padding_advice import with_advice
+from compilot.measure.reference import too_large_for_double
 from compilot.records import (
     MaskRule,
     OutputLayout,
@@ -47,12 +49,14 @@ def prove_padding(workload: Workload) -> PaddingProof:
         return PaddingProof()
     if workload.grad:
         return _none_of(sized, "calls with gradients are not padded")
+    if size := too_large_for_double(workload.model):
+        return _none_of(sized, f"the model ({size / 1e9:.1f} GB) is too large to be proven in float64 on this machine")
     try:
         unit = workload.unit(workload.model).in_double()
     except Exception as error:
         why = f"the model cannot be copied in double precision ({type(error).__name__}), so nothing can be proven"
         return _none_of(sized, why)
-    proof = _Prover(sized, Asked(unit)).proof()
+    proof = with_advice(_Prover(sized, Asked(unit)).proof(), workload)
     if workload.model.training and proof.padding is not None:
         return _none_of(sized, "the model is in train mode, in which calls are not padded; call .eval() on it")
     return proof
