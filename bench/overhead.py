@@ -2,7 +2,8 @@
 
 In: nothing. Out: two tables (or --json) of nanoseconds per call, medians over many interleaved rounds in one process.
 1. The guard alone, over a stand-in engine that answers at once: the noise of real work would hide it. `--real` compiles
-   with Inductor as well. Rows of many entries compare a plan that has them with a plan that has one of them.
+   with Inductor as well. Rows of many entries compare a plan that has them with one that has a
+   single one of them; padded rows compare a padded call with one that has the built sizes.
 2. A row for each real engine (engines_overhead.py): what marshalling and guard add to its bare call, for a one-tensor
    model and for a small BERT with its Hugging Face output. `--no-engines` leaves them out.
 """
@@ -23,9 +24,21 @@ import engines_overhead
 from compilot._tree import Call
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest
-from compilot.records import Candidate, DynamicDim, IndexColumns, IndexRange, Settings, Shapes
+from compilot.records import (
+    Candidate,
+    DynamicDim,
+    IndexColumns,
+    IndexRange,
+    PaddedDim,
+    PaddedInput,
+    PaddedOutput,
+    Padding,
+    Settings,
+    Shapes,
+)
 from compilot.runtime.fast import attach, attach_parts
 from compilot.runtime.guards import make_guard
+from compilot.runtime.padded_guards import taken_by
 from compilot.runtime.sources import EntryParts
 from engines_overhead import nanoseconds
 
@@ -138,6 +151,37 @@ def measure_entries(entries: int, inputs: int, rounds: int) -> dict[str, Any]:
     return {**named, **row, "added_ns": statistics.median(added)}
 
 
+def measure_padded(dims: int, rounds: int) -> dict[str, Any]:
+    """A call that is padded in its batch, or in batch and length, against one that has the built sizes already."""
+    model = OneOp().eval()
+    fill = ({"value": None}, {"value": 0.0})
+    padding = Padding(
+        dims=tuple(
+            PaddedDim(
+                min=1,
+                size=8,
+                inputs=(PaddedInput(path="args[0]", dim=dim, **fill[dim]),),
+                outputs=(PaddedOutput(path="output", dim=dim),),
+            )
+            for dim in range(dims)
+        )
+    )
+    whole, part = torch.randn(8, 8), torch.randn(*([5] * dims + [8] * (2 - dims)))
+    guard = make_guard(model, Call((whole,), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
+    candidate = Candidate(settings=Settings(engine="stand-in"), label="stand-in", rationale="bench")
+    with torch.no_grad():
+        fast = attach_parts(model, (EntryParts(candidate, taken_by(guard, padding), None, padding=padding),))
+        assert fast(part).shape == part.shape
+        fast(whole)
+        arms = {"eager": lambda: model(part), "engine": lambda: fast(whole), "fast": lambda: fast(part)}
+        samples = nanoseconds(arms, rounds)
+    assert fast.stats().fast_share == 1.0, fast.stats()
+    added = [f - e for f, e in zip(samples["fast"], samples["engine"], strict=True)]
+    row = {name: statistics.median(values) for name, values in samples.items()}
+    title = f"padded in {dims} dimension{'s' if dims > 1 else ''}"
+    return {"case": title, "engine_name": "not padded", "dynamic": True, **row, "added_ns": statistics.median(added)}
+
+
 def measured(
     model: nn.Module,
     xs: tuple[torch.Tensor, ...],
@@ -191,6 +235,7 @@ def main() -> None:
     rows += [measure_strict(n, strict, options.rounds) for n in (10, 60, 300) for strict in (False, True)]
     rows += [measure_default_dtype(look, options.rounds) for look in (False, True)]
     rows += [measure_entries(n, inputs, options.rounds) for n in (2, 32) for inputs in (1, 2, 4)]
+    rows += [measure_padded(dims, options.rounds) for dims in (1, 2)]
     if options.real:
         rows += [measure(TenLayers().eval(), n, "inductor", options.rounds) for n in (1, 2, 4)]
     engines = engines_overhead.rows(options.rounds) if options.engines else []

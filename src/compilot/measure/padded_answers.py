@@ -242,7 +242,7 @@ def layouts(seen: Seen) -> tuple[OutputLayout, ...]:
     """The order of dimensions in memory of outputs that are dense and not contiguous."""
     found = []
     for path, tensor in seen.output.tensors.items():
-        order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), dim))
+        order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride()[dim], dim))
         if not tensor.is_contiguous() and tensor.permute(order).is_contiguous():
             found.append(OutputLayout(path=path, order=tuple(order)))
     return tuple(found)

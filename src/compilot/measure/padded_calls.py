@@ -37,7 +37,7 @@ def among_others(call: Call, foreign: Call, group: SizeGroup, kept: int, masks: 
     def mix(path: str, tensor: torch.Tensor) -> torch.Tensor:
         if path not in paths:
             return tensor
-        new = others[path].clone()
+        new: torch.Tensor = others[path].clone()
         if path in masks and new.dim() > 1:
             new[..., (new.shape[-1] + 1) // 2 :] = 0
         new[kept] = tensor[kept]

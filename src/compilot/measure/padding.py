@@ -22,6 +22,8 @@ import msgspec
 from compilot._tree import Call
 from compilot.measure.padded_answers import Asked, Leak, layouts, learn_outputs, lively
 from compilot.measure.padded_calls import among_others, masked_by, row_count, unmasked, with_rows
+from compilot.measure.padding_advice import with_advice
+from compilot.measure.reference import too_large_for_double
 from compilot.records import (
     MaskRule,
     OutputLayout,
@@ -45,22 +47,23 @@ def prove_padding(workload: Workload) -> PaddingProof:
     sized = workload.sized
     if not sized.groups:
         return PaddingProof()
-    if reason := _out_of_question(workload):
-        return PaddingProof(refused=tuple(_leak(group, Leak(reason)) for group in sized.groups))
+    if workload.grad:
+        return _none_of(sized, "calls with gradients are not padded")
+    if size := too_large_for_double(workload.model):
+        return _none_of(sized, f"the model ({size / 1e9:.1f} GB) is too large to be proven in float64 on this machine")
     try:
         unit = workload.unit(workload.model).in_double()
     except Exception as error:
-        reason = f"the model cannot be copied in double precision ({type(error).__name__}), so nothing can be proven"
-        return PaddingProof(refused=tuple(_leak(group, Leak(reason)) for group in sized.groups))
-    return _Prover(sized, Asked(unit)).proof()
+        why = f"the model cannot be copied in double precision ({type(error).__name__}), so nothing can be proven"
+        return _none_of(sized, why)
+    proof = with_advice(_Prover(sized, Asked(unit)).proof(), workload)
+    if workload.model.training and proof.padding is not None:
+        return _none_of(sized, "the model is in train mode, in which calls are not padded; call .eval() on it")
+    return proof
 
 
-def _out_of_question(workload: Workload) -> str:
-    if workload.grad:
-        return "calls with gradients are not padded"
-    if any(dim.min > dim.max for dim in workload.dynamic):
-        return "the declared range is empty"
-    return ""
+def _none_of(sized: Sized, why: str) -> PaddingProof:
+    return PaddingProof(refused=tuple(_leak(group, Leak(why)) for group in sized.groups))
 
 
 def _leak(group: SizeGroup, leak: Leak) -> PaddingLeak:
@@ -136,8 +139,6 @@ class _Prover:
             raise Leak(f"the size of {odd.path} is not a multiple of the batch", odd.path)
         inputs = tuple(PaddedInput(path=place.path, dim=0) for place in group.places)
         dim = PaddedDim(min=group.min, size=group.max, inputs=inputs, outputs=outputs)
-        if group.max < 2:
-            return dim
         rows = min(ROWS, group.max)
         base, foreign = self._at({group: rows}, seed=1), self._at({group: rows}, seed=2)
         for number in range(rows if group.min == 1 else 0):

@@ -17,7 +17,7 @@ import torch
 from compilot._tree import Call
 from compilot.measure.closeness import compare
 from compilot.measure.padded_answers import Asked, Leak, lively
-from compilot.measure.reference import coarsest_dtype
+from compilot.measure.reference import coarsest_dtype, too_large_for_double
 from compilot.records import PaddedDim, Padding, PaddingLeak
 from compilot.workload.outputs import Flat
 from compilot.workload.padding import Sized, SizeGroup
@@ -83,7 +83,7 @@ class _Judge:
     def __init__(self, workload: Workload, tolerance: float | None) -> None:
         unit = workload.unit(workload.model)
         self.eager = Asked(unit)
-        self._exact = _in_double(unit)
+        self._exact = None if too_large_for_double(workload.model) else _in_double(unit)
         self._coarsest: torch.dtype = coarsest_dtype(workload.model)
         self._tolerance = tolerance
 

@@ -67,6 +67,12 @@ def coarsest_dtype(model: nn.Module) -> torch.dtype:
     return found
 
 
+def too_large_for_double(model: nn.Module) -> int:
+    """Bytes of a model whose double copy would not fit into the free memory; 0: it fits."""
+    size = sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
+    return size if size > MEMORY_SHARE * psutil.virtual_memory().available else 0
+
+
 def case_seed(workload: Judgeable, number: int, seeded: bool) -> int | None:
     """What torch is seeded with before a kept case; each has its own, since draws may have been baked in as constants.
 
@@ -135,9 +141,7 @@ class _Maker:
         return _Repeat()
 
     def _in_double(self) -> Unit | None:
-        model = self.workload.model
-        size = sum(tensor.numel() * tensor.element_size() for tensor in [*model.parameters(), *model.buffers()])
-        if size > MEMORY_SHARE * psutil.virtual_memory().available:
+        if size := too_large_for_double(self.workload.model):
             self.notes.append(f"no float64 reference: the model ({size / 1e9:.1f} GB) is too large for the free memory")
             return None
         try:

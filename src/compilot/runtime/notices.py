@@ -42,6 +42,8 @@ _ADVICE = (
     ("weights changed", "call refresh() on the compiled model after an update"),
     ("code or attributes changed", "call refresh() on the compiled model after a change"),
     ("hooks", "remove them, or compile the model once they are there"),
+    ("padding is not proven", "see that each row of the mask lets something through; others are not padded"),
+    ("elsewhere", "see that the inputs agree on their sizes"),
     ("index", "see that the input holds indices that exist; the model itself raises for others"),
     ("engine", "see the reason; until it is fixed, use the model itself"),
     ("shape", "pad to the planned shape, or tune again with that dimension declared dynamic"),

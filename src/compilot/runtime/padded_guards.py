@@ -1,16 +1,25 @@
 """The two guards of a padded entry: of the calls that it takes, and of the one size that its engine was built for.
 
 In: one of them and the entry's `Padding`. Out: the other. Refused: a guard that lets through what the padding cannot
-serve. Not covered: the padding itself (padding.py).
+serve. Also the padding to smaller sizes than the proven ones. Not covered: the padding itself (padding.py).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from compilot.errors import PlanError
 from compilot.inputs.layouts import strides_of
 from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
+
+
+def ending_at(padding: Padding, sizes: Sequence[int]) -> Padding:
+    """The padding to these sizes, one for each of its dimensions. What is larger than proven is a mistake of ours."""
+    assert all(dim.min <= size <= dim.size for dim, size in zip(padding.dims, sizes, strict=True))
+    dims = [msgspec.structs.replace(dim, size=size) for dim, size in zip(padding.dims, sizes, strict=True)]
+    return msgspec.structs.replace(padding, dims=tuple(dims))
 
 
 def taken_by(built: Guard, padding: Padding) -> Guard:

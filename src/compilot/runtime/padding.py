@@ -21,6 +21,7 @@ from compilot.inputs.paths import Path, parse
 from compilot.records import MaskRule, Padding
 from compilot.runtime.variants import MAX_SHAPES
 
+KEPT_ROWS = 256  # of a batch: at most 256 lists of row numbers, 0.5 MB in all
 Sizes = list[int]  # of a call, one for each padded size
 
 
@@ -108,6 +109,7 @@ class Pad:
         self._inputs = by_input
         self._places = places
         self._masks = [place for place in places if place.mask is not MaskRule.ANY]
+        self._kept: dict[tuple[int, int, torch.device], torch.Tensor] = {}
         self._flat = all(not place.path.steps for place in places)
 
     def sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sizes | None:
@@ -139,16 +141,21 @@ class Pad:
     def _filled(self, path: str, leaf: Any, sizes: Sizes) -> Any:
         for place in self._inputs.get(path, ()):
             more = self._built[place.number] - sizes[place.number]
-            if more:
-                leaf = _with_more(leaf, place.dim, more, place.value)
+            if more and place.value is None:
+                leaf = leaf.index_select(place.dim, self._rows(sizes[place.number], more, leaf.device))
+            elif more:
+                leaf = torch.constant_pad_nd(leaf, [0, 0] * (leaf.dim() - 1 - place.dim) + [0, more], place.value)
         return leaf
 
-
-def _with_more(tensor: torch.Tensor, dim: int, more: int, value: Any) -> torch.Tensor:
-    if value is None:
-        last = tensor.narrow(dim, tensor.shape[dim] - 1, 1)
-        return torch.cat((tensor, last.expand(*tensor.shape[:dim], more, *tensor.shape[dim + 1 :])), dim)
-    return torch.constant_pad_nd(tensor, [0, 0] * (tensor.dim() - 1 - dim) + [0, more], value)
+    def _rows(self, size: int, more: int, device: torch.device) -> torch.Tensor:
+        """Numbers of the rows, the last one again and again; kept, where there can be only few of them."""
+        key = size, more, device
+        found = self._kept.get(key)
+        if found is None:
+            found = torch.arange(size + more, device=device).clamp_(max=size - 1)
+            if size + more <= KEPT_ROWS:
+                self._kept[key] = found
+        return found
 
 
 _RULES: dict[MaskRule, tuple[Callable[[torch.Tensor, int], torch.Tensor], str]] = {
@@ -221,5 +228,7 @@ class Cut:
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous to the letter: torch lets a dimension of size 1 have any stride."""
     dense = tensor.contiguous()
+    if 1 not in dense.shape:
+        return dense
     strides = strides_of(dense.shape)
     return dense if dense.stride() == strides else dense.as_strided(dense.shape, strides, dense.storage_offset())

@@ -2,9 +2,9 @@
 
 In: `{"input_ids": 0, "attention_mask": 0}` or "input_ids=0" from the command line, and the workload's declared dynamic
 dimensions. Out: the value for each input; the groups of dimensions that have one size in every call; calls of other
-sizes. An input that nobody named gets zero where that is one of its own values, else the smallest of its own. A mask is
-a bool input, or integers 0 and 1 in an input that is called a mask: other integers may be anything in another call.
-Not covered: whether padding changes the answers (measure/padding.py).
+sizes. An input that nobody named gets zero where that is one of its own values, else the smallest of its own; a mask
+gets zeros. A mask is a bool input, or integers 0 and 1 in an input that is called a mask; other integers may be
+anything in another call. Not covered: whether padding changes the answers (measure/padding.py).
 """
 
 from __future__ import annotations
@@ -103,10 +103,12 @@ class Sized(NamedTuple):
         groups = [
             SizeGroup(tuple(places), max(low, 1), high, size)
             for (low, high, size, _), places in found.items()
-            if max(low, 1) <= high
+            if max(low, 1) < high
         ]
-        values = {path: named.get(dotted_name(path, roots), _usual(tensor)) for path, tensor in tensors.items()}
-        masks = [path for path, tensor in tensors.items() if _masks(dotted_name(path, roots), tensor)]
+        names = {path: dotted_name(path, roots) for path in tensors}
+        masks = [path for path, tensor in tensors.items() if _masks(names[path], tensor)]
+        usual = {path: False if path in masks else _usual(tensor) for path, tensor in tensors.items()}
+        values = {path: named.get(names[path], value) for path, value in usual.items()}
         return cls(call, tuple(sorted(groups, key=lambda group: not group.is_rows)), values, frozenset(masks))
 
     def at(self, sizes: Mapping[SizeGroup, int], seed: int = 0) -> Call:
@@ -130,8 +132,6 @@ def _masks(name: str, tensor: torch.Tensor) -> bool:
 
 
 def _usual(tensor: torch.Tensor) -> PadValue:
-    if tensor.dtype == torch.bool:
-        return False
     if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
         return 0
     low, high = int(tensor.min()), int(tensor.max())
