@@ -49,7 +49,7 @@ def entries() -> list[RunEntry]:
 
 def note(run_dir: RunDir) -> None:
     """Bring one run's row up to date; nothing that goes wrong matters, since the next reader does it."""
-    with contextlib.suppress(sqlite3.Error, OSError, CompilotError), index.opened() as opened:
+    with contextlib.suppress(sqlite3.Error, OSError, ValueError, CompilotError), index.opened() as opened:
         stamp = stamp_of(run_dir)
         directory = os.path.abspath(run_dir.path)
         if stamp:
@@ -72,9 +72,11 @@ def _is_about(entry: RunEntry, text: str) -> bool:
 def _synced(opened: Index, known: Sequence[KnownRun]) -> list[RunEntry]:
     """The entry of each run; what changed is read, and kept."""
     rows, news, found = opened.rows(), [], []
+    unseen = set(rows)
     for run in known:
         directory, stamp = str(run.run_dir.path), stamp_of(run.run_dir)
         row = rows.get(directory)
+        unseen -= {directory} if stamp else set()
         if stamp and (row is None or row.stamp != stamp):
             row = Row(directory, stamp, read_entry(run.run_dir))
             news.append(row)
@@ -83,9 +85,8 @@ def _synced(opened: Index, known: Sequence[KnownRun]) -> list[RunEntry]:
             _kept(opened, news)
             news = []
     _kept(opened, news)
-    missing = rows.keys() - {str(run.run_dir.path) for run in known if stamp_of(run.run_dir)}
-    with contextlib.suppress(sqlite3.OperationalError):
-        opened.forget(missing)
+    with contextlib.suppress(sqlite3.OperationalError):  # runs that joined the list meanwhile stay
+        opened.forget(directory for directory in unseen if not stamp_of(RunDir(Path(directory))))
     return found
 
 
