@@ -126,7 +126,7 @@ def shipment_of(run_dir: RunDir) -> Shipment:
 
 def _why_rebuilt(what: Again, entry: PlanEntry, run_dir: RunDir) -> str:
     """Why the plan's files cannot be timed; "": copies of them lie in the new run directory, as they were measured."""
-    from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file
+    from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file, refuse_foreign
     from compilot.engines.of_candidate import is_eager_only, traits_of
 
     if not entry.artifacts and is_eager_only(entry.candidate):
@@ -136,6 +136,7 @@ def _why_rebuilt(what: Again, entry: PlanEntry, run_dir: RunDir) -> str:
         return "its files are not there"
     if why := _unfit(what.plan, entry):
         return why
+    refuse_foreign(source, (source,))  # before it becomes this user's own
     traits, target = traits_of(entry.candidate), run_dir.workspace(entry.candidate.id)
     shutil.copytree(source, target, symlinks=True)
     claim = Claim(target, entry.artifacts, Needs(cache=traits.cache_folder, nothing_more=traits.standalone))

@@ -47,11 +47,11 @@ def history(
         from compilot.ledger import sharing
 
         found = sharing.listing(os.fspath(store))
-        runs = ledger.chosen(found.runs, model, limit)
-        return ledger.History(runs=runs, known=len(found.runs), problems=found.problems)
+        shared = ledger.chosen(found.runs, model, limit)
+        return ledger.History(runs=shared, known=len(found.runs), problems=found.problems)
     problems = () if scan is None else ledger.scan(Path(scan))
-    known = ledger.entries()
-    return ledger.History(runs=ledger.chosen(known, model, limit), known=len(known), problems=problems)
+    runs, known = ledger.entries(model, limit)
+    return ledger.History(runs=tuple(runs), known=known, problems=problems)
 
 
 def show(run: AnyRun, *, store: str | os.PathLike[str] | None = None) -> ShownRun:

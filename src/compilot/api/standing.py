@@ -170,6 +170,8 @@ def _files(made: _Made) -> list[StatusChange]:
 
     found = []
     for entry in made.plan.entries if made.plan is not None else ():
+        if not entry.artifacts_dir:
+            continue
         traits = traits_of(entry.candidate)
         needs = Needs(cache=traits.cache_folder, nothing_more=traits.standalone)
         claim = Claim(made.path.parent / entry.artifacts_dir, entry.artifacts, needs)

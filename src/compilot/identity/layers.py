@@ -7,6 +7,7 @@ their own words for themselves; of other classes the name and the shapes of thei
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -49,9 +50,10 @@ def _changed(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[str]:
 
 
 def _described(module: nn.Module, own: Mapping[str, nn.Parameter]) -> str:
-    kind = type(module)
-    if kind.__module__.startswith("torch."):
-        words = module.extra_repr()  # what others write here may be anything, and may fail
-    else:
-        words = ", ".join(f"{name} {tuple(parameter.shape)}" for name, parameter in own.items())
+    kind, words = type(module), ""
+    with contextlib.suppress(Exception):  # a parameter without a shape yet, words that cannot be made
+        if kind.__module__.startswith("torch."):
+            words = module.extra_repr()  # what others write here may be anything
+        else:
+            words = ", ".join(f"{name} {tuple(parameter.shape)}" for name, parameter in own.items())
     return f"{kind.__name__}({words})"

@@ -7,9 +7,10 @@ gone, damaged, under way; run directories elsewhere (`scan`), which join the lis
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from compilot.artifacts import state
@@ -34,22 +35,28 @@ class History(Record, frozen=True, kw_only=True, omit_defaults=False):
     problems: tuple[str, ...] = ()  # what could not be read or noted, a sentence each
 
 
-def entries() -> list[RunEntry]:
-    """Every run in the list, the one that began last first."""
+def entries(model: str | None = None, limit: int = 0) -> tuple[list[RunEntry], int]:
+    """The runs in the list, the one that began last first, and how many the list has.
+
+    model: those whose model, target or folder has this text in it. limit: no more than that many; 0: all.
+    """
     known = sorted(state.runs(), key=lambda run: run.begun_at, reverse=True)
     for _ in range(2):
         try:
-            with index.opened() as opened:
-                return _synced(opened, known)
+            with (
+                index.opened() as opened,
+                contextlib.closing(_synced(opened, known, one_by_one=bool(limit))) as found,
+            ):
+                return list(_wanted(found, model, limit)), len(known)
         except sqlite3.Error as problem:
             if index.is_damage(problem):
                 index.throw_away()
-    return [_read(run) for run in known]
+    return list(_wanted(map(_read, known), model, limit)), len(known)
 
 
 def note(run_dir: RunDir) -> None:
     """Bring one run's row up to date; nothing that goes wrong matters, since the next reader does it."""
-    with contextlib.suppress(sqlite3.Error, OSError, CompilotError), index.opened() as opened:
+    with contextlib.suppress(sqlite3.Error, OSError, ValueError, CompilotError), index.opened() as opened:
         stamp = stamp_of(run_dir)
         directory = os.path.abspath(run_dir.path)
         if stamp:
@@ -57,9 +64,13 @@ def note(run_dir: RunDir) -> None:
 
 
 def chosen(found: Sequence[RunEntry], model: str | None, limit: int) -> tuple[RunEntry, ...]:
-    """Those whose model, target or label has this text in it; limit 0: all."""
-    wanted = [one for one in found if model is None or _is_about(one, model)]
-    return tuple(wanted[:limit] if limit else wanted)
+    """The same of runs that are at hand."""
+    return tuple(_wanted(found, model, limit))
+
+
+def _wanted(found: Iterable[RunEntry], model: str | None, limit: int) -> Iterator[RunEntry]:
+    about = (one for one in found if model is None or _is_about(one, model))
+    return itertools.islice(about, limit or None)
 
 
 def _is_about(entry: RunEntry, text: str) -> bool:
@@ -69,24 +80,30 @@ def _is_about(entry: RunEntry, text: str) -> bool:
 # ------------------------------------------------------------------------------------------------------ journals
 
 
-def _synced(opened: Index, known: Sequence[KnownRun]) -> list[RunEntry]:
-    """The entry of each run; what changed is read, and kept."""
-    rows, news, found = opened.rows(), [], []
-    for run in known:
-        directory, stamp = str(run.run_dir.path), stamp_of(run.run_dir)
-        row = rows.get(directory)
-        if stamp and (row is None or row.stamp != stamp):
-            row = Row(directory, stamp, read_entry(run.run_dir))
-            news.append(row)
-        found.append(gone(run) if not stamp or row is None else as_it_stands(row.entry, run))
-        if len(news) >= KEEP_AT_ONCE:
-            _kept(opened, news)
-            news = []
-    _kept(opened, news)
-    missing = rows.keys() - {str(run.run_dir.path) for run in known if stamp_of(run.run_dir)}
-    with contextlib.suppress(sqlite3.OperationalError):
-        opened.forget(missing)
-    return found
+def _synced(opened: Index, known: Sequence[KnownRun], *, one_by_one: bool) -> Generator[RunEntry, None, None]:
+    """The entry of each run; what changed is read, and kept. one_by_one: few are wanted, so each row is asked for."""
+    rows = {} if one_by_one else opened.rows()
+    news: list[Row] = []
+    unseen = set(rows)
+    try:
+        for run in known:
+            directory, stamp = str(run.run_dir.path), stamp_of(run.run_dir)
+            if not stamp:
+                yield gone(run)
+                continue
+            unseen.discard(directory)
+            row = opened.row(directory) if one_by_one else rows.get(directory)
+            if row is None or row.stamp != stamp:
+                row = Row(directory, stamp, read_entry(run.run_dir))
+                news.append(row)
+            yield as_it_stands(row.entry, run)
+            if len(news) >= KEEP_AT_ONCE:
+                _kept(opened, news)
+                news = []
+    finally:
+        _kept(opened, news)
+    with contextlib.suppress(sqlite3.OperationalError):  # runs that joined the list meanwhile stay
+        opened.forget(directory for directory in unseen if not stamp_of(RunDir(Path(directory))))
 
 
 def _kept(opened: Index, news: Sequence[Row]) -> None:
@@ -140,7 +157,7 @@ def find(name: str | os.PathLike[str]) -> RunEntry:
     path = Path(name)
     if RunDir(path).holds_run:
         return _of_directory(RunDir(path.absolute()))
-    text, known = os.fspath(name), entries()
+    text, known = os.fspath(name), entries()[0]
     same_id = [one for one in known if len(text) >= SHORTEST_ID and one.id.startswith(text)]
     if len({one.id for one in same_id}) > 1:
         several = ", ".join(f"{one.id} ({one.model})" for one in same_id)

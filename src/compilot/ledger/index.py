@@ -70,11 +70,16 @@ class Index:
 
     def rows(self) -> dict[str, Row]:
         """Every row that is whole, by directory."""
-        return dict(self._whole("SELECT directory, stamp, sum, entry FROM runs"))
+        return {row.directory: row for row in self._whole("SELECT directory, stamp, sum, entry FROM runs")}
+
+    def row(self, directory: str) -> Row | None:
+        """One row; None: there is none that is whole."""
+        query = "SELECT directory, stamp, sum, entry FROM runs WHERE directory = ?"
+        return next(self._whole(query, directory), None)
 
     def keep(self, rows: Iterable[Row]) -> None:
         """Write these rows in the place of what is there for their directories."""
-        made = [(row.directory, row.stamp, *_summed(row, encode(row.entry))) for row in rows]
+        made = [_fields(row, encode(row.entry)) for row in rows]
         if made:
             with self._connection:
                 self._connection.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", made)
@@ -86,11 +91,14 @@ class Index:
             with self._connection:
                 self._connection.executemany("DELETE FROM runs WHERE directory = ?", gone)
 
-    def _whole(self, query: str) -> Iterator[tuple[str, Row]]:
-        for directory, stamp, total, data in self._connection.execute(query):
-            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, TypeError):
-                if zlib.crc32(f"{directory}\0{stamp}\0".encode() + data) == total:
-                    yield directory, Row(directory, stamp, _decoder.decode(data))
+    def _whole(self, query: str, *values: str) -> Iterator[Row]:
+        for directory, stamp, total, data in self._connection.execute(query, values):
+            try:
+                row = Row(directory, stamp, _decoder.decode(data)) if _sum(directory, stamp, data) == total else None
+            except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+                continue  # the journal is read again
+            if row is not None:
+                yield row
 
 
 @contextlib.contextmanager
@@ -159,8 +167,12 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     return bool(version != INDEX_SCHEMA)
 
 
-def _summed(row: Row, data: bytes) -> tuple[int, bytes]:
-    return zlib.crc32(f"{row.directory}\0{row.stamp}\0".encode() + data), data
+def _fields(row: Row, data: bytes) -> tuple[str, str, int, bytes]:
+    return row.directory, row.stamp, _sum(row.directory, row.stamp, data), data
+
+
+def _sum(directory: str, stamp: str, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(f"{directory}\0{stamp}".encode()))
 
 
 def _why_unusable(path: Path) -> str:

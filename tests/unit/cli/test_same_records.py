@@ -166,6 +166,85 @@ def test_bench_does_not_trust_a_plan_that_others_can_change(fake_runner: Any) ->
     assert load_plan(Path("plan.json"))  # it can be read all the same
 
 
+@pytest.fixture
+def own_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COMPILOT_STATE", str(tmp_path / "state"))
+
+
+def test_history_show_and_compare(compilot: Command, run_dir: Path, small_run: Any, own_list: None) -> None:
+    other = small_run.write(run_dir.with_name("other"), finished=False)
+    document = printed(compilot("history", "--scan", str(run_dir.parent), "--model", "net", "--limit", "0", "--json"))
+    found = public.history(model="net", limit=0)
+    assert read_back(document, public.History) == found
+    assert {run.run_dir for run in found.runs} == {str(run_dir), str(other)}
+    document = printed(compilot("show", found.runs[0].id[:8], "--json"))
+    assert read_back(document, public.ShownRun) == public.show(found.runs[0].id[:8])
+    document = printed(compilot("compare", str(run_dir), str(other), "--json"))
+    assert read_back(document, public.ComparedRuns) == public.compare(run_dir, other)
+    listed = compilot("history").stdout
+    assert f"{found.runs[0].id}  2026-01-02 03:04  Net  " in listed
+    assert "1.99x (1.97-2.00) inductor freezing" in listed
+    shown = compilot("show", str(run_dir)).stdout
+    assert "machine: Some CPU, 2 threads, torch 2.13.0, Python 3.11.2" in shown
+    assert "2.00x faster than eager" in shown
+    assert "not compared: the chosen candidate" in compilot("compare", str(run_dir), str(other)).stdout
+    assert "no run here is about that" in compilot("history", "--model", "nobody").stdout
+    assert compilot("show", "nobody").exit_code == 2
+
+
+def test_push_of_a_run_and_history_of_a_store(compilot: Command, run_dir: Path, tmp_path: Path, own_list: None) -> None:
+    store = tmp_path / "store"
+    pushed = public.push(run_dir, store)
+    assert not pushed.was_there
+    document = printed(compilot("push", str(run_dir), str(store), "--json"))
+    assert read_back(document, public.PushedRun) == msgspec.structs.replace(pushed, was_there=True)
+    document = printed(compilot("history", "--store", str(store), "--json"))
+    assert read_back(document, public.History) == public.history(store=store)
+    document = printed(compilot("show", pushed.run.id, "--store", str(store), "--json"))
+    assert read_back(document, public.ShownRun) == public.show(pushed.run.id, store=store)
+    assert "was there already: run" in compilot("push", str(run_dir), str(store)).stdout
+
+
+def test_reproduce(fake_runner: Any, compilot: Command, small_run: Any, own_list: None) -> None:
+    run = small_run.write(Path("run").absolute())
+    plan = msgspec.structs.replace(small_run.plan.entries[0].evidence, versus_eager=small_run.verdict.comparisons[0])
+    entry = msgspec.structs.replace(small_run.plan.entries[0], evidence=plan)
+    save_plan(msgspec.structs.replace(small_run.plan, entries=(entry,)), run / "plan.json")
+    from compilot.artifacts.shipments import keep_shipment
+
+    keep_shipment(Shipment(sys_path=(), cwd="", target="net.py:net"), run)
+    document = printed(compilot("reproduce", "run", "--out", "one", "--json", "--quiet"))
+    found = public.reproduce("run", out="two", progress=False)
+    assert read_back(document, public.Reproduced) == msgspec.structs.replace(found, run_dir=Path.cwd() / "one")
+    assert (found.result, found.rebuilt) == ("holds", "its files are not there")
+    assert (
+        "inductor freezing for Net: holds: claimed 1.99x (95 % 1.97-2.00), now 1.99x"
+        in compilot("reproduce", "run", "-q").stdout
+    )
+    better = msgspec.structs.replace(small_run.verdict.comparisons[0], ratio=4.0, low=3.9, high=4.1)
+    entry = msgspec.structs.replace(entry, evidence=msgspec.structs.replace(plan, versus_eager=better))
+    save_plan(msgspec.structs.replace(small_run.plan, entries=(entry,)), run / "plan.json")
+    failed = compilot("reproduce", "run", "-q", "--out", "three")
+    assert failed.exit_code == 1
+    assert "does not hold" in failed.stdout
+    assert [one.state for one in public.history().runs] == ["compared"] * 4
+    save_plan(msgspec.structs.replace(small_run.plan, entries=()), run / "plan.json")
+    with pytest.raises(public.InputError, match="keeps eager"):
+        public.reproduce("run")
+    with pytest.raises(public.InputError, match="must be more than zero"):
+        public.reproduce("run", budget=0)
+
+
+def test_status(compilot: Command, run_dir: Path) -> None:
+    document = printed(compilot("status", str(run_dir), "--json"), code=1)  # made for another CPU and torch
+    found = public.status(run_dir)
+    assert read_back(document, public.Status) == found
+    assert not found.right
+    shown = compilot("status", str(run_dir)).stdout
+    assert "out of date" in shown
+    assert shown.rstrip().endswith("Next: run 'compilot tune /models/net.py:net' here.")
+
+
 class FakeDoctor:
     """Stands in for the child processes; the next examination finds what it is told to."""
 

@@ -80,3 +80,13 @@ def test_without_repository_commit_git_or_answer_there_is_none(
     assert source_commit(target) is not None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert source_commit(target) is None
+
+
+def test_the_header_of_a_run_has_it(repo: Path) -> None:
+    from compilot.records import WorkloadRef
+    from compilot.testing.runner import fake_fingerprint
+    from compilot.tuning.journal import make_header
+    from compilot.tuning.options import TuneOptions
+
+    ref = WorkloadRef(label="Net", target=f"{repo / 'net.py'}:net")
+    assert make_header(ref, fake_fingerprint(), TuneOptions()).source == source_commit(ref.target)

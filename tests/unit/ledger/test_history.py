@@ -110,7 +110,7 @@ def test_a_journal_is_read_once_and_again_when_it_went_on(
     reads: list[RunDir] = []
     real = RunDir.lines
     monkeypatch.setattr(RunDir, "lines", lambda self: reads.append(self) or real(self))
-    assert public.history().runs == first
+    assert public.history().runs == public.history(limit=0).runs == first
     assert reads == []
     with run.open_journal() as journal:
         journal.append(TrialLine(trial=small_run.trials[-1], at_s=60.0))
@@ -169,7 +169,7 @@ def test_a_run_is_found_by_directory_id_name_of_its_folder_and_model(
 
 def test_an_id_that_two_runs_may_have_is_not_guessed(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     known = [RunEntry(run_dir=f"/{i}", state=RunState.DECIDED, id=f"abcd{i}", model="Net") for i in range(2)]
-    monkeypatch.setattr(history, "entries", lambda: known)
+    monkeypatch.setattr(history, "entries", lambda: (known, 2))
     assert history.find("abcd1") == known[1]
     with pytest.raises(public.InputError, match="write more of the id"):
         history.find("abcd")
