@@ -131,3 +131,21 @@ def test_sizes_that_do_not_vary_inside_are_fixed_and_transposed_inputs_are_taken
         "middle": (4, {}),
         "head": (4, {}),
     }
+
+
+def test_one_region_is_static_and_another_dynamic(tmp_path: Path) -> None:
+    """The head sees one size only, so that static code serves it at every length; a static body would not."""
+    model = pooled()
+    static, dynamic = (Settings(engine="dynamo:eager", shapes=shapes) for shapes in (Shapes.STATIC, Shapes.DYNAMIC))
+    regions = [("head", static), ("body", dynamic)]
+    fast = started(model, torch.randn(2, 6, 8), tmp_path, *regions, dims=(LENGTH,))
+    head, body = (part.guard.tensors[0].shape for part in read_parts(tmp_path))
+    assert (head, body) == ((2, 8), (2, DimRange(min=2, max=9), 8))
+    for length in (6, 2, 3, 9):
+        x = torch.randn(2, length, 8)
+        torch.testing.assert_close(fast(x), model(x))
+    stats = fast.stats()
+    assert (stats.fast, {path: (one.fast, one.fallbacks) for path, one in stats.regions.items()}) == (
+        4,
+        {"head": (4, {}), "body": (4, {})},
+    )
