@@ -64,7 +64,7 @@ def bodies_of(model: nn.Module) -> list[str]:
     answer = torch.compile(with_nested_blocks(model), backend=backend, dynamic=False)(X)
     torch.testing.assert_close(answer, model(X))
     [graph] = graphs
-    return [str(node.args[0]) for node in graph.graph.nodes if "invoke_subgraph" in str(node.target)]
+    return [str(node.args[0].target) for node in graph.graph.nodes if "invoke_subgraph" in str(node.target)]
 
 
 def test_like_blocks_are_one_body_and_the_model_is_not_changed() -> None:
