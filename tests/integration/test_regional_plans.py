@@ -158,10 +158,6 @@ def test_each_region_has_settings_of_its_own_in_one_plan(runs: Runs) -> None:
         "layers.1": (1, {}, 0),  # the same program
     }
     assert (fast.frozen_weights, stats.fast) == (True, 1)
-    model.last.weight.mul_(2)
-    with pytest.warns(FallbackWarning, match="weights changed"):
-        answers = [fast(x)["logits"] for _ in range(600)]
-    assert torch.equal(answers[-1], model(x)["logits"])
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
