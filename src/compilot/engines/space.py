@@ -15,6 +15,7 @@ import msgspec
 
 from compilot._allocator import can_keep_memory
 from compilot.errors import InputError
+from compilot.modules.selectors import MANY_COPIES
 from compilot.records import Candidate, Diagnosis, MemoryFormat, OptionValue, Precision, Settings, Shapes
 
 Value = OptionValue | None  # None: not set
@@ -67,7 +68,7 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.KEEPS_MEMORY: lambda diagnosis: can_keep_memory(),
     Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,
     Need.SEVERAL_THREADS: lambda diagnosis: diagnosis.threads > 1,
-    Need.REPEATED_BLOCKS: lambda diagnosis: any(b.count >= 4 and not b.level for b in diagnosis.repeated),
+    Need.REPEATED_BLOCKS: lambda diagnosis: any(b.count >= MANY_COPIES and not b.level for b in diagnosis.repeated),
     Need.LONG_VECTORS: lambda diagnosis: "avx512f" in diagnosis.cpu_isa,
 }
 

@@ -16,15 +16,14 @@ from torch import nn
 from compilot.engines.protocol import Infeasible
 from compilot.modules.clone import alias, clone_around
 from compilot.modules.likeness import outermost_blocks
-
-LEAST_COPIES = 4  # of a block: with fewer there is little to share, and what could be fused across blocks is lost
+from compilot.modules.selectors import MANY_COPIES
 
 
 def with_nested_blocks(model: nn.Module) -> nn.Module:
     """The model with its repeated blocks marked."""
-    blocks = outermost_blocks(model, LEAST_COPIES)
+    blocks = outermost_blocks(model, MANY_COPIES)
     if not blocks:
-        raise Infeasible(f"nested_blocks needs a block that the model has at least {LEAST_COPIES} times")
+        raise Infeasible(f"nested_blocks needs a block that the model has at least {MANY_COPIES} times")
     kinds = {type(block): _marked(type(block), len(blocks)) for block in blocks}
     return clone_around(model, {id(block): alias(block, kinds[type(block)]) for block in blocks})
 
