@@ -71,3 +71,11 @@ def choosy() -> tuple[Six, tuple[torch.Tensor, ...], dict[str, Any]]:
     made = model()
     made.layers[3] = Choosy(16, 3).eval()
     return made, (batch(),), {}
+
+
+def sized() -> Any:
+    """One of them, with a batch and a length that vary."""
+    from compilot import Workload
+
+    torch.manual_seed(3)
+    return Workload(Six(blocks=1).eval(), (batch(),), dynamic={"x": {0: (1, 4), 1: (2, 9)}})

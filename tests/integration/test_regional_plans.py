@@ -142,6 +142,24 @@ def test_a_plan_and_its_bundle_start_from_their_compile_cache_in_fresh_processes
         assert told["compiler_runs"] == 0  # everything was in the cache
 
 
+@pytest.mark.compiles
+@pytest.mark.slow
+def test_each_region_has_settings_of_its_own_in_one_plan(runs: Runs) -> None:
+    """Weights are constants where the time goes, and inputs everywhere else."""
+    frozen = Settings(engine="inductor", options={"freezing": True})
+    plan = runs(regional(("last", frozen), ("layers.[0-1]", Settings(engine="inductor"))))
+    model, (x,), _ = six_blocks.six()
+    fast = compilot.compile(model, plan, strict=True)
+    torch.testing.assert_close(fast(x), model(x))
+    stats = fast.stats()
+    assert {path: (one.fast, one.fallbacks, one.compiles) for path, one in stats.regions.items()} == {
+        "last": (1, {}, 1),
+        "layers.0": (1, {}, 1),
+        "layers.1": (1, {}, 0),  # the same program
+    }
+    assert (fast.frozen_weights, stats.fast) == (True, 1)
+
+
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,16 +7,22 @@ from pathlib import Path
 import pytest
 import six_blocks
 import torch
-from regional_runs import regional
+from regional_runs import TARGET, regional
 from torch import nn
 
 from compilot._tree import Call
+from compilot.artifacts.rundir import RunDir
 from compilot.boundary.build import build
 from compilot.engines.protocol import BuildRequest, Infeasible
-from compilot.records import DimRange, DynamicDim, Settings, Shapes
+from compilot.progress import Observer
+from compilot.records import DimRange, DynamicDim, Settings, Shapes, State
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.runtime.regions import read_parts
+from compilot.trials.limits import Limits
+from compilot.trials.local import LocalRunner
+from compilot.tuning.comparing import try_eager, try_one
+from compilot.workload.dispatch import ship_target
 
 BATCH, LENGTH = DynamicDim(input="x", dim=0, min=1, max=4), DynamicDim(input="x", dim=1, min=2, max=9)
 
@@ -40,20 +46,10 @@ def files(engine: str) -> Settings:
     return Settings(engine=engine, shapes=Shapes.DYNAMIC)
 
 
-def two_blocks() -> nn.Module:
-    torch.manual_seed(3)
-    return six_blocks.Six(blocks=2).eval()
-
-
-@pytest.mark.parametrize(
-    "engine",
-    ["onnxruntime", "openvino", pytest.param("aoti", marks=[pytest.mark.compiles, pytest.mark.slow])],
-)
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
 def test_blocks_are_built_for_the_sizes_inside_of_the_model(engine: str, tmp_path: Path) -> None:
     """A mask made inside of the model, and a row of positions that is expanded, vary with the declared length."""
-    model, x = two_blocks(), six_blocks.batch()
-    if engine == "aoti":
-        model.layers = model.layers[:1]
+    model, x = six_blocks.sized().model, six_blocks.batch()
     fast = started(model, x, tmp_path, ("layers.*", files(engine)), dims=(BATCH, LENGTH))
     by_path = {tensor.path: tensor for tensor in read_parts(tmp_path)[0].guard.tensors}
     batch, length = DimRange(min=1, max=4), DimRange(min=2, max=9)
@@ -66,9 +62,7 @@ def test_blocks_are_built_for_the_sizes_inside_of_the_model(engine: str, tmp_pat
         torch.testing.assert_close(fast(other), model(other), rtol=1e-4, atol=1e-5)
     stats = fast.stats()
     assert (stats.fast, stats.fallbacks) == (len(sizes), {})
-    assert {path: (one.fast, one.fallbacks) for path, one in stats.regions.items()} == {
-        f"layers.{i}": (len(sizes), {}) for i in range(len(model.layers))
-    }
+    assert (stats.regions["layers.0"].fast, stats.regions["layers.0"].fallbacks) == (len(sizes), {})
     outside = torch.randn(5, 5, 16)
     assert torch.equal(fast(outside)["logits"], model(outside)["logits"])
     assert fast.stats().fast == len(sizes)
@@ -131,3 +125,35 @@ def test_sizes_that_do_not_vary_inside_are_fixed_and_transposed_inputs_are_taken
         "middle": (4, {}),
         "head": (4, {}),
     }
+
+
+def test_one_region_is_static_and_another_dynamic(tmp_path: Path) -> None:
+    """The head sees one size only, so that static code serves it at every length; a static body would not."""
+    model = pooled()
+    static, dynamic = (Settings(engine="dynamo:eager", shapes=shapes) for shapes in (Shapes.STATIC, Shapes.DYNAMIC))
+    regions = [("head", static), ("body", dynamic)]
+    fast = started(model, torch.randn(2, 6, 8), tmp_path, *regions, dims=(LENGTH,))
+    head, body = (part.guard.tensors[0].shape for part in read_parts(tmp_path))
+    assert (head, body) == ((2, 8), (2, DimRange(min=2, max=9), 8))
+    for length in (6, 2, 3, 9):
+        x = torch.randn(2, length, 8)
+        torch.testing.assert_close(fast(x), model(x))
+    stats = fast.stats()
+    assert (stats.fast, {path: (one.fast, one.fallbacks) for path, one in stats.regions.items()}) == (
+        4,
+        {"head": (4, {}), "body": (4, {})},
+    )
+
+
+@pytest.mark.slow
+def test_a_trial_is_judged_at_the_declared_sizes(tmp_path: Path) -> None:
+    """Every size that eager answers is answered by the regions: the check counts what they leave to eager."""
+    candidate = regional(("layers.*", files("onnxruntime")), shapes=Shapes.DYNAMIC)
+    with LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=0.3), observer=Observer()) as runner:
+        runner.open(ship_target(TARGET.replace(":six", ":sized")))
+        assert runner.inspect().diagnosis.unfit == ()
+        try_eager(runner, 60.0)
+        trial = try_one(runner, candidate, 60.0)
+    assert trial.state is State.OK, trial.reason
+    assert trial.check is not None
+    assert {"smallest", "largest"} <= {one.case for one in trial.check.worst}

@@ -54,11 +54,15 @@ def captured(
     model: nn.Module, call: Call, places: Sequence[Place], takes: Mapping[str, Takes], ranges: Ranges, *, grad: bool
 ) -> dict[str, Captured]:
     """The call of each submodule, by path. ranges: the declared sizes of the model's own inputs."""
-    recorders, run = _recorded(model, places)
     dynamic = any(one.shapes is Shapes.DYNAMIC for one in takes.values())
     with torch.set_grad_enabled(grad), torch.random.fork_rng():
         example, *others = calls_at(call, ranges if dynamic else {})
-        run(example)
+        recorders, run = _recorded(structural_clone(model), places)
+        try:
+            run(example)
+        except Infeasible:  # code that knows the model by other ways than its attributes runs in the model only
+            recorders, run = _recorded(model, places)
+            run(example)
         for other in others:
             _unless_eager_raises(run, other)
     return {path: _found(path, recorder, takes[path]) for path, recorder in recorders.items()}
@@ -66,12 +70,11 @@ def captured(
 
 def _recorded(model: nn.Module, places: Sequence[Place]) -> tuple[dict[str, Recorder], Callable[[At], None]]:
     """Recorders of the submodules, by path, and what runs the model for them."""
-    twin = structural_clone(model)
-    modules = {place.path: twin.get_submodule(place.path) for place in places}
+    modules = {place.path: model.get_submodule(place.path) for place in places}
     recorders = {path: Recorder(module) for path, module in modules.items()}
     now: list[tuple[int, ...]] = [()]
     entries = {id(module): stand_in(module, _entry(module, recorders[path], now)) for path, module in modules.items()}
-    whole = clone_around(twin, entries)
+    whole = clone_around(model, entries)
 
     def run(at: At) -> None:
         now[0] = at.sizes

@@ -15,6 +15,7 @@ import msgspec
 
 from compilot._allocator import can_keep_memory
 from compilot.errors import InputError
+from compilot.modules.selectors import MANY_COPIES
 from compilot.records import Candidate, Diagnosis, MemoryFormat, OptionValue, Precision, Settings, Shapes
 
 Value = OptionValue | None  # None: not set
@@ -54,6 +55,7 @@ class Need(enum.StrEnum):
     SEVERAL_THREADS = "several-threads"
     ONE_GRAPH = "one-graph"  # torch.compile takes the model as one, as far as anybody looked
     LONG_VECTORS = "long-vectors"  # of 512 bits: AVX-512
+    REPEATED_BLOCKS = "repeated-blocks"  # a block that the model has several times, in no other such block
 
 
 _MET: dict[Need, Callable[[Diagnosis], bool]] = {
@@ -66,6 +68,7 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.KEEPS_MEMORY: lambda diagnosis: can_keep_memory(),
     Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,
     Need.SEVERAL_THREADS: lambda diagnosis: diagnosis.threads > 1,
+    Need.REPEATED_BLOCKS: lambda diagnosis: any(b.count >= MANY_COPIES and not b.level for b in diagnosis.repeated),
     Need.LONG_VECTORS: lambda diagnosis: "avx512f" in diagnosis.cpu_isa,
 }
 

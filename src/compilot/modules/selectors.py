@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+MANY_COPIES = 4  # of a block: with fewer there is little to share, and what could be fused across blocks is lost
 BLOCK = "block:"  # before the digits of a structure's digest
 _IN = re.compile(r"(?:^|(?<=[:;] ))in (?P<path>\S+): ")
 

@@ -16,7 +16,7 @@ from compilot.engines.inductor import build as inductor
 from compilot.engines.inductor import load as inductor_load
 from compilot.engines.protocol import Infeasible
 from compilot.engines.space import Knob, fitting, turns
-from compilot.records import Candidate, Diagnosis, OptionValue, Settings
+from compilot.records import Candidate, Diagnosis, OptionValue, RepeatedBlock, Settings
 
 PLAIN = Diagnosis(cores=1, threads=1)
 RICH = Diagnosis(has_4d_input=True, has_conv=True, cores=8, threads=8, cpu_isa=("avx2", "avx512f"), graph_breaks=0)
@@ -90,7 +90,7 @@ def test_streams_are_as_many_as_there_are_threads_for(threads: int, counts: list
 def test_aoti_has_the_compilers_knobs_and_none_of_torch_compile() -> None:
     assert {knob.name for knob in aoti.KNOBS} == {*(k.name for k in compiler_knobs.SHARED), "memory_format"}
     own = {knob.name for knob in inductor.KNOBS} - {knob.name for knob in aoti.KNOBS}
-    assert own == {"cpp_wrapper", "asserts", "light_guards", "shapes", "fallback_random"}
+    assert own == {"cpp_wrapper", "asserts", "light_guards", "nested_blocks", "shapes", "fallback_random"}
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -231,3 +231,17 @@ def test_more_streams_than_threads_are_infeasible(tmp_path: Any) -> None:
 
     with pytest.raises(Infeasible, match="3 streams need as many threads, there are 2"):
         _program(tmp_path / "model.xml", settings("openvino", streams=3, threads=2))
+
+
+@pytest.mark.parametrize(
+    ("copies", "other", "offered"),
+    [(4, {}, True), (3, {}, False), (4, {"dynamic": True}, False), (4, {"graph_breaks": 1}, False)],
+)
+def test_nested_blocks_are_offered_where_a_block_is_there_often(
+    copies: int, other: dict[str, Any], offered: bool
+) -> None:
+    paths = tuple(f"layers.{i}" for i in range(copies))
+    block = RepeatedBlock(class_name="Block", paths=paths, parameters=10, structure_sha256="0" * 64)
+    found = candidates_of("inductor", msgspec.structs.replace(RICH, repeated=(block,), **other))
+    nested = [candidate for candidate in found if candidate.settings.options == {"nested_blocks": True}]
+    assert [candidate.label for candidate in nested] == (["inductor nested blocks"] if offered else [])

@@ -8,17 +8,13 @@ and the record names those that do. Not covered: code that asks for a block's pl
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-import torch
 from torch import nn
 
 from compilot.identity.values import Reader, own_attributes
-from compilot.modules.likeness import likeness, structure_digest
+from compilot.modules.likeness import like_blocks, structure_digest
 from compilot.records import RepeatedBlock
-
-MIN_COPIES = 2
 
 
 def repeated_blocks(model: nn.Module) -> tuple[RepeatedBlock, ...]:
@@ -29,25 +25,9 @@ def repeated_blocks(model: nn.Module) -> tuple[RepeatedBlock, ...]:
     return tuple(sorted(found, key=lambda one: (one.level, -one.count * one.parameters)))
 
 
-def like_blocks(model: nn.Module) -> list[tuple[str, ...]]:
-    """Paths of the blocks that are alike, group by group, in the model's order."""
-    digests: dict[int, str] = {}
-    groups: dict[Hashable, list[str]] = defaultdict(list)
-    for path, module in model.named_modules():
-        if path and _is_block(module):
-            groups[likeness(module, digests)].append(path)
-    return [tuple(paths) for paths in groups.values() if len(paths) >= MIN_COPIES]
-
-
 def is_within(path: str, block: str) -> bool:
     """True for a block's own path and for everything in it."""
     return path == block or path.startswith(block + ".")
-
-
-def _is_block(module: nn.Module) -> bool:
-    if isinstance(module, torch.jit.ScriptModule):  # compiled already, and all of them are of one class
-        return False
-    return any(True for _ in module.children()) and type(module).forward is not nn.Module.forward
 
 
 def _record(model: nn.Module, paths: tuple[str, ...], blocks: set[str], reader: Reader) -> RepeatedBlock:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from torch import nn
 
-from compilot.diagnose.model.repeated_blocks import MIN_COPIES, is_within, like_blocks
+from compilot.diagnose.model.repeated_blocks import is_within
 from compilot.diagnose.report_records import Saving, StageTime
 from compilot.diagnose.timing.spans import Stage
+from compilot.modules.likeness import MIN_COPIES, like_blocks
 
 # A warm cache directory spares these; capturing the graph, its guards and loading the code remain.
 CACHED = (Stage.AUTOGRAD, Stage.FUSION, Stage.CODEGEN, Stage.CPP, Stage.AUTOTUNE)

@@ -64,6 +64,15 @@ KNOBS = (
         variations=(Variation(True, "light guards", "the best so far, torch's checks of the model left out per call"),),
     ),
     Knob(
+        "nested_blocks",
+        Acts.OPTION,
+        (False, True),
+        "a repeated block is compiled once inside of one program: a shorter start, and less code",
+        risk=Risk.MAY_FAIL,
+        needs=(Need.REPEATED_BLOCKS, Need.INFERENCE, Need.ONE_GRAPH, Need.UNDECLARED_SIZES),
+        variations=(),
+    ),
+    Knob(
         "shapes",
         Acts.SHAPES,
         (Shapes.STATIC, Shapes.DYNAMIC),
@@ -116,6 +125,11 @@ SEEDS = (
         "CUDA graphs; without a GPU it should be the same program as the default",
         {"mode": "reduce-overhead"},
     ),
+    Seed(
+        "nested blocks",
+        "the repeated block is compiled once inside of one program: a start nearly as short as that of regions",
+        {"nested_blocks": True},
+    ),
     Seed("cpp_wrapper", "C++ instead of Python glue: less overhead per call", {"cpp_wrapper": True}),
 )
 _WHY_RANDOM = "draws the random numbers that eager draws, so that its answers are eager's"
@@ -139,6 +153,7 @@ _SHOWN_IN_CODE = frozenset(
         "layout_optimization",
         "pattern_matcher",
         "cpp.min_chunk_size",
+        "nested_blocks",
     }
 )
 

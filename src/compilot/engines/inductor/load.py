@@ -3,11 +3,11 @@
 In: a LoadRequest. Out: a callable that compiles in `prepare` and only there, as far as the inputs go. Covered: modes
 and options together, true freezing, light guards (torch's checks of the model itself are left out, compilot
 watches it: only for one graph), dynamic dimensions, other layouts and precisions, the cache directory beside the
-plan; modules of a region that are alike share one program. torch's configuration and the environment are changed only
-while `load` and `prepare` run, in the calling thread, and put back, also where another package's backend changes it.
-What such a backend does with weights and threads is not known: it counts as one that bakes them in and serves one call
-at a time. Not covered: compiles that dynamo starts by itself because the model's own attributes changed; they use
-torch's defaults.
+plan; modules of a region that are alike share one program, like blocks of a whole model a part of one (nested.py).
+torch's configuration and the environment are changed only while `load` and `prepare` run, in the calling thread, and
+put back, also where another package's backend changes it. What such a backend does with weights and threads is not
+known: it counts as one that bakes them in and serves one call at a time. Not covered: compiles that dynamo starts by
+itself because the model's own attributes changed; they use torch's defaults.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
 from compilot.engines.compiler_options import torchs_own
 from compilot.engines.conversions import Converted, converted
+from compilot.engines.inductor.nested import with_nested_blocks
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.registry import DYNAMO
 from compilot.engines.traits import COMPILE_CACHE
@@ -33,7 +34,7 @@ from compilot.modules.likeness import differing_integers
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
-_OURS = ("freezing", "light_guards")  # no options of torch.compile
+_OURS = ("freezing", "light_guards", "nested_blocks")  # no options of torch.compile
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -47,7 +48,9 @@ def load(request: LoadRequest) -> Loaded:
         raise Infeasible("freezing bakes the weights in, so it cannot serve calls with gradients enabled")
     if settings.options.get("light_guards") and (odd := next((v for v in guard.values if not v.value), None)):
         raise Infeasible(f"light_guards cannot follow {odd.path}, a {odd.type}: leave the option out")
-    ours = converted(request)
+    ours, nested = converted(request), bool(settings.options.get("nested_blocks"))
+    if nested:
+        ours = ours._replace(model=with_nested_blocks(ours.model))
     frozen = freezing or ours.copied or backend not in KNOWN_BACKENDS
     light = LightGuards(ours.model, weights_too=frozen) if settings.options.get("light_guards") else None
     with _cache_in(request.artifacts), _config_of(backend):  # importing Inductor already writes the variable
@@ -60,8 +63,8 @@ def load(request: LoadRequest) -> Loaded:
         frozen_weights=frozen,
         concurrent=backend in KNOWN_BACKENDS,
         builds=lambda: prepare.builds,
-        baked=Baked.AT_LOAD if ours.copied else Baked.AT_PREPARE,
-        follows=Follows.GUARDED if light is None else Follows.NOTHING,
+        baked=Baked.AT_LOAD if ours.copied or nested else Baked.AT_PREPARE,
+        follows=Follows.GUARDED if light is None and not nested else Follows.NOTHING,
     )
 
 
