@@ -92,9 +92,11 @@ def told(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, To
     wanted["unsigned"] = {"bundle": bundle, "options": {"require_signature": True}}
     wanted["stranger"] = {"bundle": signed, "options": {"trusted_keys": [home / "stranger.pub"]}}
     wanted["other-weights"] = {"bundle": bundle, "change": "weights"}
+    wanted["weights-outside"] = {"bundle": bundle, "change": "weights outside"}
     wanted["other-structure"] = {"bundle": bundle, "change": "structure"}
     wanted["signed"] = {"bundle": signed, "options": {"trusted_keys": [home / "key.pub"], "require_signature": True}}
     wanted["whole"] = {"bundle": bundle}
+    wanted["hostile"] = {"bundle": bundle, "change": "calls"}
     return starts(home, wanted)
 
 
@@ -111,11 +113,11 @@ def test_damage_anywhere_is_refused_by_the_bundles_name_and_eager_answers(told: 
 @pytest.mark.parametrize(
     ("case", "why"),
     [
-        ("file-gone", "optimised.onnx"),
+        ("file-gone", "in layers.2: model.onnx is missing"),
         ("unsigned", "not signed"),
         ("stranger", "not trusted"),
-        ("other-weights", "weights"),
-        ("other-structure", "other model"),
+        ("other-weights", "the weight values frozen into"),
+        ("other-structure", "the model's structure"),
     ],
 )
 def test_what_is_forged_or_for_another_model_is_not_used(told: dict[str, Told], case: str, why: str) -> None:
@@ -132,6 +134,19 @@ def test_the_bundle_as_it_was_packed_is_used_after_all_these(told: dict[str, Tol
     assert one["error"] < 1e-5
     assert one["regions"] == {path: [1, {}] for path in ("layers.1", "layers.2", "last")}
     assert one["fast"] == 1
+
+
+@pytest.mark.slow
+def test_other_weights_outside_of_the_regions_are_the_models_own(told: dict[str, Told]) -> None:
+    assert told["weights-outside"]["error"] < 1e-5  # whoever answers
+
+
+@pytest.mark.slow
+def test_calls_that_it_was_not_made_for_are_eagers(told: dict[str, Told]) -> None:
+    """The whole contract of hostile calls is in tests/contracts; this is the way in through a bundle."""
+    calls = told["hostile"]["hostile"]
+    assert calls == {name: [True, 0] for name in calls}
+    assert len(calls) == 8
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def _down(levels: int) -> alt.Y:
 
 
 def _key_row(row: Row) -> KeyRow:
-    several = f"{row.count} submodules, " if row.count > 1 else ""
+    several = f"{row.submodules} submodules, " if row.submodules > 1 else ""
     number = row.number if row.number != REST else "·"
     return KeyRow(number, row.label, f"{several}{row.share * 100:.0f} % of an eager call")
 
