@@ -217,7 +217,7 @@ def _next_life(case: Case, lines: CaseLines, rules: Rules) -> Live | None:
     """Round after round over all arms, so that what drifts hits all of them; each round begins with another one."""
     candidates = lines.candidates()
     arms = [arm for arm in case.lives if arm in candidates]
-    for number in range(rules.rounds):
+    for number in range(rules.rounds if arms else 0):
         for arm in (*arms[number % len(arms) :], *arms[: number % len(arms)]):
             if number not in lines.lives(arm, rules.calls):
                 return Live(arm, candidates[arm], number, rules.calls)

@@ -45,14 +45,15 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * width, width)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        if self.careful and hidden.abs().sum() > 1e12:  # data-dependent: no export takes it
-            hidden = hidden / hidden.abs().max()
+        if self.careful and hidden.abs().sum() < 0:  # depends on values: no export takes it; never true
+            hidden = -hidden
         normed = self.norm(hidden)
         wide = self.up(normed)
         for _ in range(self.times - 1):
             wide = wide + self.up(normed)
         wide = functional.gelu(wide) * torch.sigmoid(wide)
-        wide = torch.relu(wide) if self.cut_off == "relu" else wide.clamp(min=0)
+        if self.cut_off != "none":
+            wide = torch.relu(wide) if self.cut_off == "relu" else wide.clamp(min=0)
         return hidden + self.down(wide)
 
 
@@ -99,8 +100,10 @@ def miscompile(seed: int) -> Made:
 
 
 def branch(seed: int) -> Made:
-    """One block asks for a value before it goes on."""
+    """One block asks for a value before it goes on; nothing is cut off, which engines of files do to NaN, too."""
     model, inputs = healthy(seed)
+    for block in model.layers:  # type: ignore[union-attr]
+        block.cut_off = "none"  # type: ignore[union-attr,assignment]
     model.get_submodule(culprit_of(seed)).careful = True  # type: ignore[assignment]
     return model, inputs
 

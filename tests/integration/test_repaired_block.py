@@ -6,8 +6,8 @@ bench/boundary.py: the seeded miscompile, a block that cannot be exported, five 
 
 from __future__ import annotations
 
-import importlib
-import runpy
+import importlib.util
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +29,23 @@ BUDGET_S = 240.0  # on a slow machine; a run ends when nothing is left to try
 BLOCKS = {f"layers.{number}" for number in range(12)}
 
 
+def imported(path: Path) -> Any:
+    """A file as a module that can be found by its name, as dynamo wants it."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Run:
     """A finished run, and what the faulty model is like."""
 
-    def __init__(self, faults: dict[str, Any], tuned: pipeline.Tuned) -> None:
+    def __init__(self, faults: Any, tuned: pipeline.Tuned) -> None:
         self.faults = faults
         self.tuned = tuned
-        self.culprit: str = faults["culprit_of"](1)
+        self.culprit: str = faults.culprit_of(1)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -52,8 +62,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setattr(pipeline, "PREPARE_FROM_S", 2 * BUDGET_S)
         patch.setattr(budget, "CONFIRM_PROCESSES", 1)
-        faults = runpy.run_path(str(FAULTS))
-        options = TuneOptions(budget_s=BUDGET_S, engines=(f"dynamo:{faults['CHEAP']}",))
+        faults = imported(FAULTS)
+        options = TuneOptions(budget_s=BUDGET_S, engines=(f"dynamo:{faults.CHEAP}",))
         folder = tmp_path_factory.mktemp("repaired") / "run"
         return Run(faults, pipeline.run(ship_target(f"{FAULTS}:cheap_1"), folder, options, Observer()))
 
@@ -75,7 +85,7 @@ def test_the_plan_leaves_it_out_and_says_so(run: Run) -> None:
     assert verdict.decision is Decision.USE, verdict.because
     (blamed,) = verdict.repairs
     assert (blamed.culprits, blamed.state, blamed.found) == ((run.culprit,), State.WRONG, True)
-    sentence = f"{run.culprit} stays in eager: with it dynamo:{run.faults['CHEAP']} gave wrong answers"
+    sentence = f"{run.culprit} stays in eager: with it dynamo:{run.faults.CHEAP} gave wrong answers"
     (entry,) = plan.entries
     assert run.culprit not in covered(entry.candidate, run.diagnosis)
     assert sentence in plan.because
@@ -86,13 +96,13 @@ def test_the_plan_leaves_it_out_and_says_so(run: Run) -> None:
 @pytest.mark.slow
 def test_the_plan_answers_as_eager_does(run: Run) -> None:
     importlib.import_module("torch._dynamo")
-    run.faults["register"]()
-    model, inputs = run.faults["cheap_1"]()
+    run.faults.register()
+    model, inputs = run.faults.cheap_1()
     with torch.no_grad():
         with pytest.warns(UnprovenSpeedWarning, match=r"its version was not recorded|torch threads"):
             fast = compilot.compile(model, run.tuned.run_dir, strict=True)
         torch.testing.assert_close(fast(*inputs), model(*inputs))
-        wrong = torch.compile(model, backend=run.faults["CHEAP"])
+        wrong = torch.compile(model, backend=run.faults.CHEAP)
         assert not torch.allclose(wrong(*inputs), model(*inputs), atol=1e-3)  # which the engine alone does not
     assert fast.stats().fast == 1
     assert all(not region.fallbacks for region in fast.stats().regions.values())

@@ -22,7 +22,7 @@ def charts(
     out: str | os.PathLike[str] | None = None,
     format: str = "svg",  # noqa: A002  # as the command's option
 ) -> Charts:
-    """Draw a run: its search, the Pareto front, when a start is paid back, where trials spent their seconds.
+    """Draw a run: its search, the Pareto front, when a start is paid back, where the seconds went, what runs where.
 
     run is a run directory, or a plan that `tune` returned or `load_plan` read from one. out is the folder for the
     files, by default `charts` in the run directory. format is "svg", a picture for each chart, or "html", one page with

@@ -23,7 +23,7 @@ def charts(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Draw a run: its search, the Pareto front, when a start is paid back, where the seconds of trials went."""
+    """Draw a run: its search, the Pareto front, when a start is paid back, where the seconds went, what runs where."""
     with common.guarded(debug=debug, as_json=json):
         found = draw(run, out=out, format=format)
         common.print_json(common.document(found)) if json else show(found)

@@ -20,7 +20,7 @@ ROW = 46  # pixels of a level: a name and a number below it
 GAP = 0.06  # of a level, between two
 LETTER = 7.0  # pixels of a letter of a name
 DEEPEST = 8  # levels that are drawn
-STAYS = "✕"  # what stays in eager because it is to blame
+STAYS = "x"  # what stays in eager because it is to blame
 SMALLEST = 1.5  # pixels: narrower boxes cannot be seen
 
 
@@ -58,7 +58,7 @@ def _drawn(box: Box, staying: Sequence[str]) -> dict[str, Any]:
 
 def _fitting(box: Box) -> str:
     """As much of the name as there is room for, from its end: "transformer.h.3", "h.3", "3", nothing."""
-    room = int((box.right - box.left) * WIDTH / LETTER)
+    room = int((box.right - box.left) * WIDTH / LETTER) - 1
     parts = box.name.split(".")
     tails = [".".join(parts[start:]) for start in range(len(parts))]
     return next((tail for tail in tails if len(tail) <= room), "")
@@ -75,7 +75,7 @@ def _down(levels: int) -> alt.Y:
 
 
 def _key_row(row: Row) -> KeyRow:
-    several = f"{row.count} submodules, " if row.count > 1 else ""
+    several = f"{row.submodules} submodules, " if row.submodules > 1 else ""
     number = row.number if row.number != REST else "·"
     return KeyRow(number, row.label, f"{several}{row.share * 100:.0f} % of an eager call")
 

@@ -40,7 +40,7 @@ class Row(NamedTuple):
     number: str
     label: str
     share: float
-    count: int  # of submodules; 0: the whole model, or what is left of it
+    submodules: int  # 0: the whole model, or what is left of it
 
 
 class Tree(NamedTuple):

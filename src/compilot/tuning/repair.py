@@ -1,27 +1,24 @@
 """Repair: a candidate that failed, without what is to blame for it.
 
-In: a diagnosis and all trials so far. Out: the next candidate that brings a repair forward, with what it promises; at
-the end who is to blame. A candidate that gave wrong answers, crashed or could not be built is taken apart: first what
-is set in it, against the same engine with nothing set; then the model, submodule by submodule (bisect.py), the rest in
-eager. Everything follows from the trials, so that an interrupted run goes on where it was. Covered: one repair for each
-engine that cannot have the whole model; options where it can; submodules that the doctor or a trial's reason names.
-Not covered: lower precisions, whose error the user has allowed or not; models without repeated blocks or parts. Pure.
+In: a diagnosis and all trials so far. Out: the next candidate that brings a repair forward; at the end who is to blame.
+A candidate that gave wrong answers, crashed or could not be built is taken apart: first what is set in it, against the
+same engine with nothing set; then the model, submodule by submodule (bisect.py), the rest in eager. Everything follows
+from the trials, so that an interrupted run goes on where it was. Covered: one repair for each engine that cannot have
+the whole model; options where it can; submodules that the doctor or a trial's reason names. Not covered: lower
+precisions, whose error the user has allowed or not; models without repeated blocks or parts; what a step promises
+(repair_worth.py). Pure.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from compilot.candidates import boundary, promises, worth
-from compilot.candidates.parts import covered, cut, grouped, is_within, selector_of, shares_by_path, with_breaks
-from compilot.candidates.promises import OPEN_S, Promise
-from compilot.candidates.worth import Worth
+from compilot.candidates import boundary
+from compilot.candidates.parts import cut, grouped, is_within, selector_of, shares_by_path, with_breaks
 from compilot.engines import registry
-from compilot.engines.traits import EngineTraits
 from compilot.modules.selectors import culprit
 from compilot.records import (
     Candidate,
@@ -38,9 +35,6 @@ from compilot.records import (
 from compilot.tuning.bisect import FAILED, PASSED, Found, Questions, culprits
 
 WORTH_OPENING = 0.15  # of an eager call: a culprit that takes more is looked into
-UNKNOWN = 0.5  # of a gain: nobody knows yet whether there is a part that the engine can have
-CULPRIT_INSIDE = 0.9  # of a gain: what failed holds a culprit, and everything else together most likely passes
-TELLS = 0.2  # of an eager call: what as much of it has brought says what the rest will bring
 OPTIONS, MODULES, AROUND = "options", "modules", "around"  # kinds of a repair
 
 
@@ -53,13 +47,6 @@ class Progress(NamedTuple):
     next: Candidate | None  # to try; None: it is over
     asked: tuple[Trial, ...]  # that were answered already
     found: Found | None  # None: not yet
-
-
-def next_step(diagnosis: Diagnosis, trials: Sequence[Trial], best: float) -> Promise | None:
-    """The repair trial that promises most; None: there is nothing to repair, or nothing left to try."""
-    steps = [p for p in repairs(diagnosis, trials) if p.next is not None]
-    promised = [_promise(progress, diagnosis, trials, best) for progress in steps]
-    return max(promised, key=lambda one: one.worth.score, default=None)
 
 
 def repairs(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Progress]:
@@ -210,49 +197,7 @@ def option_words(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-# ---------------------------------------------------------------------------------------------------------------- worth
-
-
-def _promise(progress: Progress, diagnosis: Diagnosis, trials: Sequence[Trial], best: float) -> Promise:
-    """A repaired engine brings about its share of what engines of its kind do; options bring little."""
-    assert progress.next is not None
-    traits = registry.traits(progress.settings.engine)
-    if progress.next.regions:
-        full, odds = _expected(progress, traits, diagnosis), _odds(progress, diagnosis)
-        seconds = OPEN_S + promises.build_s(progress.next, diagnosis, trials)
-    else:
-        full = worth.VARIATION if progress.kind == OPTIONS and len(progress.asked) > 1 else worth.SECOND_POINT
-        own = [t for t in trials if boundary.family(t.candidate) == progress.settings.engine]
-        odds, seconds = UNKNOWN, worth.trial_s(traits, own)
-    gain = odds * full * math.exp(-max(0.0, best - full) / worth.BEHIND)
-    return Promise(progress.next, Worth(gain, seconds))
-
-
-def _expected(progress: Progress, traits: EngineTraits, diagnosis: Diagnosis) -> float:
-    """What everything but the culprit brings: as engines of its kind do, or as this repair has seen of its parts."""
-    shares = [promises.share_of(t.candidate, diagnosis) for t in progress.asked if t.candidate.regions]
-    assert progress.next is not None
-    share = max([*shares, promises.share_of(progress.next, diagnosis)])
-    usual = worth.first_gain(traits) * share
-    seen = [(promises.share_of(t.candidate, diagnosis), worth.speed(t)) for t in progress.asked if t.candidate.regions]
-    known, speed = max(((own, speed) for own, speed in seen if speed is not None), default=(0.0, 0.0))
-    if known <= 0.0:
-        return usual
-    saved = min(0.9, max(0.0, (1.0 - math.exp(-speed)) / known * share))
-    trust = min(1.0, known / TELLS)
-    return -trust * math.log1p(-saved) + (1.0 - trust) * usual
-
-
-def _odds(progress: Progress, diagnosis: Diagnosis) -> float:
-    """Of a question: that the culprit is found in the end, over the questions that this takes."""
-    rows = [(set(covered(t.candidate, diagnosis)), t) for t in progress.asked if t.candidate.regions]
-    failed = [inside for inside, trial in rows if trial.state in FAILED]
-    if not failed:
-        return UNKNOWN
-    passed = {path for inside, trial in rows if trial.state in PASSED for path in inside}
-    named = any(culprit(trial.reason) for _, trial in rows if trial.state in FAILED)
-    suspects = 1 if named else max(1, min(len(inside - passed) for inside in failed))
-    return CULPRIT_INSIDE / (1 + math.ceil(math.log2(suspects)))
+# --------------------------------------------------------------------------------------------------------------- record
 
 
 def _record(progress: Progress, diagnosis: Diagnosis) -> Repair:

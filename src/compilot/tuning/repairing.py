@@ -1,9 +1,9 @@
 """A search that also repairs: what failed is tried again without what is to blame, where that promises more.
 
-In: a search, a diagnosis, trials. Out: candidates, the search's own or those of a repair (repair.py); in the end the
-verdict with who was to blame and what that costs. A repair's next trial comes when it promises more per second than
-what the search would ask for, or when the search has nothing left; a search that cannot weigh comes first. Not covered:
-what a repair asks for, the words for it (verdict/boundary_words.py).
+In: a search, a diagnosis, trials. Out: candidates, the search's own or those of a repair (repair.py, repair_worth.py);
+in the end the verdict with who was to blame and what that costs. A repair's next trial comes when it promises more per
+second than what the search would ask for, or when the search has nothing left; a search that cannot weigh comes first.
+Not covered: what a repair asks for, the words for it (verdict/boundary_words.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from compilot.candidates.parts import covered
 from compilot.candidates.promises import Promise
 from compilot.candidates.search import Search, TimeLeft, Weighing
 from compilot.records import Candidate, Decision, Diagnosis, Repair, Trial, Verdict
-from compilot.tuning.repair import OPTIONS, next_step, records_of
+from compilot.tuning.repair import OPTIONS, records_of
+from compilot.tuning.repair_worth import next_step
 
 
 class Repairing:

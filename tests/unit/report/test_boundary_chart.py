@@ -146,4 +146,4 @@ def test_the_picture_of_the_documentation_has_this_form() -> None:
 def test_one_kind_of_block_alone_is_one_row() -> None:
     diagnosis = gpt2()
     found = tree(regional(cut(diagnosis)[:1], INDUCTOR, "", diagnosis), diagnosis, "GPT")
-    assert [(row.label, row.count) for row in found.rows[:1]] == [("inductor on 12 x Block", 12)]
+    assert [(row.label, row.submodules) for row in found.rows[:1]] == [("inductor on 12 x Block", 12)]

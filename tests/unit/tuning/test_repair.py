@@ -33,8 +33,8 @@ from compilot.records import (
     TrialLine,
 )
 from compilot.testing.runner import Fate
-from compilot.tuning import repair
-from compilot.tuning.repair import failures, next_step, records_of
+from compilot.tuning.repair import failures, records_of
+from compilot.tuning.repair_worth import next_step
 
 PLAIN = Candidate(settings=Settings(engine="jit"), label="jit", rationale="test")
 
@@ -331,4 +331,4 @@ def test_what_a_repair_promises_follows_what_its_parts_have_brought(engine: Any)
 
 def test_nothing_failed_means_no_repair(engine: Any) -> None:
     assert records_of(gpt2(), [ended(PLAIN, State.OK)]) == []
-    assert repair.next_step(gpt2(), [ended(PLAIN, State.OK)], 0.0) is None
+    assert next_step(gpt2(), [ended(PLAIN, State.OK)], 0.0) is None
