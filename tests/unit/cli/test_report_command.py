@@ -1,4 +1,4 @@
-"""`compilot report`: the page of a run, Markdown, the browser; and `tune`, which writes the page and never fails by it."""
+"""`compilot report`: the page of a run, Markdown, the browser. `tune` writes the page, too, and never fails by it."""
 
 from __future__ import annotations
 
