@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -18,13 +19,21 @@ RUNS = (
 def main() -> int:
     print("compilot demo: two models, budgets of 5 min and 2 min 30 s. Each candidate runs in a process of its own;")
     print("the winner is measured again in fresh processes before a plan is written.")
+    begun = time.time()
     for title, file, factory, budget in RUNS:
         print(f"\n=== {title}: budget {budget} ===", flush=True)
         code = tune(f"{os.path.relpath(file)}:{factory}", budget)
         if code:
             return code
     print("\nEach run directory above holds plan.json (the decision), journal.jsonl (raw samples) and trials.csv.")
+    print("To look at with a browser:", *(f"\n  {page}" for page in reports(begun)))
     return 0
+
+
+def reports(since: float) -> list[str]:
+    """The pages of the runs that were made since then."""
+    pages = Path("compilot-runs").glob("*/report.html")
+    return sorted(str(page) for page in pages if page.stat().st_mtime >= since)
 
 
 def tune(target: str, budget: str) -> int:

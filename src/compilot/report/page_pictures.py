@@ -50,7 +50,8 @@ def candidates(view: View) -> Section | None:
         marked=_chosen(rows),
     )
     about = "Every figure is computed from the raw samples in journal.jsonl; trials.csv has more columns."
-    return Section("candidates", "Candidates", about, tables=(table,), notes=tuple(cells.legend_notes(view.data)))
+    notes = tuple(note.removeprefix(f"{cells.UNBEATEN} ") for note in cells.legend_notes(view.data))
+    return Section("candidates", "Candidates", about, tables=(table,), notes=notes)
 
 
 def _candidate(row: Row, asked: str | None) -> tuple[str, ...]:

@@ -69,13 +69,13 @@ def with_speed_up(data: RunData) -> Shown:
 
 def interval_picture(data: RunData) -> svg.Picture:
     """Right of the grey zone: faster than eager; an interval that touches it shows no difference."""
-    return svg.both(lambda width: _intervals(data, width))
-
-
-def _intervals(data: RunData, width: float) -> str:
     rows = with_speed_up(data).rows
+    compared = [found[0] for row in rows if (found := comparison(data, row["id"])) is not None]
+    return svg.both(lambda width: _intervals(rows, compared, width))
+
+
+def _intervals(rows: Sequence[Row], compared: Sequence[Comparison], width: float) -> str:
     view = svg.rows_of(_names(rows), width)
-    compared = [found[0] if (found := comparison(data, row["id"])) is not None else None for row in rows]
     ends = [end for row in rows for end in (row["speedup_low"], row["speedup_high"], row["speedup"]) if end]
     axis = spread([1.0, *ends], view.frame.across, 0.08)
     body = [
@@ -96,9 +96,9 @@ def _upright(frame: svg.Frame, x: float) -> tuple[float, float, float, float]:
     return x, frame.top, x, frame.height - frame.bottom
 
 
-def _no_difference(view: svg.Rows, axis: Axis, compared: Sequence[Comparison | None]) -> list[str]:
+def _no_difference(view: svg.Rows, axis: Axis, compared: Sequence[Comparison]) -> list[str]:
     """The widest zone that any of these comparisons does not call a difference."""
-    margin = max((one.margin for one in compared if one is not None), default=0.0)
+    margin = max((one.margin for one in compared), default=0.0)
     low, high = max(1.0 - margin, axis.low), min(1.0 + margin, axis.high)
     if margin <= 0 or high <= low:
         return []

@@ -59,7 +59,7 @@ def name_of(block: Block) -> str:
 
 SLOW = {  # what takes long, or needs what is not here: a store, a run, a bundle
     compilot: [
-        *("tune", "results", "charts", "bench", "examine", "check_fixes", "environment", "why_cold"),
+        *("tune", "results", "write_report", "charts", "bench", "examine", "check_fixes", "environment", "why_cold"),
         *("pack", "verify", "push", "pull", "history", "show", "compare", "reproduce", "status"),
     ],
     compilot.store: ["ls", "rm", "gc"],

@@ -22,6 +22,7 @@ from compilot.diagnose.timing import roofline
 from compilot.records import Candidate, Evidence, Goal, Objective, ProcessSamples, Settings, Trial
 from compilot.report import Row, bench_of, read_run, results_of, write_csv
 from compilot.report.data import _row, paid_back
+from compilot.report.page import page_of
 from compilot.report.sentences import arm_sentence
 from compilot.report.terminal import summary, table
 from compilot.showing import notebook
@@ -270,6 +271,16 @@ def test_json_csv_and_rows_have_the_same_names_and_the_documentation_has_them_al
     section = (ROOT / "docs/tune.md").read_text().partition("### The columns of trials.csv")[2].partition("\n## ")[0]
     documented = re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
     assert documented == names
+
+
+def test_the_page_has_the_cells_of_the_terminal(run_dir: Path) -> None:
+    shown = table(read_run(run_dir), width=140)
+    [candidates] = page_of(run_dir).sections[0].tables
+    for column in shown.columns:
+        if column.header not in ("", "candidate"):
+            cells = [row[candidates.columns.index(str(column.header))] for row in candidates.rows]
+            assert cells == [str(cell) for cell in column.cells], column.header
+    assert set(candidates.columns) >= {"cold s", "warm s", "p50 ms", "eager", "speed-up", "RSS MiB", "note"}
 
 
 # ------------------------------------------------------------------------------- every place that prints a speed-up
