@@ -22,7 +22,7 @@ from torch.nn import functional
 BLOCKS = 12
 SEEDS = 5
 WIDTH = int(os.environ.get("BOUNDARY_WIDTH", "192"))
-ROWS = int(os.environ.get("BOUNDARY_ROWS", "512"))  # many and narrow: fusing then gains something, but less than 2x
+ROWS = int(os.environ.get("BOUNDARY_ROWS", "512"))  # many and narrow: more of a call is what a compiler fuses
 BACKEND, CHEAP = "wrong_relu", "wrong_relu_without_compiler"
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 
