@@ -619,6 +619,126 @@ class Verdict(Record, frozen=True, kw_only=True):
     free_breaks: tuple[str, ...] = ()  # graph breaks (file:line) outside of its regions: they cost nothing any more
 
 
+# ------------------------------------------------------------------------------------------- sizes: what serves which
+
+
+class SizeCount(Record, frozen=True, kw_only=True):
+    """How often calls of one size were seen."""
+
+    sizes: tuple[int, ...]  # one for each dimension of the choice: (37,), or batch and length (4, 37)
+    count: int  # 0: not seen, but it must be served
+
+
+class CostPoint(Record, frozen=True, kw_only=True):
+    """One measured size."""
+
+    sizes: tuple[int, ...]
+    call_s: float
+
+
+class ProgramCost(Record, frozen=True, kw_only=True):
+    """What one kind of program costs."""
+
+    points: tuple[CostPoint, ...]  # seconds of a call; between them it is a straight line
+    build_s: float = 0.0  # of one such program, with its first call
+    size_bytes: int = 0  # of its files
+
+
+class ShapeCosts(Record, frozen=True, kw_only=True):
+    """What one engine's programs cost at the sizes of some traffic, beside eager."""
+
+    eager: ProgramCost
+    static: ProgramCost | None = None  # a program for one size, measured at that size; None: the engine has none
+    dynamic: ProgramCost | None = None  # one program for all sizes; None: the engine has none
+    pad_s: float = 0.0  # of padding a call and cutting its answer back
+    may_pad: bool = False  # padding was proven harmless
+
+
+class ShapePolicy(enum.StrEnum):
+    """How calls of different sizes are served."""
+
+    EAGER = "eager"
+    STATIC = "static"  # programs for the sizes that gain most, each for that size alone; eager for the others
+    DYNAMIC = "dynamic"  # one program for all sizes
+    POWERS_OF_TWO = "powers-of-two"  # padded to the next power of two: what people do by hand
+    BUCKETS = "buckets"  # padded to a few chosen sizes
+    MIXED = "mixed"  # a few static programs, and the dynamic one behind them
+
+
+class Bucket(Record, frozen=True, kw_only=True):
+    """One static program and what it serves."""
+
+    sizes: tuple[int, ...]  # of the program: smaller calls are padded up to it
+    smallest: tuple[int, ...]  # in each dimension, of the calls that it serves
+    calls: int  # of the trace that it serves
+    padded: int = 0  # of these: calls that are smaller than the program
+    call_s: float  # forecast of one call
+
+
+class PolicyForecast(Record, frozen=True, kw_only=True):
+    """What a policy is expected to take for all calls of a trace."""
+
+    policy: ShapePolicy
+    calls_s: float  # all calls
+    start_s: float = 0.0  # building and reading its programs, once in a process's life
+    total_s: float  # what is compared: the calls, and the trace's share of the start
+    buckets: tuple[Bucket, ...] = ()
+    dynamic_calls: int = 0  # that the dynamic program serves
+    eager_calls: int = 0
+    uses_dynamic: bool = False  # there is a dynamic program, whether or not the trace has calls for it
+
+    @property
+    def entries(self) -> int:
+        """Programs that it needs."""
+        return len(self.buckets) + self.uses_dynamic
+
+
+class ShapeChoice(Record, frozen=True, kw_only=True):
+    """Which policy serves some traffic best, by forecast. A replay of the trace decides."""
+
+    chosen: PolicyForecast
+    forecasts: tuple[PolicyForecast, ...]  # of every policy that is possible, eager first
+    calls: int  # of the trace
+    distinct: int  # sizes in it
+    because: str
+
+    @property
+    def speedup(self) -> float:
+        """Of the chosen policy over eager."""
+        return self.forecasts[0].total_s / self.chosen.total_s if self.chosen.total_s > 0 else 1.0
+
+
+class BatchPoint(Record, frozen=True, kw_only=True):
+    """One way to run the model at one batch size."""
+
+    candidate: str  # label
+    candidate_id: str
+    batch: int
+    call_s: float | None  # median; None: it was not measured, see why
+    samples_per_s: float | None = None
+    versus_eager: float | None = None  # median of the paired ratios; above 1: faster than eager at this size
+    pairs: int = 0
+    why: str = ""  # there is no figure
+
+
+class BatchAdvice(Record, frozen=True, kw_only=True):
+    """How large batches should be for one way to run the model."""
+
+    candidate: str  # label
+    candidate_id: str
+    max_batch_size: int
+    samples_per_s: float
+    because: str
+    splits: dict[str, tuple[int, ...]] = {}  # measured batch sizes that are faster in parts: "16" -> (8, 8)
+
+
+class BatchSizes(Record, frozen=True, kw_only=True):
+    """A model at several batch sizes: the table, and what it suggests."""
+
+    points: tuple[BatchPoint, ...]  # by candidate, eager first; then by batch size
+    advice: tuple[BatchAdvice, ...] = ()  # in the same order
+
+
 # --------------------------------------------------------------------------------------------------------------------
 # 6. The plan: what the run plane applies
 # --------------------------------------------------------------------------------------------------------------------
