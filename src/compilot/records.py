@@ -41,6 +41,7 @@ class Kind(enum.StrEnum):
     """What one unit of work is."""
 
     INFERENCE = "inference"
+    REQUEST = "request"  # what a program does for one item: prepare it, call the model, finish the answer
 
 
 class DynamicDim(Record, frozen=True, kw_only=True):
@@ -396,6 +397,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
     call_s: tuple[float, ...] = ()  # single calls as their caller sees them, for the tails
     samples_per_call: int | None = None  # size of the batch dimension, for throughput
+    request_s: float | None = None  # of one request, where requests are timed; in the same turns as the next
+    model_s: float | None = None  # of these: inside the model
     peak_rss_bytes: int = 0
     steady_rss_bytes: int = 0
     doubts: tuple[str, ...] = ()
@@ -715,9 +718,8 @@ class BatchPoint(Record, frozen=True, kw_only=True):
     candidate_id: str
     batch: int
     call_s: float | None  # median; None: it was not measured, see why
-    samples_per_s: float | None = None
-    versus_eager: float | None = None  # median of the paired ratios; above 1: faster than eager at this size
-    pairs: int = 0
+    samples_per_s: float | None = None  # the batch size over that median
+    versus_eager: Comparison | None = None  # at this batch size, from the same rounds; None: eager itself
     why: str = ""  # there is no figure
 
 
@@ -996,6 +998,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
+    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
     expected: Expectation | None = None  # what they let expect; None: nothing
 
 
@@ -1024,12 +1027,21 @@ class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
     entry: str = ""
 
 
+class BatchRaceLine(Record, frozen=True, kw_only=True, tag="batch-race"):
+    """Arms side by side at one batch size."""
+
+    batch: int
+    race: Race | None  # None: eager itself could not do it
+    lost: dict[str, str] = {}  # candidate id -> why it has no figure at this size
+    at_s: float = 0.0
+
+
 class VerdictLine(Record, frozen=True, kw_only=True, tag="verdict"):
     verdict: Verdict
     at_s: float
 
 
-JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine
+JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | BatchRaceLine | VerdictLine
 
 
 def encode(record: Any) -> bytes:

@@ -7,7 +7,7 @@ of it is read. Not covered: what the records mean (records.py), the files in a c
 plan.json        the plan, when there is a verdict      doctor/         what the doctor saw
 journal.jsonl    every record, as it came               logs/NAME.log   what a process wrote to stderr
 trials.csv       one line per candidate, written last   reference/      eager's answers
-learned.json     what later runs learn from this one
+learned.json     what later runs learn from this one   batches.csv     batch sizes, where they were asked for
 shipment.json    how to rebuild the workload            work/ID/        a candidate's files and caches
 shared/          exports that several candidates start from
 payload.pkl, weights.bin   the model and inputs, where they came as live objects
@@ -63,6 +63,10 @@ class RunDir:
     @property
     def trials_csv(self) -> Path:
         return self.path / "trials.csv"
+
+    @property
+    def batches_csv(self) -> Path:
+        return self.path / "batches.csv"
 
     @property
     def learned(self) -> Path:

@@ -4,6 +4,7 @@ search_chart       the course of a search: speed-up at each trial, the best so f
 pareto_chart       latency against start, the size is memory
 break_even_chart   total time against the number of calls, for eager and the finalists
 steps_chart        where the seconds of trials went
+batch_chart        samples per second against the batch size, where batch sizes were measured
 Every chart holds its own data: no address, no file. Candidates that matter have numbers, and a key beside the chart
 says who they are. Not covered: files (chart_files.py), colours and fonts (chart_style.py), the data (chart_data.py).
 """
@@ -17,6 +18,8 @@ from typing import NamedTuple
 import altair as alt
 
 from compilot.artifacts.rundir import RunDir
+from compilot.report.batch_chart import batch_chart as batch_chart
+from compilot.report.batches import batch_sizes
 from compilot.report.chart_data import (
     REST,
     STEPS,
@@ -72,6 +75,8 @@ def run_charts(run_dir: Path) -> RunCharts:
         "break-even": break_even_chart(lines, label) if lines else "no candidate has raced yet",
         "steps": steps_chart(steps, label) if steps else "no trial says where its seconds went",
     }
+    if (batches := batch_sizes(RunDir(run_dir).lines())) is not None:
+        drawn["batch-sizes"] = batch_chart(batches, {row["id"]: row["engine"] for row in data.rows}, label)
     return RunCharts(
         label=label,
         charts={name: chart for name, chart in drawn.items() if not isinstance(chart, str)},

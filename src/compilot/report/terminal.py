@@ -57,6 +57,7 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
         parts.append(Text(f"Against plain torch.compile: {shown(versus, 'torch.compile')}."))
     if (told := foreseen(data)) is not None:
         parts.append(Text(told.sentence, style="dim"))
+    parts += request_lines(data)
     for clause in clauses(data.verdict)[len(data.verdict.repairs) :] if data.verdict is not None else ():
         parts.append(Text(f"{clause[0].upper()}{clause[1:]}."))  # repairs are among the caveats
     for caveat in plan.entries[0].caveats if plan is not None and plan.entries else ():
@@ -66,6 +67,17 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
         parts.append(Text(f"{missed[0].upper()}{missed[1:]}:"))
         parts.append(_to_copy(command(data.verdict.not_reached, nearby(data.run_dir))))
     return Group(*parts)
+
+
+def request_lines(data: RunData) -> list[Text]:
+    """The whole path of a request and the model's share of it, for each candidate that worked; nothing without."""
+    found = []
+    for row in data.rows:
+        whole, inside = row["request_ms"], row["model_ms"]
+        if row["state"] == "ok" and whole and inside is not None:
+            share = f"{inside:.3g} ms of them in the model ({inside / whole:.0%})"
+            found.append(Text(f"{row['candidate']}: a request takes {whole:.3g} ms, {share}."))
+    return found
 
 
 def _to_copy(text: str) -> Text:

@@ -25,7 +25,7 @@ from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.nursery import Nursery
 from compilot.trials.opening import opening
-from compilot.trials.protocol import Build, Built, Failed, Open, Opened, Reply, Warm, Warmed
+from compilot.trials.protocol import Build, Built, Done, Failed, Open, Opened, Reply, UseBatch, Warm, Warmed
 from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
@@ -75,6 +75,7 @@ class Workers:
         self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
+        self._batches: dict[int, int | None] = {}  # by process: the batch size it works on, where it was asked for one
 
     # ------------------------------------------------------------------------------------------------------ steps
 
@@ -115,6 +116,15 @@ class Workers:
         """Call until the times are steady."""
         warm = Warm(for_s=limits.warm_s, callers=self.callers)
         return must(child, child.ask(warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up"))
+
+    def at_batch(self, child: Child, batch: int | None) -> None:
+        """Have a warm worker work on calls of so many samples; None: on the workload's own examples."""
+        if self._batches.get(child.pid) == batch:
+            return
+        limit_s = self.limits.build_s  # torch may compile for the new size
+        must(child, child.ask(UseBatch(batch=batch), Done, limit_s=limit_s, doing=f"trying batch size {batch}"))
+        self.warm_up(child, self.limits)
+        self._batches[child.pid] = batch
 
     # --------------------------------------------------------------------------------------------- whom we have
 

@@ -2,8 +2,8 @@
 
 In: how often each size was seen, what programs cost. Out: for every number of buckets the best ones. A size is served
 by the smallest bucket that holds it or, where there is one, by the dynamic program, whichever is cheaper; the largest
-size must be served, too. A dynamic programme over the sorted sizes: D[k][j] = min over i of D[k-1][i] + (cost of the sizes
-after i up to j with a bucket at j). It equals trying every subset (tests). Time: buckets x sizes squared, in numpy.
+size must be served, too. A dynamic programme over the sorted sizes: D[k][j] = min over i of D[k-1][i] + (cost of the
+sizes after i up to j with a bucket at j). It equals trying every subset (tests). Time: buckets x sizes squared.
 Not covered: two dimensions (buckets_2d.py), which number of buckets and which policy is best (policies.py).
 """
 

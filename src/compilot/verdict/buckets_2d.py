@@ -1,11 +1,12 @@
 """Which sizes get a static program in two dimensions (batch x length): facility location.
 
 In: how often each pair of sizes was seen, what programs cost. Out: for every number of buckets good ones. Each call
-goes to the cheapest program that holds it in both dimensions, or to the dynamic one. Greedy: the bucket that saves most, one
-after another, up to twice as many as are asked for; then the one that is missed least is taken away, one after another;
-single swaps after each step. Never a full grid. How good: with a dynamic program behind them the buckets save at least
-1 - 1/e (63 %) of what the best ones save, since each saves less the more there are; without one there is no such proof.
-Against brute force on small cases it is within 25 % (tests; of 1,500 random ones all were the best).
+goes to the cheapest program that holds it in both dimensions, or to the dynamic one. Greedy: the bucket that saves
+most, one after another, up to twice as many as are asked for; then the one that is missed least is taken away, one
+after another; single swaps after each step. Never a full grid.
+How good: with a dynamic program behind them the buckets save at least 1 - 1/e (63 %) of what the best ones save, since
+each saves less the more there are; without one there is no such proof. Against brute force on small cases it is within
+25 % (tests; of 1,500 random ones all were the best).
 Not covered: one dimension, where the exact answer is cheap (buckets.py).
 """
 

@@ -1,8 +1,8 @@
 """Which sizes are worth measuring. In: counts of sizes, declared ranges. Out: about ten per dimension, in order.
 
 Quantiles of the trace by count, always 1 and 2 where they are allowed (programs for 1 are special), and the smallest
-and the largest declared size, so that nothing has to be guessed beyond them. Without a trace: evenly on a log scale. In two
-dimensions the sizes are a grid, so there are fewer of each.
+and the largest declared size, so that nothing has to be guessed beyond them. Without a trace: evenly on a log scale.
+In two dimensions the sizes are a grid, so there are fewer of each.
 """
 
 from __future__ import annotations

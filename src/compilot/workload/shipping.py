@@ -113,7 +113,7 @@ def _dump(parts: dict[str, Any], file: Any, writer: WeightsWriter) -> None:
 
 
 def _first_culprit(parts: dict[str, Any]) -> str:
-    names = {"_inputs": "inputs"}
+    names = {"_inputs": "inputs", "_items": "items"}
     shown = {names.get(name, name): part for name, part in parts.items()}
     return find_culprit(shown, "").removeprefix("['").replace("']", "", 1)
 
@@ -127,7 +127,8 @@ def _private(path: Path) -> Any:
 def _lost_modules(workload: Workload) -> list[ModuleType]:
     """Modules that define parts of the model but that a child could not import by name."""
     classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
-    found = {inspect.getmodule(part) for part in (*classes, workload.input_function, workload.drive)}
+    functions = (workload.input_function, workload.drive, workload.request, workload.item_function)
+    found = {inspect.getmodule(part) for part in (*classes, *functions)}
     return [module for module in found if module is not None and not _importable(module.__name__)]
 
 
