@@ -739,6 +739,7 @@ class BatchSizes(Record, frozen=True, kw_only=True):
 
     points: tuple[BatchPoint, ...]  # by candidate, eager first; then by batch size
     advice: tuple[BatchAdvice, ...] = ()  # in the same order
+    doubts: tuple[str, ...] = ()  # why the figures may not be relied on
 
 
 # --------------------------------------------------------------------------------------------------------------------

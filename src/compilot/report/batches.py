@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +16,13 @@ from typing import TYPE_CHECKING
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
+from compilot.measure.stats import aa_noise
 from compilot.records import BatchPoint, BatchRaceLine, BatchSizes, Candidate, JournalLine, Race, TrialLine
 from compilot.report.data import column
 from compilot.report.files import DIGITS
 from compilot.verdict.batch_advice import advice
 from compilot.verdict.compare import compare
+from compilot.verdict.words import NOISY, varied
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,7 +40,17 @@ def batch_sizes(lines: Sequence[JournalLine]) -> BatchSizes | None:
     found = {(point.candidate_id, point.batch): point for line in races for point in _points(line, known)}
     order = list(known)
     points = tuple(found[place] for place in sorted(found, key=lambda place: (order.index(place[0]), place[1])))
-    return BatchSizes(points=points, advice=advice(points))
+    return BatchSizes(points=points, advice=advice(points), doubts=_doubts(races))
+
+
+def _doubts(races: Sequence[BatchRaceLine]) -> tuple[str, ...]:
+    """Where eager against itself varied so much that a step of a few percent says nothing."""
+    noise = {line.batch: aa_noise(line.race) or 0.0 for line in races if line.race is not None}
+    noisy = {batch: value for batch, value in noise.items() if value > NOISY}
+    if not noisy:
+        return ()
+    where = f"batch size {', '.join(map(str, sorted(noisy)))}"
+    return (f"{varied(max(noisy.values()))} at {where}; measure again on a quieter machine before you rely on it",)
 
 
 def _points(line: BatchRaceLine, known: Mapping[str, Candidate]) -> Iterator[BatchPoint]:
@@ -86,17 +99,26 @@ def sentences(found: BatchSizes) -> tuple[str, ...]:
     """What is recommended for each candidate, and what has no figures."""
     told = []
     for one in found.advice:
-        rate = f"{one.samples_per_s:,.4g} samples/s"
+        rate = f"{_rate(one.samples_per_s)} samples/s"
         text = f"{one.candidate}: max_batch_size {one.max_batch_size} ({rate}); {one.because}."
         for batch, parts in one.splits.items():
-            text += f" A batch of {batch} is faster in parts of {' + '.join(map(str, parts))}."
+            text += f" A batch of {batch} is faster in parts: {_parts(parts)}."
         told.append(text)
     missing: dict[tuple[str, str], list[str]] = {}
     for point in found.points:
         if point.why:
             missing.setdefault((point.candidate, point.why), []).append(str(point.batch))
     told += [f"{name} has no figure at batch size {', '.join(sizes)}: {why}." for (name, why), sizes in missing.items()]
-    return tuple(told)
+    return (*told, *(f"{doubt[0].upper()}{doubt[1:]}." for doubt in found.doubts))
+
+
+def _parts(parts: Sequence[int]) -> str:
+    """ "2 x 4 + 1 x 1"."""
+    return " + ".join(f"{number} x {size}" for size, number in Counter(parts).items())
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.3g}"
 
 
 def shown(found: BatchSizes) -> list[RenderableType]:
@@ -131,7 +153,7 @@ def batch_table(found: BatchSizes) -> Table:
 def _cells(point: BatchPoint | None, *, versus: bool) -> list[str]:
     if point is None or point.call_s is None or point.samples_per_s is None:
         return ["-"] * (3 if versus else 2)
-    cells = [f"{point.call_s * 1e3:.4g}", f"{point.samples_per_s:,.0f}"]
+    cells = [f"{point.call_s * 1e3:.4g}", _rate(point.samples_per_s)]
     if versus:
         cells.append(f"{point.versus_eager.ratio:.2f}x" if point.versus_eager is not None else "-")
     return cells

@@ -62,6 +62,27 @@ def choose(counts: Sequence[SizeCount], costs: ShapeCosts, rules: ShapeRules = U
     )
 
 
+class ServedSize(NamedTuple):
+    """One size of the traffic, and what serves it."""
+
+    sizes: Sizes
+    calls: int
+    by: Sizes | str  # sizes of a static program, "dynamic" or "eager"
+    call_s: float  # forecast of one call
+
+
+def who_serves(counts: Sequence[SizeCount], costs: ShapeCosts, policy: PolicyForecast) -> list[ServedSize]:
+    """Every size of the traffic, in order, under a policy of a choice."""
+    traffic = _Traffic(merged(counts), costs, USUAL)
+    padding = costs.may_pad and policy.policy is not ShapePolicy.STATIC
+    serve = traffic.server(tuple(one.sizes for one in policy.buckets), dynamic=policy.uses_dynamic, padding=padding)
+    found = []
+    for one in traffic.counts:
+        call_s, by = serve(one.sizes)
+        found.append(ServedSize(one.sizes, one.count, by, call_s))
+    return found
+
+
 def merged(counts: Sequence[SizeCount], largest: Sizes | None = None) -> list[SizeCount]:
     """Each size once, in order, and the largest declared one, which must be served whether it was seen or not."""
     found: dict[Sizes, int] = {}
@@ -153,7 +174,7 @@ class _Traffic:
         self, policy: ShapePolicy, programs: tuple[Sizes, ...], *, dynamic: bool = False, padding: bool = False
     ) -> PolicyForecast:
         """What the calls take with these programs: each goes to the cheapest one that may serve it."""
-        serve = self._server(programs, dynamic=dynamic, padding=padding)
+        serve = self.server(programs, dynamic=dynamic, padding=padding)
         by: dict[Sizes | str, list[SizeCount]] = {}
         calls_s = 0.0
         for one in self.counts:
@@ -174,7 +195,7 @@ class _Traffic:
             uses_dynamic=dynamic,
         )
 
-    def _server(
+    def server(
         self, programs: tuple[Sizes, ...], *, dynamic: bool, padding: bool
     ) -> Callable[[Sizes], tuple[float, Sizes | str]]:
         """Who serves a size, and for how many seconds."""
@@ -251,4 +272,4 @@ def _described(chosen: PolicyForecast, calls: int) -> str:
     return " and ".join(parts)
 
 
-__all__ = ["MAX_ENTRIES", "ShapeRules", "choose", "merged"]
+__all__ = ["MAX_ENTRIES", "ServedSize", "ShapeRules", "choose", "merged", "who_serves"]

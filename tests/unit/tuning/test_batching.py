@@ -94,6 +94,21 @@ def test_where_memory_is_short_they_are_raced_in_groups() -> None:
     assert {point.candidate for point in found.points} == {"eager", "quick", "static"}
 
 
+def test_a_noisy_machine_is_said_with_the_figures() -> None:
+    _, quiet = measured(FakeRunner(FATES, batch_cost=saturating), (1, 4))
+    assert quiet.doubts == ()
+    _, noisy = measured(FakeRunner(FATES, noise=0.5, batch_cost=saturating), (1, 4))
+    [doubt] = noisy.doubts
+    assert doubt.startswith("eager against itself varied by")
+    assert "at batch size 1, 4; measure again on a quieter machine" in doubt
+    assert sentences(noisy)[-1] == f"E{doubt[1:]}."
+
+
+def test_parts_of_a_batch_are_named_in_short() -> None:
+    _, found = measured(FakeRunner(FATES, batch_cost=lambda batch: {1: 1.0, 4: 1.2, 9: 9.0}[batch]), (1, 4, 9))
+    assert "A batch of 9 is faster in parts: 2 x 4 + 1 x 1." in sentences(found)[0]
+
+
 def test_tune_times_eager_and_the_plan_at_each_size_in_the_end(tmp_path: Path) -> None:
     options = TuneOptions(budget_s=600.0, batch_sizes=(1, 4))
     story = told(tmp_path, {"quick": Fate(speed=2.0), "slow": Fate(speed=0.5)}, options=options, batch_cost=saturating)

@@ -10,7 +10,7 @@ from shape_fakes import counts, program
 
 from compilot.errors import InputError
 from compilot.records import PolicyForecast, ShapeChoice, ShapeCosts, ShapePolicy, SizeCount
-from compilot.verdict.policies import ShapeRules, choose, merged
+from compilot.verdict.policies import ShapeRules, choose, merged, who_serves
 
 LINE = {1: 1e-3, 512: 512e-3}  # a millisecond for each token
 
@@ -87,6 +87,16 @@ def test_a_policy_that_serves_every_size_is_preferred_to_one_that_leaves_some_to
     assert of(choice, ShapePolicy.STATIC).eager_calls == 1
     assert choice.chosen.policy is ShapePolicy.BUCKETS
     assert choice.chosen.eager_calls == 0
+
+
+@pytest.mark.parametrize("may_pad", [True, False])
+def test_who_serves_what_adds_up_to_the_forecast(may_pad: bool) -> None:
+    choice = choose(TEXTS, costs(may_pad=may_pad), ShapeRules(max_entries=10))
+    for forecast in choice.forecasts:
+        served = who_serves(TEXTS, costs(may_pad=may_pad), forecast)
+        assert sum(one.calls * one.call_s for one in served) == pytest.approx(forecast.calls_s)
+        assert sum(one.calls for one in served if one.by == "dynamic") == forecast.dynamic_calls
+        assert sum(one.calls for one in served if one.by == "eager") == forecast.eager_calls
 
 
 def test_another_entry_must_be_worth_it() -> None:

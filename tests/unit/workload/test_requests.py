@@ -123,10 +123,18 @@ def test_answers_and_outputs_are_both_judged(tmp_path: Path) -> None:
 
 
 def test_the_diagnosis_times_requests(tmp_path: Path) -> None:
-    workload = load()
+    made = []
+
+    def counted(call: Any, text: str) -> Any:
+        made.append(text)
+        return classify(call, text)
+
+    workload = Workload(Scores().eval(), request=counted, items=TEXTS)
     reference = make_reference(workload, cases(workload), tmp_path)
     assert reference.kind == "float64"
-    assert diagnose.inspect(workload, reference).eager_call_s > 0  # type: ignore[operator]
+    made.clear()
+    assert diagnose.inspect(workload, reference).unjudgeable is None
+    assert set(made) == set(TEXTS)
 
 
 def test_items_made_from_a_seed_are_timed_and_others_judged() -> None:
