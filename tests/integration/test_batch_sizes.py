@@ -10,7 +10,7 @@ import pytest
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
-from compilot.records import DynamicDim
+from compilot.records import DynamicDim, Race
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import RaceRules
@@ -23,12 +23,18 @@ from torch import nn
 
 class Sleeping(nn.Module):
     def forward(self, x, y):
+        if len(x) == 3:
+            raise ValueError("three is too many")
         time.sleep(0.004 * len(x))  # as long as there are samples
         return x + y
 
 def factory():
     return Sleeping().eval(), (torch.zeros(2, 3), torch.zeros(2, 3))
 """
+
+
+def median_s(race: Race) -> float:
+    return statistics.median(row[0] for row in race.processes[0].rounds)
 
 
 @pytest.mark.measures
@@ -42,7 +48,11 @@ def test_a_worker_times_calls_of_the_batch_size_that_is_asked_for(tmp_path: Path
         races = {size: runner.race([], RaceRules((6,), batch=size)) for size in (1, 4, None)}
         with pytest.raises(EnvironmentProblem, match=r"batch size 5 is outside the declared range 1\.\.4"):
             runner.race([], RaceRules((6,), batch=5))
-    medians = {size: statistics.median(row[0] for row in race.processes[0].rounds) for size, race in races.items()}
+        with pytest.raises(EnvironmentProblem, match="three is too many"):
+            runner.race([], RaceRules((6,), batch=3))
+        again = runner.race([], RaceRules((6,)))  # a size that failed leaves nothing behind
+    medians = {size: median_s(race) for size, race in races.items()}
     assert medians[1] >= 0.004
     assert medians[4] >= 0.016
-    assert 0.008 <= medians[None] < 0.016  # the example's own
+    assert 0.008 <= medians[None] < medians[4]  # the example's own
+    assert 0.008 <= median_s(again) < medians[4]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import psutil
 
@@ -30,6 +31,7 @@ from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
 USUAL_OPEN_S = 5.0
+UNKNOWN_BATCH = -1  # of a worker that could not go to another batch size
 
 R = TypeVar("R", bound=Reply)
 
@@ -75,7 +77,7 @@ class Workers:
         self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
-        self._batches: dict[int, int | None] = {}  # by process: the batch size it works on, where it was asked for one
+        self._batches = WeakKeyDictionary[Child, int | None]()  # the batch size it works on; None: the examples' own
 
     # ------------------------------------------------------------------------------------------------------ steps
 
@@ -119,12 +121,13 @@ class Workers:
 
     def at_batch(self, child: Child, batch: int | None) -> None:
         """Have a warm worker work on calls of so many samples; None: on the workload's own examples."""
-        if self._batches.get(child.pid) == batch:
+        if self._batches.get(child) == batch:
             return
+        self._batches[child] = UNKNOWN_BATCH  # until it has done it
         limit_s = self.limits.build_s  # torch may compile for the new size
         must(child, child.ask(UseBatch(batch=batch), Done, limit_s=limit_s, doing=f"trying batch size {batch}"))
         self.warm_up(child, self.limits)
-        self._batches[child.pid] = batch
+        self._batches[child] = batch
 
     # --------------------------------------------------------------------------------------------- whom we have
 

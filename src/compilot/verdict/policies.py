@@ -119,10 +119,9 @@ class _Traffic:
             yield self._forecast(ShapePolicy.DYNAMIC, (), dynamic=True)
         if self._static is None:
             return
-        yield self._pinned(ShapePolicy.STATIC, dynamic=False)
+        yield from self._pinned(ShapePolicy.STATIC, dynamic=False)
         if not self._costs.may_pad:
-            if self._dynamic is not None and self._rules.max_entries > 1:
-                yield self._pinned(ShapePolicy.MIXED, dynamic=True)
+            yield from self._pinned(ShapePolicy.MIXED, dynamic=True)
             return
         if (powers := self._powers_of_two()) is not None:
             yield self._forecast(ShapePolicy.POWERS_OF_TWO, powers, padding=True)
@@ -144,16 +143,18 @@ class _Traffic:
     def _told(self, policy: ShapePolicy, chosen: Chosen, dynamic: bool) -> PolicyForecast:
         return self._forecast(policy, chosen.programs, dynamic=dynamic, padding=True)
 
-    def _pinned(self, policy: ShapePolicy, *, dynamic: bool) -> PolicyForecast:
-        """Without padding: programs for the sizes that save most, one size each."""
-        assert self._static is not None
+    def _pinned(self, policy: ShapePolicy, *, dynamic: bool) -> Iterator[PolicyForecast]:
+        """Without padding: programs for the sizes that save most, one size each; at least one of them."""
         behind = self._dynamic if dynamic else self._eager
-        assert behind is not None
+        if behind is None:
+            return
+        assert self._static is not None
         saved = [(one.count * (behind.at(one.sizes) - self._static.at(one.sizes)), one.sizes) for one in self.counts]
         order = [sizes for gain, sizes in sorted(saved, reverse=True) if gain > 0]
         most = min(len(order), self._rules.max_entries - dynamic)
-        sets = [tuple(sorted(order[:number])) for number in range(most + 1)]
-        return self._fewest(self._forecast(policy, chosen, dynamic=dynamic) for chosen in sets)
+        sets = [tuple(sorted(order[:number])) for number in range(1, most + 1)]
+        if sets:
+            yield self._fewest(self._forecast(policy, chosen, dynamic=dynamic) for chosen in sets)
 
     def _fewest(self, forecasts: Iterator[PolicyForecast]) -> PolicyForecast:
         """The smallest number of programs that is within the margin of the best."""

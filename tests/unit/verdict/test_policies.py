@@ -99,6 +99,15 @@ def test_who_serves_what_adds_up_to_the_forecast(may_pad: bool) -> None:
         assert sum(one.calls for one in served if one.by == "eager") == forecast.eager_calls
 
 
+@pytest.mark.parametrize("may_pad", [True, False])
+def test_a_policy_without_a_program_of_its_own_is_none(may_pad: bool) -> None:
+    slow = choose(TEXTS, costs(static=2.0, may_pad=may_pad))
+    assert ShapePolicy.STATIC not in {one.policy for one in slow.forecasts}
+    one = choose(TEXTS, costs(may_pad=may_pad), ShapeRules(max_entries=1))
+    assert ShapePolicy.MIXED not in {one.policy for one in one.forecasts}
+    assert all(one.buckets for one in slow.forecasts if one.policy not in (ShapePolicy.EAGER, ShapePolicy.DYNAMIC))
+
+
 def test_another_entry_must_be_worth_it() -> None:
     flat = ShapeCosts(eager=program(LINE), static=program({1: 0.1, 512: 0.1005}), may_pad=True)
     choice = choose(counts({1: 10, 100: 10, 512: 10}), flat)
