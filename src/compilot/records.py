@@ -112,6 +112,7 @@ class Shipment(Record, frozen=True, kw_only=True):
     seed: int | None = None  # instead of the target's own, while ref is None
     extra_dynamic: tuple[DynamicDim, ...] = ()  # besides the target's own, while ref is None
     default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
+    example_sizes: dict[str, int] = {}  # of the example call, by NAME:DIM, in place of its own: a program for that size
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):

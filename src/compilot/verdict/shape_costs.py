@@ -3,6 +3,7 @@
 One dimension: a straight line between neighbours; two (batch and length): straight in each dimension on the grid of the
 measured sizes. Above the largest measured size the last line goes on, but never downwards; below the smallest one the
 cost stays as it is there.
+`program_cost`: from a candidate's trial and the seconds of its calls at each size.
 `padded`: a program for a larger size may be the faster one, so L*(s) is the least L(t) of all t >= s; it never falls.
 Not covered: measuring (trials/), which sizes to measure (sizes_to_measure.py).
 """
@@ -10,13 +11,14 @@ Not covered: measuring (trials/), which sizes to measure (sizes_to_measure.py).
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
 from compilot.errors import InputError
-from compilot.records import CostPoint
+from compilot.records import CostPoint, ProgramCost, Trial
 
 Sizes = tuple[int, ...]
 
@@ -50,6 +52,16 @@ class Costs:
             parts = _neighbours(axis, size)
             corners = {(*place, knot): share * part for place, share in corners.items() for knot, part in parts}
         return sum(share * self._seconds[place] for place, share in corners.items())
+
+
+def program_cost(trial: Trial, samples: Mapping[Sizes, Sequence[float]]) -> ProgramCost:
+    """What a candidate's program costs: the median of its calls at each size, its cold start, its files."""
+    points = [CostPoint(sizes=sizes, call_s=statistics.median(own)) for sizes, own in sorted(samples.items()) if own]
+    return ProgramCost(
+        points=tuple(points),
+        build_s=trial.measurement.cold_s if trial.measurement is not None else 0.0,
+        size_bytes=sum(file.size_bytes for file in trial.artifacts),
+    )
 
 
 class Padded(NamedTuple):

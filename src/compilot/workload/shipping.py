@@ -30,6 +30,7 @@ from compilot.records import Shipment
 from compilot.workload.culprit import find_culprit
 from compilot.workload.place import absolute_target
 from compilot.workload.target import load_target
+from compilot.workload.variations import at_sizes
 from compilot.workload.weights import WeightsPickler, WeightsUnpickler, WeightsWriter
 from compilot.workload.workload import Workload
 
@@ -63,7 +64,12 @@ def ship(workload: Workload, folder: Path) -> Shipment:
 
 
 def unship(shipment: Shipment) -> Workload:
-    """The workload again, in another process; its seed, grad mode and dynamic dimensions are the shipment's."""
+    """The workload again, in another process; its seed, grad mode, dynamic dimensions and sizes are the shipment's."""
+    workload = _unshipped(shipment)
+    return at_sizes(workload, shipment.example_sizes) if shipment.example_sizes else workload
+
+
+def _unshipped(shipment: Shipment) -> Workload:
     sys.path.extend(entry for entry in dict.fromkeys(shipment.sys_path) if entry not in sys.path)
     try:
         os.chdir(shipment.cwd)

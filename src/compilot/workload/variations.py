@@ -188,6 +188,11 @@ def traced_sizes(workload: Workload, call: CallSizes) -> Sizes:
     return resolve(call, ranges, {path: dotted_name(path, roots) for path in ranges})
 
 
+def at_sizes(workload: Workload, sizes: Mapping[str, int]) -> Workload:
+    """The same work on an example of other sizes, by NAME:DIM; dimensions that move together do so here, too."""
+    return workload.with_examples([traced_call(workload, CallSizes(line=1, sizes=dict(sizes)))])
+
+
 def at_batch(workload: Workload, batch: int) -> Workload:
     """The same work on calls with so many samples, wherever dimension 0 is declared; values are drawn anew."""
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 
+import msgspec
 import pytest
 from shape_fakes import points
+from verdict_fakes import candidate, trial
 
 from compilot.errors import InputError
-from compilot.verdict.shape_costs import Costs, padded
+from compilot.records import ArtifactFile, Measurement
+from compilot.verdict.shape_costs import Costs, padded, program_cost
+
+
+def test_the_cost_of_a_candidates_program() -> None:
+    measured = Measurement(cold_s=7.0, cold_cache=True)
+    files = (ArtifactFile(name="a", sha256="0", size_bytes=3), ArtifactFile(name="b", sha256="0", size_bytes=4))
+    one = msgspec.structs.replace(trial(candidate("quick")), measurement=measured, artifacts=files)
+    cost = program_cost(one, {(20,): [0.3, 0.2, 9.0], (10,): [0.1], (30,): []})
+    assert cost.points == points({10: 0.1, 20: 0.3})
+    assert (cost.build_s, cost.size_bytes) == (7.0, 7)
 
 
 def test_between_measured_sizes_it_is_a_straight_line() -> None:
