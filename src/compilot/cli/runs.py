@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,19 +68,20 @@ def lines(found: History) -> list[str]:
     if not found.runs:
         none = "no run here is about that." if found.known else "no runs yet; 'compilot tune TARGET' makes one."
         return [none]
-    table = [_cells(entry) for entry in found.runs]
+    here = os.path.join(os.getcwd(), "")
+    table = [_cells(entry, here) for entry in found.runs]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     left = found.known - len(found.runs)
     return [*text, f"{len(found.runs)} of {found.known} runs; --limit 0 shows all."] if left > 0 else text
 
 
-def _cells(entry: RunEntry) -> tuple[str, ...]:
+def _cells(entry: RunEntry, here: str) -> tuple[str, ...]:
     commit = f"{entry.commit[:8]}{'+' if entry.dirty else ''}" if entry.commit else "-"
     versions = f"torch {entry.torch}" if entry.torch else "-"
-    where = entry.run_dir if "://" in entry.run_dir else str(common.nearby(Path(entry.run_dir)))
     model = entry.model if len(entry.model) <= LONGEST_MODEL else f"...{entry.model[3 - LONGEST_MODEL :]}"
     when = entry.created[:16].replace("T", " ") or "-"
+    where = entry.run_dir.removeprefix(here)
     return (entry.id or "-", when, model or "-", _result(entry), _trials(entry), versions, commit, where)
 
 

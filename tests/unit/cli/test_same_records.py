@@ -245,6 +245,20 @@ def test_status(compilot: Command, run_dir: Path) -> None:
     assert shown.rstrip().endswith("Next: run 'compilot tune /models/net.py:net' here.")
 
 
+def test_status_of_a_bundle(make: Any, compilot: Command) -> None:
+    bundle = make()
+    document = printed(compilot("status", str(bundle), "--json"))
+    found = public.status(bundle)
+    assert read_back(document, public.Status) == found
+    assert (found.kind, found.model, found.right, found.changes) == ("bundle", "Net", True, ())
+    assert public.status(bundle, Net().eval()).right
+    other = public.status(bundle, nn.Sequential(nn.Linear(3, 4)).eval())
+    assert not other.right
+    assert other.advice.startswith("pull the bundle that fits here")
+    with pytest.raises(public.InputError, match="name the model's target"):
+        public.status(bundle, measure=True)
+
+
 class FakeDoctor:
     """Stands in for the child processes; the next examination finds what it is told to."""
 
