@@ -21,8 +21,8 @@ from torch.nn import functional
 
 BLOCKS = 12
 SEEDS = 5
-WIDTH = int(os.environ.get("BOUNDARY_WIDTH", "384"))
-ROWS = int(os.environ.get("BOUNDARY_ROWS", "256"))  # of the input: a call of the healthy model takes 20 to 60 ms
+WIDTH = int(os.environ.get("BOUNDARY_WIDTH", "192"))
+ROWS = int(os.environ.get("BOUNDARY_ROWS", "512"))  # many and narrow: more of a call is what a compiler fuses
 BACKEND, CHEAP = "wrong_relu", "wrong_relu_without_compiler"
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 

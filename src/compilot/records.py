@@ -43,6 +43,7 @@ class Kind(enum.StrEnum):
 
     INFERENCE = "inference"
     TRACE = "trace"  # the requests of a trace, one after the other
+    REQUEST = "request"  # what a program does for one item: prepare it, call the model, finish the answer
 
 
 class DynamicDim(Record, frozen=True, kw_only=True):
@@ -186,6 +187,7 @@ class Shipment(Record, frozen=True, kw_only=True):
     default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
     replay: tuple[CallSizes, ...] = ()  # requests of a trace, in order: these are the work, in place of the examples
     replay_ranges: dict[str, DimRange] = {}  # sizes of the whole trace that they are from, by name
+    example_sizes: dict[str, int] = {}  # of the example call, by NAME:DIM, in place of its own: a program for that size
 
 
 class Fingerprint(Record, frozen=True, kw_only=True):
@@ -481,6 +483,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch
     call_s: tuple[float, ...] = ()  # single calls as their caller sees them, for the tails
     samples_per_call: int | None = None  # size of the batch dimension, for throughput
+    request_s: float | None = None  # of one request, where requests are timed; in the same turns as the next
+    model_s: float | None = None  # of these: inside the model
     peak_rss_bytes: int = 0
     steady_rss_bytes: int = 0
     doubts: tuple[str, ...] = ()
@@ -702,6 +706,126 @@ class Verdict(Record, frozen=True, kw_only=True):
     repairs: tuple[Repair, ...] = ()  # that the chosen candidate comes from
     widening: tuple[WideningStep, ...] = ()  # how the chosen candidate's boundary grew, in order; then what did not pay
     free_breaks: tuple[str, ...] = ()  # graph breaks (file:line) outside of its regions: they cost nothing any more
+
+
+# ------------------------------------------------------------------------------------------- sizes: what serves which
+
+
+class SizeDemand(Record, frozen=True, kw_only=True):
+    """How often calls of one size were seen."""
+
+    sizes: tuple[int, ...]  # one for each dimension of the choice: (37,), or batch and length (4, 37)
+    count: int  # 0: not seen, but it must be served
+
+
+class CostPoint(Record, frozen=True, kw_only=True):
+    """One measured size."""
+
+    sizes: tuple[int, ...]
+    call_s: float
+
+
+class ProgramCost(Record, frozen=True, kw_only=True):
+    """What one kind of program costs."""
+
+    points: tuple[CostPoint, ...]  # seconds of a call; between them it is a straight line
+    build_s: float = 0.0  # of one such program, with its first call
+    size_bytes: int = 0  # of its files
+
+
+class ShapeCosts(Record, frozen=True, kw_only=True):
+    """What one engine's programs cost at the sizes of some traffic, beside eager."""
+
+    eager: ProgramCost
+    static: ProgramCost | None = None  # a program for one size, measured at that size; None: the engine has none
+    dynamic: ProgramCost | None = None  # one program for all sizes; None: the engine has none
+    pad_s: float = 0.0  # of padding a call and cutting its answer back
+    may_pad: bool = False  # padding was proven harmless
+
+
+class ShapePolicy(enum.StrEnum):
+    """How calls of different sizes are served."""
+
+    EAGER = "eager"
+    STATIC = "static"  # programs for the sizes that gain most, each for that size alone; eager for the others
+    DYNAMIC = "dynamic"  # one program for all sizes
+    POWERS_OF_TWO = "powers-of-two"  # padded to the next power of two: what people do by hand
+    BUCKETS = "buckets"  # padded to a few chosen sizes
+    MIXED = "mixed"  # a few static programs, and the dynamic one behind them
+
+
+class Bucket(Record, frozen=True, kw_only=True):
+    """One static program and what it serves."""
+
+    sizes: tuple[int, ...]  # of the program: smaller calls are padded up to it
+    smallest: tuple[int, ...]  # in each dimension, of the calls that it serves
+    calls: int  # of the trace that it serves
+    padded: int = 0  # of these: calls that are smaller than the program
+    call_s: float  # forecast of one call
+
+
+class PolicyForecast(Record, frozen=True, kw_only=True):
+    """What a policy is expected to take for all calls of a trace."""
+
+    policy: ShapePolicy
+    calls_s: float  # all calls
+    start_s: float = 0.0  # building and reading its programs, once in a process's life
+    total_s: float  # what is compared: the calls, and the trace's share of the start
+    buckets: tuple[Bucket, ...] = ()
+    dynamic_calls: int = 0  # that the dynamic program serves
+    eager_calls: int = 0
+    uses_dynamic: bool = False  # there is a dynamic program, whether or not the trace has calls for it
+
+    @property
+    def entries(self) -> int:
+        """Programs that it needs."""
+        return len(self.buckets) + self.uses_dynamic
+
+
+class ShapeChoice(Record, frozen=True, kw_only=True):
+    """Which policy serves some traffic best, by forecast. A replay of the trace decides."""
+
+    chosen: PolicyForecast
+    forecasts: tuple[PolicyForecast, ...]  # of every policy that is possible, eager first
+    calls: int  # of the trace
+    distinct: int  # sizes in it
+    because: str
+
+    @property
+    def speedup(self) -> float:
+        """Of the chosen policy over eager."""
+        return self.forecasts[0].total_s / self.chosen.total_s if self.chosen.total_s > 0 else 1.0
+
+
+class BatchPoint(Record, frozen=True, kw_only=True):
+    """One way to run the model at one batch size."""
+
+    candidate: str  # label
+    candidate_id: str
+    batch: int
+    call_s: float | None  # median; None: it was not measured, see why
+    samples_per_s: float | None = None  # the batch size over that median
+    versus_eager: Comparison | None = None  # at this batch size, from the same rounds; None: eager itself
+    why: str = ""  # there is no figure
+
+
+class BatchAdvice(Record, frozen=True, kw_only=True):
+    """How large batches should be for one way to run the model."""
+
+    candidate: str  # label
+    candidate_id: str
+    max_batch_size: int
+    samples_per_s: float
+    because: str
+    splits: dict[str, tuple[int, ...]] = {}  # measured batch sizes that are faster in parts: "16" -> (8, 8)
+
+
+class BatchSizes(Record, frozen=True, kw_only=True):
+    """A model at several batch sizes: the table, and what it suggests."""
+
+    points: tuple[BatchPoint, ...]  # by candidate, eager first; then by batch size
+    advice: tuple[BatchAdvice, ...] = ()  # in the same order
+    doubts: tuple[str, ...] = ()  # why the figures may not be relied on
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -1043,6 +1167,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
+    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
     expected: Expectation | None = None  # what they let expect; None: nothing
     source: SourceCommit | None = None  # of the model's repository; None: there is none, or git did not say
 
@@ -1072,12 +1197,21 @@ class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
     entry: str = ""
 
 
+class BatchRaceLine(Record, frozen=True, kw_only=True, tag="batch-race"):
+    """Arms side by side at one batch size."""
+
+    batch: int
+    race: Race | None  # None: eager itself could not do it
+    lost: dict[str, str] = {}  # candidate id -> why it has no figure at this size
+    at_s: float = 0.0
+
+
 class VerdictLine(Record, frozen=True, kw_only=True, tag="verdict"):
     verdict: Verdict
     at_s: float
 
 
-JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | VerdictLine
+JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | BatchRaceLine | VerdictLine
 
 
 def encode(record: Any) -> bytes:

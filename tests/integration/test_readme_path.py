@@ -162,7 +162,7 @@ def tuned(plainly: Terminal) -> str:
 
 def test_the_installed_program_leaves_every_file_whatever_it_decides(plainly: Terminal, tuned: str) -> None:
     there = {path.name for path in (plainly.folder / "run").iterdir()}
-    assert {"plan.json", "journal.jsonl", "trials.csv"} <= there
+    assert {"plan.json", "journal.jsonl", "trials.csv", "report.html"} <= there
     assert (plainly.folder / "model.cpbundle").is_file()
     assert ("Use it:" in tuned) != (KEEPS in tuned)
 

@@ -46,7 +46,7 @@ def files(engine: str) -> Settings:
     return Settings(engine=engine, shapes=Shapes.DYNAMIC)
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "dynamo:eager"])
 def test_blocks_are_built_for_the_sizes_inside_of_the_model(engine: str, tmp_path: Path) -> None:
     """A mask made inside of the model, and a row of positions that is expanded, vary with the declared length."""
     model, x = six_blocks.sized().model, six_blocks.batch()

@@ -60,6 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         patch.setenv("BOUNDARY_WIDTH", "128")
         patch.setenv("BOUNDARY_ROWS", "128")
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setattr("compilot.engines.space.can_keep_memory", lambda: False)  # one variation less
         patch.setattr(pipeline, "PREPARE_FROM_S", 2 * BUDGET_S)
         patch.setattr(budget, "CONFIRM_PROCESSES", 1)
         faults = imported(FAULTS)

@@ -56,6 +56,7 @@ def test_tune_writes_a_plan_that_bench_can_measure(tmp_path: Path) -> None:
     assert document["sentence"] == entry.sentence
     with (tmp_path / "run" / "trials.csv").open(newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == [row["id"] for row in rows]
+    assert 'id="candidates"' in (tmp_path / "run" / "report.html").read_text()
 
     options = ("--plan", "run/plan.json", "--pairs", "6", "--processes", "1", "--json")
     measured = json.loads(compilot("bench", CERTAIN, *options, cwd=tmp_path).stdout)

@@ -39,11 +39,12 @@ class BenchRequest(NamedTuple):
     pairs: int
     processes: int
     argv: tuple[str, ...] = ()
+    batch_sizes: tuple[int, ...] = ()  # at which the arms are timed besides
 
 
 def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[str, str]:
     """Build, check and time every arm; the journal in the run directory has it all. Returns id -> name of its plan."""
-    from compilot.report import write_csv
+    from compilot.report import write_batches_csv, write_csv
     from compilot.trials import local
     from compilot.trials.limits import Limits, default_memory_limit
     from compilot.tuning.pipeline import remembered
@@ -59,8 +60,10 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
         journal, candidates, labels = _prepare(runner, request, run_dir, observer)
         with journal:
             trials = _trials(runner, journal, candidates, observer)
-            _races(runner, journal, trials, request, observer)
+            trials = _races(runner, journal, trials, request, observer)
+            _batches(runner, journal, trials, request, observer)
     write_csv(run_dir)
+    write_batches_csv(run_dir)
     return labels
 
 
@@ -142,8 +145,8 @@ def _tell_room(room: int, wanted: int, observer: Observer) -> None:
 
 def _races(
     runner: Runner, journal: Journal, trials: Sequence[Trial], request: BenchRequest, observer: Observer
-) -> None:
-    """Fresh processes, interleaved; an arm that fails in a race has its failure for a result."""
+) -> list[Trial]:
+    """Fresh processes, interleaved; an arm that fails in a race has its failure for a result. Returns the others."""
     import msgspec
 
     from compilot.records import RaceLine, TrialLine, WarmStartLine
@@ -156,9 +159,23 @@ def _races(
             failed = msgspec.structs.replace(by_id[found.owner], state=found.state, reason=found.reason)
             journal.append(TrialLine(trial=failed, at_s=0.0))
             observer.finished(failed, None)
+            del by_id[found.owner]
             continue
         journal.append(RaceLine(race=found.race, at_s=0.0))
         observer.raced(found.race)
         for candidate_id, measurements in found.warm.items():
             for measurement in measurements:
                 journal.append(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
+    return list(by_id.values())
+
+
+def _batches(
+    runner: Runner, journal: Journal, trials: Sequence[Trial], request: BenchRequest, observer: Observer
+) -> None:
+    """The arms at each batch size that was asked for."""
+    from compilot.tuning.batching import at_batch_sizes
+
+    for line in at_batch_sizes(runner, trials, request.batch_sizes, pairs=request.pairs, observer=observer):
+        journal.append(line)
+        if line.race is not None:
+            observer.raced(line.race)

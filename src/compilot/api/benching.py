@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from compilot.api.arms import BenchRequest, NamedPlan, measure
+from compilot.api.batch_sizes import given_batch_sizes, with_batch_dimension
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
 from compilot.artifacts import homes
 from compilot.artifacts.planfolder import PLAN_NAME, open_plan
@@ -44,6 +45,7 @@ def bench(
     processes: int = 3,
     dynamic: DynamicSpec | None = None,
     trace: ShapeSpec | None = None,
+    batch_sizes: str | Sequence[int] | None = None,
     seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     argv: Sequence[str] = (),
@@ -57,19 +59,26 @@ def bench(
     sizes, as `record` writes it, or the calls themselves: then every arm makes the same 64 requests of it in the same
     order, and figures are per request; what varies there and is not declared gets its range from there. argv is a
     command line to note in the journal.
+
+    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has every arm timed at these batch sizes, too: `batches` of the
+    record has the figures and a recommended max_batch_size. Dimension 0 of the inputs then counts as dynamic, from the
+    smallest to the largest of them, unless dynamic says otherwise; the example's own size must be in that range.
     """
     from compilot.report.results import bench_of
 
     if not LEAST_PAIRS <= pairs <= MOST_PAIRS or not 1 <= processes <= MOST_PROCESSES:
         raise InputError(f"give {LEAST_PAIRS} to {MOST_PAIRS} pairs in 1 to {MOST_PROCESSES} processes.")
-    named = _named(plans)
+    if trace is not None and batch_sizes is not None:
+        raise InputError("give trace or batch_sizes, not both: the requests of a trace have sizes of their own.")
+    named, sizes = _named(plans), given_batch_sizes(batch_sizes)
     requests = None if trace is None else _requests(trace)
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, f"bench-{name_of(workload)}")
-    shipment = shipped(workload, run_dir, _dimensions([plan for _, plan in named], as_dims(dynamic)), seed)
+    dims = with_batch_dimension(as_dims(dynamic), sizes)
+    shipment = shipped(workload, run_dir, _dimensions([plan for _, plan in named], dims), seed)
     if requests is not None:
         shipment = msgspec.structs.replace(shipment, replay=requests.calls, replay_ranges=requests.ranges)
-    request = BenchRequest(shipment, _label(workload), named, pairs, processes, tuple(argv))
+    request = BenchRequest(shipment, _label(workload), named, pairs, processes, tuple(argv), sizes)
     with watched(observer, None, progress) as watcher:
         labels = measure(request, run_dir, watcher)
     return bench_of(run_dir, labels)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.api.asking import Given, options_for
+from compilot.api.batch_sizes import given_batch_sizes, with_batch_dimension
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
 from compilot.api.presets import Preset
 from compilot.artifacts import homes
@@ -36,6 +37,7 @@ def tune(
     *,
     budget: str | float | None = None,
     dynamic: DynamicSpec | None = None,
+    batch_sizes: str | Sequence[int] | None = None,
     objective: Objective | str | None = None,
     horizon: int | None = None,
     concurrency: int | None = None,
@@ -69,6 +71,10 @@ def tune(
     preset is "dev", "research", "production" or "fleet": options that go together. Those that you give count more;
     `compilot.explain` returns what would be used.
 
+    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has eager and the plan timed at these batch sizes in the end, for a
+    few seconds each beyond the budget; `compilot.results` has the figures and a recommended max_batch_size. Dimension 0
+    of the inputs then counts as dynamic, unless dynamic says otherwise.
+
     prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
 
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
@@ -83,9 +89,12 @@ def tune(
         prior=prior,
     )
     options = options_for(given, preset, earlier)._replace(argv=tuple(argv))
+    sizes = given_batch_sizes(batch_sizes)
+    if sizes:
+        options = options._replace(batch_sizes=sizes)
     asked_engines(options.engines)  # each must be usable here
     if earlier is None:
-        run_dir, shipment = _begun(model, args, kwargs, dynamic, seed, out)
+        run_dir, shipment = _begun(model, args, kwargs, with_batch_dimension(as_dims(dynamic), sizes), seed, out)
     else:
         run_dir = Path(resume or "").absolute()
         shipment = _resumed(earlier, run_dir, opened(model, args, kwargs) if model is not None else None, dynamic, seed)

@@ -8,6 +8,7 @@ plan.json        the plan, when there is a verdict      doctor/         what the
 journal.jsonl    every record, as it came               logs/NAME.log   what a process wrote to stderr
 trials.csv       one line per candidate, written last   reference/      eager's answers
 report.html      all of it to look at                   learned.json    what later runs learn from this one
+batches.csv      batch sizes, where they were asked for
 shipment.json    how to rebuild the workload            work/ID/        a candidate's files and caches
 shared/          exports that several candidates start from
 payload.pkl, weights.bin   the model and inputs, where they came as live objects
@@ -67,6 +68,10 @@ class RunDir:
     @property
     def report(self) -> Path:
         return self.path / "report.html"
+
+    @property
+    def batches_csv(self) -> Path:
+        return self.path / "batches.csv"
 
     @property
     def learned(self) -> Path:

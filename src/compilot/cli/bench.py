@@ -43,6 +43,13 @@ def bench(
         Path | None,
         typer.Option(metavar="FILE", help="Measure over requests of this trace, from compilot.record or one per line."),
     ] = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Also time every arm at these batch sizes: 1,2,4,8. Dimension 0 of the inputs counts as dynamic then.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
     ] = None,
@@ -62,6 +69,7 @@ def bench(
             processes=processes,
             dynamic=common.parse_dims(dynamic),
             trace=trace,
+            batch_sizes=batch_sizes,
             seed=seed,
             out=out,
             argv=sys.argv,
@@ -74,7 +82,7 @@ def show(measured: Bench) -> None:
     """The result on stdout: the table and one sentence per arm."""
     from rich.console import Console
 
-    from compilot.report import read_run, terminal
+    from compilot.report import batches, read_run, terminal
 
     console = Console()
     data = read_run(measured.run_dir)
@@ -82,6 +90,13 @@ def show(measured: Bench) -> None:
     console.print()
     for sentence in measured.sentences:
         console.print(sentence, highlight=False, markup=False)
+    for line in terminal.request_lines(data):
+        console.print(line, highlight=False)
     console.print()
     where = RunDir(common.nearby(measured.run_dir))
-    console.print(f"{where}: {where.journal.name}, {where.trials_csv.name}", soft_wrap=True, highlight=False)
+    files = [where.journal.name, where.trials_csv.name]
+    if measured.batches is not None:
+        console.print(*batches.shown(measured.batches), sep="\n")
+        console.print()
+        files.append(where.batches_csv.name)
+    console.print(f"{where}: {', '.join(files)}", soft_wrap=True, highlight=False)

@@ -63,6 +63,14 @@ def tune(
             "Repeatable.",
         ),
     ] = None,
+    batch_sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help="Time eager and the plan at these batch sizes in the end: 1,2,4,8. "
+            "Dimension 0 of the inputs counts as dynamic then.",
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Seed of the inputs, instead of the target's own.")
     ] = None,
@@ -153,6 +161,7 @@ def tune(
                 target,
                 **options,
                 dynamic=common.parse_dims(dynamic),
+                batch_sizes=batch_sizes,
                 seed=seed,
                 out=None if resume is not None else run_dir,
                 argv=sys.argv,
@@ -186,13 +195,16 @@ def show(plan: Plan, run_dir: Path) -> None:
     from rich.console import Console
 
     from compilot import report
-    from compilot.report import terminal
+    from compilot.report import batches, terminal
 
     console = Console()
     data = report.read_run(run_dir)
     where = RunDir(common.nearby(run_dir))
     console.print(terminal.summary(data, plan, width=console.width), crop=False)  # a long command stays whole
     console.print()
+    if (found := batches.batch_sizes(RunDir(run_dir).lines())) is not None:
+        console.print(*batches.shown(found), sep="\n")
+        console.print()
     console.print(terminal.usage(plan, where.plan), soft_wrap=True, highlight=False, markup=False)
     console.print()
     files = f"{where}: {where.plan.name}, {where.journal.name} (raw samples), {where.trials_csv.name}"

@@ -3,6 +3,7 @@
 data.py      journal -> plain rows; every figure is computed again from the raw samples
 results.py   the records of a run, which are its JSON documents too
 files.py     trials.csv
+batches.py   batch sizes: points, advice, batches.csv, their table
 pareto.py    who is not beaten in latency, start and memory at once
 terminal.py  the table (the only module here that needs rich)
 charts.py    pictures of a run (needs altair), of figures from course.py and chart_data.py; chart_files.py writes them
@@ -17,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from compilot.report.batches import write_batches_csv
     from compilot.report.data import Row, RunData, read_run
     from compilot.report.files import write_csv
     from compilot.report.page_files import write_page
@@ -30,11 +32,23 @@ _HOMES = {
     "Row": "compilot.report.data",
     "RunData": "compilot.report.data",
     "read_run": "compilot.report.data",
+    "write_batches_csv": "compilot.report.batches",
     "write_csv": "compilot.report.files",
     "write_page": "compilot.report.page_files",
 }
 
-__all__ = ["Bench", "Results", "Row", "RunData", "bench_of", "read_run", "results_of", "write_csv", "write_page"]
+__all__ = [
+    "Bench",
+    "Results",
+    "Row",
+    "RunData",
+    "bench_of",
+    "read_run",
+    "results_of",
+    "write_batches_csv",
+    "write_csv",
+    "write_page",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ pareto_chart       latency against start, the size is memory
 break_even_chart   total time against the number of calls, for eager and the finalists
 steps_chart        where the seconds of trials went
 boundary_chart     the module tree and what runs where
+batch_chart        samples per second against the batch size, where batch sizes were measured
 Every chart holds its own data: no address, no file. Candidates that matter have numbers, and a key beside the chart
 says who they are. Not covered: files (chart_files.py), colours and fonts (chart_style.py), the data (chart_data.py).
 """
@@ -18,6 +19,8 @@ from typing import NamedTuple
 import altair as alt
 
 from compilot.artifacts.rundir import RunDir
+from compilot.report.batch_chart import batch_chart as batch_chart
+from compilot.report.batches import batch_sizes
 from compilot.report.boundary_chart import boundary_chart as boundary_chart
 from compilot.report.boxes import tree_of
 from compilot.report.chart_colours import NEUTRAL, PALETTE, KeyRow, curve_colours
@@ -66,6 +69,8 @@ def run_charts(run_dir: Path) -> RunCharts:
         "steps": steps_chart(steps, label) if steps else "no trial says where its seconds went",
         "boundary": boundary_chart(modules, label) if modules else "nothing is decided, or no submodule was timed",
     }
+    if (batches := batch_sizes(RunDir(run_dir).lines())) is not None:
+        drawn["batch-sizes"] = batch_chart(batches, {row["id"]: row["engine"] for row in data.rows}, label)
     return RunCharts(
         label=label,
         charts={name: chart for name, chart in drawn.items() if not isinstance(chart, str)},

@@ -65,6 +65,8 @@ class Row(TypedDict):
     p50_ms: float | None  # in the race or screening that the speed-up comes from; without one, of single calls
     eager_p50_ms: float | None  # eager's, from the same rounds
     samples_per_s: float | None  # from the same rounds as p50_ms
+    request_ms: float | None  # of one request, where requests are timed (then p50_ms is a request's, too)
+    model_ms: float | None  # of request_ms: inside the model
     calls: int  # single calls behind the next four, as their caller sees them; timed apart from the race
     call_p50_ms: float | None  # their median: what the tails may be set against
     p95_ms: float | None
@@ -223,6 +225,8 @@ def _row(data: RunData, trial: Trial) -> Row:
         p50_ms=_ms(timed, "median_s"),
         eager_p50_ms=_ms(summary(speed.eager_s), "median_s"),
         samples_per_s=_throughput(first, timed),
+        request_ms=_request_ms(first, "request_s"),
+        model_ms=_request_ms(first, "model_s"),
         calls=len(calls),
         call_p50_ms=_ms(figures, "median_s"),
         p95_ms=_ms(figures, "p95_s"),
@@ -271,6 +275,11 @@ def _warm_s(warm: Sequence[Measurement]) -> float | None:
 
 def _ms(figures: Summary | None, field: str) -> float | None:
     seconds = getattr(figures, field) if figures else None
+    return None if seconds is None else seconds * 1e3
+
+
+def _request_ms(first: Measurement | None, field: str) -> float | None:
+    seconds = getattr(first, field) if first else None
     return None if seconds is None else seconds * 1e3
 
 

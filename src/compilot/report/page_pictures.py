@@ -97,8 +97,8 @@ def search(view: View) -> Section | None:
         "A mark stands where its trial ended, the line before it is the time that the trial took. Trials that gave no "
         "candidate are in the lanes below."
     )
-    rows = tuple((mark.label, mark.state.value, f"{mark.to_s:.0f}", mark.reason) for mark in dropped)
-    table = Table("What was dropped, and why", ("candidate", "state", "second", "reason"), rows, frozenset({2}))
+    rows = tuple((mark.label, mark.state.value, f"{mark.to_s:.0f} s", mark.reason) for mark in dropped)
+    table = Table("What was dropped, and why", ("candidate", "state", "ended at", "reason"), rows, frozenset({2}))
     return Section(
         "search",
         "The search",

@@ -12,7 +12,8 @@ from pathlib import Path
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.of_candidate import engines_of
 from compilot.measure.scatter import scatter
-from compilot.records import Finding, NotReached, Plan, Record, Verdict
+from compilot.records import BatchSizes, Finding, NotReached, Plan, Record, Verdict
+from compilot.report.batches import batch_sizes
 from compilot.report.data import Row, RunData, read_run
 from compilot.report.foreseen import Foreseen, foreseen
 from compilot.report.loads import SeenLoad, seen_load
@@ -59,6 +60,7 @@ class Results(Record, frozen=True, kw_only=True, omit_defaults=False):
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
     plan: Plan | None
+    batches: BatchSizes | None = None  # eager and the plan at each batch size; None: nobody asked
 
 
 class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -73,6 +75,7 @@ class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
     pareto: tuple[str, ...]  # ids, as in Results
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
+    batches: BatchSizes | None = None  # the arms at each batch size; None: nobody asked
 
 
 def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
@@ -101,6 +104,7 @@ def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
         plan=plan,
+        batches=batch_sizes(RunDir(run_dir).lines()),
     )
 
 
@@ -118,6 +122,7 @@ def bench_of(run_dir: Path, labels: Mapping[str, str]) -> Bench:
         pareto=pareto_front(data.rows),
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
+        batches=batch_sizes(RunDir(run_dir).lines()),
     )
 
 

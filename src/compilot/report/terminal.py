@@ -59,11 +59,23 @@ def summary(data: RunData, plan: Plan | None, *, width: int = 100) -> Group:
     parts.append(Text.assemble((_headline(data), "bold"), sentence(plan, data)))
     for one in beside(plan, data):
         parts.append(Text(f"Note: {one.text}" if one.kind == CAVEAT else one.text, style=STYLES[one.kind]))
+    parts += request_lines(data)
     if data.verdict is not None and data.verdict.not_reached is not None:
         missed = who(data.verdict.not_reached)
         parts.append(Text(f"{missed[0].upper()}{missed[1:]}:"))
         parts.append(_to_copy(command(data.verdict.not_reached, nearby(data.run_dir))))
     return Group(*parts)
+
+
+def request_lines(data: RunData) -> list[Text]:
+    """The whole path of a request and the model's share of it, for each candidate that worked; nothing without."""
+    found = []
+    for row in data.rows:
+        whole, inside = row["request_ms"], row["model_ms"]
+        if row["state"] == "ok" and whole and inside is not None:
+            share = f"{inside:.3g} ms of them in the model ({inside / whole:.0%})"
+            found.append(Text(f"{row['candidate']}: a request takes {whole:.3g} ms, {share}."))
+    return found
 
 
 def _to_copy(text: str) -> Text:

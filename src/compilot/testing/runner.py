@@ -88,11 +88,13 @@ class FakeRunner:
         max_compile_s: float | None = None,
         max_error: float | None = None,
         tail_calls: int | None = None,
+        batch_cost: Callable[[int], float] = float,
     ) -> None:
         """fates: by label or engine name, or a function of the candidate; who has none is infeasible.
 
         Eager needs none; its own says what it takes, but not how fast it is. max_compile_s, max_error: the user's
-        limits. tail_calls: single calls that are timed of each candidate.
+        limits. tail_calls: single calls that are timed of each candidate. batch_cost: how many times as long a call
+        with so many samples takes, in a race at a batch size.
         """
         self._fates = fates
         self._eager_call_s = eager_call_s
@@ -103,6 +105,7 @@ class FakeRunner:
         self._max_compile_s = max_compile_s
         self._max_error = max_error
         self._tail_calls = TAIL_CALLS if tail_calls is None else tail_calls
+        self._batch_cost = batch_cost
         self._diagnosis = diagnosis or Diagnosis(cores=2, threads=2)
         self._jobs: list[Job] = []
         self._now_s = 0.0
@@ -165,6 +168,9 @@ class FakeRunner:
         self._lose(candidates)
         with_aa = self._with_aa(candidates)
         samples = self._samples(candidates, with_aa, max(rules.looks), f"race {rules.purpose}")
+        if rules.batch is not None:
+            times = self._batch_cost(rules.batch)
+            samples = ProcessSamples(rounds=tuple(tuple(one * times for one in row) for row in samples.rounds))
         ids = arm_ids(EAGER.id, trials, with_aa)
         return Race(arms=ids, with_aa=with_aa, processes=(samples,), purpose=rules.purpose)
 

@@ -265,6 +265,8 @@ def steadied(first: Measurement, warmed: Warmed) -> Measurement:
         warm_up=warmed.warm_up,
         calls_per_batch=warmed.calls_per_batch,
         samples_per_call=warmed.samples_per_call,
+        request_s=warmed.request_s,
+        model_s=warmed.model_s,
         peak_rss_bytes=warmed.peak_rss_bytes,
         steady_rss_bytes=warmed.rss_bytes,
         doubts=(*first.doubts, *(() if warmed.warm_up.steady else ("unsteady",))),

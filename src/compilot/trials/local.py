@@ -337,10 +337,15 @@ class LocalRunner:
         ids = arm_ids(EAGER.id, trials, with_aa)
         start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=rules.purpose)
         with self._losses():
-            arms = [self.workers.eager, *([self.workers.spare()] if with_aa else [])]
-            arms += [self.workers.live(c.id) or self.workers.reopen(c) for c in candidates]
+            arms = [self._raced(EAGER), *([self.workers.spare()] if with_aa else [])]
+            arms += [self._raced(candidate) for candidate in candidates]
+            for arm in arms:
+                self.workers.at_batch(arm, rules.batch)
             samples, load = self._time(arms, ids, rules, seed=0)
         return msgspec.structs.replace(start, processes=(samples,), load=load)
+
+    def _raced(self, candidate: Candidate) -> Child:
+        return self.workers.live(candidate.id) or self.workers.reopen(candidate)
 
     def confirm(self, trials: Sequence[Trial], rules: SetRules) -> FreshSet:
         """Race fresh processes that reuse the trials' files; they are gone afterwards."""

@@ -92,6 +92,12 @@ class SaveWeights(Request, frozen=True, kw_only=True):
     path: str
 
 
+class UseBatch(Request, frozen=True, kw_only=True):
+    """From here on work on calls with so many samples; a warm-up must follow."""
+
+    batch: int | None  # None: the workload's own examples
+
+
 class Warm(Request, frozen=True, kw_only=True):
     """Call until steady, then calibrate the batch."""
 
@@ -139,7 +145,7 @@ class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
-TrialRequest = Open | Inspect | PrepareToolchain | Build | Verify | Warm | TimeBatch | TimeCalls
+TrialRequest = Open | Inspect | PrepareToolchain | Build | Verify | UseBatch | Warm | TimeBatch | TimeCalls
 DoctorRequest = Examine | ExamineTimes
 PackingRequest = MakeGolden | SaveWeights
 AnyRequest = TrialRequest | DoctorRequest | PackingRequest | Quit
@@ -218,6 +224,8 @@ class Warmed(Reply, frozen=True, kw_only=True):
     rss_bytes: int
     peak_rss_bytes: int
     samples_per_call: int | None = None
+    request_s: float | None = None  # of one request, where requests are timed
+    model_s: float | None = None  # of these: inside the model
 
 
 class BatchTimed(Reply, frozen=True, kw_only=True):

@@ -74,6 +74,7 @@ class RaceRules(NamedTuple):
     until_sorted: bool = False  # stop as well at a look where the fastest is shown faster than every other
     for_s: float = math.inf
     purpose: str = "race"
+    batch: int | None = None  # samples of a call, where the workload declares the dimension; None: the examples' own
 
 
 class SetRules(NamedTuple):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 import psutil
 
@@ -25,11 +26,12 @@ from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.nursery import Nursery
 from compilot.trials.opening import opening
-from compilot.trials.protocol import Build, Built, Failed, Open, Opened, Reply, Warm, Warmed
+from compilot.trials.protocol import Build, Built, Done, Failed, Open, Opened, Reply, UseBatch, Warm, Warmed
 from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
 USUAL_OPEN_S = 5.0
+UNKNOWN_BATCH = -1  # of a worker that could not go to another batch size
 
 R = TypeVar("R", bound=Reply)
 
@@ -75,6 +77,7 @@ class Workers:
         self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
+        self._batches = WeakKeyDictionary[Child, int | None]()  # the batch size it works on; None: the examples' own
 
     # ------------------------------------------------------------------------------------------------------ steps
 
@@ -115,6 +118,16 @@ class Workers:
         """Call until the times are steady."""
         warm = Warm(for_s=limits.warm_s, callers=self.callers)
         return must(child, child.ask(warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up"))
+
+    def at_batch(self, child: Child, batch: int | None) -> None:
+        """Have a warm worker work on calls of so many samples; None: on the workload's own examples."""
+        if self._batches.get(child) == batch:
+            return
+        self._batches[child] = UNKNOWN_BATCH  # until it has done it
+        limit_s = self.limits.build_s  # torch may compile for the new size
+        must(child, child.ask(UseBatch(batch=batch), Done, limit_s=limit_s, doing=f"trying batch size {batch}"))
+        self.warm_up(child, self.limits)
+        self._batches[child] = batch
 
     # --------------------------------------------------------------------------------------------- whom we have
 

@@ -26,6 +26,7 @@ from compilot.identity.repository import source_commit
 from compilot.progress import Observer
 from compilot.records import (
     JOURNAL_SCHEMA,
+    BatchRaceLine,
     Diagnosis,
     DiagnosisLine,
     Expectation,
@@ -156,6 +157,12 @@ class RunJournal:
             for measurement in measurements:
                 self._write(WarmStartLine(candidate_id=candidate_id, measurement=measurement))
 
+    def raced_at(self, line: BatchRaceLine) -> None:
+        """Eager and the plan were timed at one batch size."""
+        self._write(msgspec.structs.replace(line, at_s=self._budget.elapsed_s))
+        if line.race is not None:
+            self._observer.raced(line.race)
+
     def decided(self, verdict: Verdict) -> None:
         """What the run came to."""
         self.verdict = verdict
@@ -247,6 +254,7 @@ def make_header(
         max_error=options.max_error,
         preset=options.preset,
         prior=options.prior,
+        batch_sizes=options.batch_sizes,
         expected=expected,
         source=source_commit(ref.target),
     )

@@ -28,6 +28,7 @@ class TuneOptions(NamedTuple):
     max_error: float | None = None  # relative RMSE that any candidate may have
     preset: str | None = None  # that some of these come from
     prior: bool = PRIOR_BY_DEFAULT  # earlier runs order the trials
+    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
 
 
 def options_of(header: RunHeader) -> TuneOptions:
@@ -46,4 +47,5 @@ def options_of(header: RunHeader) -> TuneOptions:
         max_error=header.max_error,
         preset=header.preset,
         prior=header.prior,
+        batch_sizes=header.batch_sizes,
     )

@@ -30,6 +30,7 @@ from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
 from compilot.tuning import earlier
+from compilot.tuning.batching import at_batch_sizes
 from compilot.tuning.boundaries import told_of_boundary
 from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import tell_scatter, try_eager
@@ -98,8 +99,11 @@ def tune(
     verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
     verdict = told_of_boundary(repairing.told(verdict), trials, diagnosis)
     verdict = advised(verdict, trials, unasked(search), budget)
+    chosen = [trial for trial in trials if trial.candidate.id == verdict.chosen_id and not trial.candidate.is_eager]
+    for line in at_batch_sizes(runner, chosen, journal.header.batch_sizes, observer=observer):
+        journal.raced_at(line)
     journal.decided(verdict)
-    for trial in (t for t in trials if t.candidate.id == verdict.chosen_id):
+    for trial in chosen:
         runner.fetch(trial)
     return make_plan(
         verdict,
@@ -173,6 +177,7 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
         earlier.keep(directory)
         directory.keep_shipment(shipment)
         report.write_csv(directory.path)
+        report.write_batches_csv(directory.path)
         write_report(directory, observer)
         observer.decided(journal.verdict, plan)
         return Tuned(plan, journal.verdict, directory.path, tuple(journal.trials.values()))

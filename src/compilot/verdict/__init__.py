@@ -4,6 +4,8 @@ compare.py     two arms -> Comparison            breakeven.py  when a compile ha
 finalists.py   screening -> who is raced         contenders.py, rules.py, decide.py   race -> Verdict
 plan.py        Verdict -> Plan and the sentence  words.py      figures in plain words
 constraints.py limits of the user's own, and who is beyond them
+policies.py    sizes of a trace, costs -> ShapeChoice (shape_costs.py, buckets.py, buckets_2d.py, sizes_to_measure.py)
+batch_advice.py   seconds at batch sizes -> the largest worth having, larger ones in parts
 """
 
 from __future__ import annotations

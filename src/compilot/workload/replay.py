@@ -36,7 +36,7 @@ class Replay(Inference):
 
     def __init__(self, fn: Callable[..., Any], workload: Replaying) -> None:
         super().__init__(fn, workload)
-        self._order = tuple(workload.requests)
+        self._order = tuple(workload.replay_order)
 
     @property
     def calls(self) -> int:
@@ -76,7 +76,7 @@ def replayed(workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str
     distinct = dict.fromkeys(map(_key, calls))
     places = {key: number for number, key in enumerate(distinct, 1)}
     new.examples = [new.call, *(traced_call(new, first[key]) for key in distinct)]
-    new.requests = tuple(places[_key(call)] for call in calls)
+    new.replay_order = tuple(places[_key(call)] for call in calls)
     new.kind, new._examples_from_seed = Kind.TRACE, False
     new.trace_notes = found.notes
     return new

@@ -30,6 +30,7 @@ from compilot.records import Shipment
 from compilot.workload.culprit import find_culprit
 from compilot.workload.place import absolute_target
 from compilot.workload.target import load_target
+from compilot.workload.variations import at_sizes
 from compilot.workload.weights import WeightsPickler, WeightsUnpickler, WeightsWriter
 from compilot.workload.workload import Workload
 
@@ -63,7 +64,12 @@ def ship(workload: Workload, folder: Path) -> Shipment:
 
 
 def unship(shipment: Shipment) -> Workload:
-    """The workload again, in another process; its seed, grad mode and dynamic dimensions are the shipment's."""
+    """The workload again, in another process; its seed, grad mode, dynamic dimensions and sizes are the shipment's."""
+    workload = _unshipped(shipment)
+    return at_sizes(workload, shipment.example_sizes) if shipment.example_sizes else workload
+
+
+def _unshipped(shipment: Shipment) -> Workload:
     sys.path.extend(entry for entry in dict.fromkeys(shipment.sys_path) if entry not in sys.path)
     try:
         os.chdir(shipment.cwd)
@@ -122,7 +128,7 @@ def _dump(parts: dict[str, Any], file: Any, writer: WeightsWriter) -> None:
 
 
 def _first_culprit(parts: dict[str, Any]) -> str:
-    names = {"_inputs": "inputs"}
+    names = {"_inputs": "inputs", "_items": "items"}
     shown = {names.get(name, name): part for name, part in parts.items()}
     return find_culprit(shown, "").removeprefix("['").replace("']", "", 1)
 
@@ -136,7 +142,8 @@ def _private(path: Path) -> Any:
 def _lost_modules(workload: Workload) -> list[ModuleType]:
     """Modules that define parts of the model but that a child could not import by name."""
     classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
-    found = {inspect.getmodule(part) for part in (*classes, workload.input_function, workload.drive)}
+    functions = (workload.input_function, workload.drive, workload.request, workload.item_function)
+    found = {inspect.getmodule(part) for part in (*classes, *functions)}
     return [module for module in found if module is not None and not _importable(module.__name__)]
 
 

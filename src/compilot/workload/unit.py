@@ -3,14 +3,15 @@
 In: a workload and the callable in its model's place. Out: `Unit`: call() for the clock; run() and answer() of one call
 on copies, from a known state and seed; save() and restore() of all that the work changes; in_double(), the same work
 in float64. `UNITS` is the table from a workload's kind to its unit; a new kind of work is a new row.
-Covered: inference over every example; module buffers, the examples' own tensors, and torch's, Python's and numpy's
-random state. Not covered: state that a model keeps in plain attributes (lists, dicts, tensors that are no buffers):
-a model whose answers depend on it is refused when its reference is made.
+Covered: inference over every example, requests over every item; module buffers, the examples' own tensors, and
+torch's, Python's and numpy's random state. Not covered: state that a model keeps in plain attributes (lists, dicts,
+tensors that are no buffers): a model whose answers depend on it is refused when its reference is made.
 """
 
 from __future__ import annotations
 
 import copy
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,10 +22,12 @@ import torch
 from torch import Tensor, nn
 
 from compilot._tree import Call, call_leaves, is_tensor
+from compilot.errors import WorkerError
 from compilot.records import Kind
 from compilot.workload.copying import Convert, copy_call, copy_model, copy_nested, to_double
 from compilot.workload.observing import Seen, observed
 from compilot.workload.outputs import plain, same_values
+from compilot.workload.requests import Item, Request, is_item
 from compilot.workload.state import Kept, RandomState, seeded
 
 
@@ -37,6 +40,10 @@ class Work(Protocol):
     def examples(self) -> Sequence[Call]: ...
     @property
     def grad(self) -> bool: ...
+    @property
+    def request(self) -> Request | None: ...
+    @property
+    def items(self) -> Sequence[Any]: ...
 
 
 class Saved(NamedTuple):
@@ -45,6 +52,13 @@ class Saved(NamedTuple):
     state: dict[str, Kept]
     inputs: tuple[Kept, ...]
     random: RandomState
+
+
+class ModelShare(NamedTuple):
+    """Seconds of one request, and of these inside the model."""
+
+    request_s: float
+    model_s: float
 
 
 class _Done(NamedTuple):
@@ -72,6 +86,10 @@ class Unit(ABC):
     @abstractmethod
     def work(self, call: Call) -> Any:
         """Do the work of one call and give its answer."""
+
+    def model_share(self) -> ModelShare | None:
+        """How much of the work is the model's; None: all of it."""
+        return None
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the work may change, by name; the model's buffers, unless a kind has more."""
@@ -170,4 +188,53 @@ class Inference(Unit):
         return self.fn(*call.args, **call.kwargs)
 
 
-UNITS: dict[Kind, type[Unit]] = {Kind.INFERENCE: Inference}
+class Requests(Unit):
+    """One request for each item, with fn in the model's place; a call of the model alone is judged as it is."""
+
+    def __init__(self, fn: Callable[..., Any], workload: Work) -> None:
+        super().__init__(fn, workload)
+        if workload.request is None:
+            raise WorkerError("this workload has no request.")
+        self.request: Request = workload.request
+        self.examples = tuple(((Item(item),), {}) for item in workload.items)
+
+    def call(self) -> None:
+        """Do every item's request; fn is called as the user's program will call it."""
+        fn, request = self.fn, self.request
+        with torch.set_grad_enabled(self.grad):
+            for (item,), _ in self.examples:
+                request(fn, item.value)
+
+    def work(self, call: Call) -> Any:
+        """The answer to a request, or to a call of the model."""
+        if is_item(call):
+            return self.request(self._called, call.args[0].value)
+        return self.fn(*call.args, **call.kwargs)
+
+    def model_share(self) -> ModelShare:
+        """Each request once more, with a clock around the model."""
+        inside = [0.0]
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            begin = time.perf_counter()
+            try:
+                return self.fn(*args, **kwargs)
+            finally:
+                inside[0] += time.perf_counter() - begin
+
+        begin = time.perf_counter()
+        with torch.set_grad_enabled(self.grad):
+            for (item,), _ in self.examples:
+                self.request(timed, item.value)
+        whole_s = time.perf_counter() - begin
+        return ModelShare(whole_s / self.calls, inside[0] / self.calls)
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        """fn, with what a request prepared in the precision of the work."""
+        if self._convert is None:
+            return self.fn(*args, **kwargs)
+        call = copy_call(Call(args, kwargs), self._convert)
+        return self.fn(*call.args, **call.kwargs)
+
+
+UNITS: dict[Kind, type[Unit]] = {Kind.INFERENCE: Inference, Kind.REQUEST: Requests}

@@ -3,10 +3,10 @@
 In: a Workload. Out: named cases, the same ones in every process. Covered: the example where it holds integers; three
 seeds; edge values of floats, zeros in one input and masked rows (edges.py); integers beyond the example's own (bold.py:
 a candidate's guard may turn those down); the smallest, largest and odd sizes of declared dynamic dimensions, and
-unequal ones where sizes look alike (they may be independent); the calls of a shape trace. Shapes are kept where nothing
-is declared, because another shape would make a compiled callable compile again. Seeds draw integers within the
-example's own values (they may be indices). Not covered: whether eager accepts a case; one on which eager raises is
-dropped by whoever runs it.
+unequal ones where sizes look alike (they may be independent); the calls of a shape trace; the items of requests.
+Shapes are kept where nothing is declared, because another shape would make a compiled callable compile again. Seeds
+draw integers within the example's own values (they may be indices). Not covered: whether eager accepts a case; one on
+which eager raises is dropped by whoever runs it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
+from compilot.errors import InputError
 from compilot.inputs.alike import Group, another_size, partings
 from compilot.inputs.naming import code_words, named_leaves, parameter_words, root_names
 from compilot.inputs.resizing import groups_of, other_sizes, resized
@@ -32,6 +33,7 @@ from compilot.inputs.values import (
 from compilot.records import CallSizes, DimRange
 from compilot.workload import bold as bold_integers
 from compilot.workload import edges as edge_values
+from compilot.workload.requests import Item
 from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named, ranges_of, resolve
 from compilot.workload.workload import Workload
 
@@ -64,6 +66,7 @@ def cases(workload: Workload) -> list[Case]:
         *edges,
         *_sizes(workload, ranges),
         *_unequal(workload, ranges),
+        *(Case(f"item {number}", Call((Item(item),), {})) for number, item in enumerate(workload.judged_items)),
         *bold,
     ]
 
@@ -175,6 +178,24 @@ def named_dims(workload: Workload) -> Named:
         if path in shapes
     }
     return named(ranges, {path: dotted_name(path, roots) for path in shapes}, shapes, recorded)
+
+
+def at_sizes(workload: Workload, sizes: Mapping[str, int]) -> Workload:
+    """The same work on an example of other sizes, by NAME:DIM; dimensions that move together do so here, too."""
+    return workload.with_examples([traced_call(workload, CallSizes(line=1, sizes=dict(sizes)))])
+
+
+def at_batch(workload: Workload, batch: int) -> Workload:
+    """The same work on calls with so many samples, wherever dimension 0 is declared; values are drawn anew."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    places = {path: dims[0] for path, dims in ranges.items() if 0 in dims}
+    if not places:
+        raise InputError("no batch dimension is declared; declare one, such as batch=1..32.")
+    for allowed in places.values():
+        if not allowed.min <= batch <= allowed.max:
+            declared = f"{allowed.min}..{allowed.max}"
+            raise InputError(f"batch size {batch} is outside the declared range {declared}; widen it or leave it out.")
+    return workload.with_examples([_resized(workload, {(path, 0): batch for path in places})])
 
 
 def _resized(workload: Workload, sizes: Mapping[tuple[str, int], int]) -> Call:

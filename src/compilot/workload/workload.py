@@ -21,6 +21,7 @@ from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
 from compilot.workload.dynamic import DynamicSpec, as_dims, merge, spelled_out
 from compilot.workload.padding import PadSpec, Sized, checked
+from compilot.workload.requests import Items, Request, calls_of, check_request, judged_items, timed_items
 from compilot.workload.unit import UNITS, Unit
 
 InputFunction = Callable[[int], Any]
@@ -39,6 +40,10 @@ class Workload:
 
     `padding` says what may be put into the inputs where a call is shorter than what the model was built for, such as
     {"input_ids": 0, "attention_mask": 0}. It is used only where that is proven to change no answer.
+
+    `request(call, item)` is what the program does for one item: prepare it, call the model through `call`, finish the
+    answer. The whole of it is then timed and judged, and the model's share of it reported. `items` is a list of them,
+    or a function of a seed that returns one. Without other inputs, those that the requests make are the examples.
     """
 
     def __init__(
@@ -56,11 +61,14 @@ class Workload:
         loader: Any = None,
         drive: Drive | None = None,
         padding: PadSpec | None = None,
+        request: Request | None = None,
+        items: Items | None = None,
     ) -> None:
         self.model = _check_model(model)
         self.seed, self.grad = seed, grad
-        self.kind = Kind.INFERENCE  # picks the unit of work
-        self.requests: tuple[int, ...] = ()  # of a trace: which example each one is, in order (replay.py)
+        self.request, self._items = check_request(request, items)
+        self.kind = Kind.INFERENCE if self.request is None else Kind.REQUEST  # picks the unit of work
+        self.replay_order: tuple[int, ...] = ()  # of a trace: which example each one is, in order (replay.py)
         self.trace_notes: tuple[str, ...] = ()  # what the trace declared
         self.label = label or type(model).__name__
         self.loader = _check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
@@ -69,6 +77,8 @@ class Workload:
         self._inputs = _check_inputs(inputs)
         self.drive = _check_drive(drive)
         given = _given_examples(args, kwargs, examples)
+        if given is None and inputs is None and self.request is not None:
+            given = calls_of(self.request, self.items, self.model, grad=grad)
         self._examples_from_seed = given is None and inputs is not None
         self.examples = self._seeded_examples() if self._examples_from_seed else (given or [Call((), {})])
         self.dynamic = spelled_out(as_dims(dynamic), self.model.forward, self.call)
@@ -109,16 +119,31 @@ class Workload:
         """The user's own function of a seed, if there is one."""
         return self._inputs
 
+    @property
+    def item_function(self) -> Callable[[int], Any] | None:
+        """The user's own function of a seed for items, if there is one."""
+        return self._items if callable(self._items) else None
+
     def inputs(self, seed: int) -> Call:
         """A call made from a seed: by the user's function, or else a variation of the first example."""
         return vary(self.call, seed) if self._inputs is None else as_call(self._inputs(seed))
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """The items whose requests are timed; () without a request."""
+        return () if self._items is None else timed_items(self._items, self.seed)
+
+    @property
+    def judged_items(self) -> tuple[Any, ...]:
+        """The items whose answers are judged."""
+        return () if self._items is None else judged_items(self._items, self.seed)
 
     def samples_per_call(self) -> int | None:
         """Size of the batch dimension, where all tensor inputs of the first example agree on one; for throughput.
 
         None for the requests of a trace, which have sizes of their own.
         """
-        if self.requests:
+        if self.replay_order:
             return None
         tensors = [leaf.value for leaf in call_leaves(self.call) if is_tensor(leaf.value) and leaf.value.dim()]
         sizes = {int(tensor.shape[0]) for tensor in tensors}
@@ -149,6 +174,14 @@ class Workload:
         new.padding = self.padding if padding is None else checked(padding, self.model.forward, self.call)
         if new._examples_from_seed and new.seed != self.seed:
             new.examples = new._seeded_examples()
+        new._check_examples()
+        return new
+
+    def with_examples(self, calls: Sequence[Call]) -> Workload:
+        """The same model on other calls, without a request around them."""
+        new = copy.copy(self)
+        new.request, new._items, new.kind = None, None, Kind.INFERENCE
+        new.examples, new._examples_from_seed = list(calls), False
         new._check_examples()
         return new
 

@@ -214,3 +214,42 @@ def test_a_trace_is_what_every_arm_replays(fake_runner: Any, compilot: Any, tmp_
     refused = compilot("bench", "net.py:net", "--trace", "sizes.txt", "--out", "two", "--quiet")
     assert refused.exit_code == 2
     assert "line 2 of the shape trace: the size -9 of x:0 is negative" in refused.stderr
+
+
+# --------------------------------------------------------------------------------------------------------- batch sizes
+
+
+def test_batch_sizes_are_a_table_of_their_own_with_a_recommendation(fake_runner: Any, compilot: Any) -> None:
+    how = ("--plan", "plan.json", "--batch-sizes", "4,1,2", "--out", "b")
+    result = compilot("bench", "net.py:net", *how)
+    assert result.exit_code == 0, result.stderr
+    assert fake_runner.shipment.extra_dynamic[-1] == DynamicDim(input="*", dim=0, min=1, max=4)
+    text = " ".join(result.stdout.split())
+    assert "batch sizes" in text
+    assert "eager: max_batch_size 1 (100" in text  # the fake takes as long for each sample
+    assert "batches.csv" in text
+    with Path("b/batches.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["batch"] for row in rows] == ["1", "2", "4"] * 3
+
+
+def test_batch_sizes_in_json(fake_runner: Any, compilot: Any) -> None:
+    document = json.loads(compilot("bench", "net.py:net", "--batch-sizes", "1,2", "--json", "--quiet").stdout)
+    assert [(point["candidate"], point["batch"]) for point in document["batches"]["points"]][:2] == [
+        ("eager", 1),
+        ("eager", 2),
+    ]
+    assert json.loads(compilot("bench", "net.py:net", "--json", "--quiet").stdout)["batches"] is None
+
+
+def test_a_declared_batch_counts_more_than_the_sizes(fake_runner: Any, compilot: Any) -> None:
+    how = ("--batch-sizes", "1,2", "--dynamic", "batch=1..64")
+    assert compilot("bench", "net.py:net", *how).exit_code == 0
+    assert fake_runner.shipment.extra_dynamic == (DynamicDim(input="*", dim=0, min=1, max=64),)
+
+
+@pytest.mark.parametrize("sizes", ["", "0", "1,x", "1.5", "-2", ",".join(map(str, range(1, 40)))])
+def test_what_is_no_batch_size_is_refused(fake_runner: Any, compilot: Any, sizes: str) -> None:
+    result = compilot("bench", "net.py:net", "--batch-sizes", sizes)
+    assert result.exit_code == 2
+    assert "batch size" in result.stderr

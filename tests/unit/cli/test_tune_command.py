@@ -11,11 +11,13 @@ import msgspec
 import pytest
 
 from compilot import packing
+from compilot.artifacts.journal import Journal
 from compilot.errors import EnvironmentProblem, TargetError
 from compilot.packing import Packed
 from compilot.records import (
     BUNDLE_SCHEMA,
     PRIOR_BY_DEFAULT,
+    BatchRaceLine,
     BundleEntry,
     DynamicDim,
     Goal,
@@ -23,6 +25,8 @@ from compilot.records import (
     NotReached,
     Objective,
     Precision,
+    ProcessSamples,
+    Race,
     Weights,
 )
 
@@ -300,3 +304,29 @@ def test_an_unknown_objective_is_refused(fake: Any, compilot: Any) -> None:
     result = compilot("tune", "net.py:net", "--objective", "fame")
     assert result.exit_code == 2
     assert "latency" in result.stderr
+
+
+def test_batch_sizes_reach_the_pipeline_with_the_dimension_that_they_need(fake: Any, compilot: Any) -> None:
+    assert compilot("tune", "net.py:net", "--batch-sizes", "8,1,2").exit_code == 0
+    assert fake.asked["options"].batch_sizes == (1, 2, 8)
+    assert fake.asked["shipment"].extra_dynamic == (DynamicDim(input="*", dim=0, min=1, max=8),)
+    assert compilot("tune", "net.py:net", "--batch-sizes", "none").exit_code == 2
+
+
+def test_what_was_measured_at_batch_sizes_is_shown_below_the_table(fake: Any, compilot: Any, small_run: Any) -> None:
+    eager = small_run.trials[0].candidate
+    rounds = tuple((0.01, 0.01) for _ in range(8))
+    race = Race(arms=(eager.id, eager.id), with_aa=True, processes=(ProcessSamples(rounds=rounds),))
+    write = small_run.write
+
+    def with_batches(run_dir: Path, **how: Any) -> Path:
+        found: Path = write(run_dir, **how)
+        with Journal.open(found / "journal.jsonl") as journal:
+            journal.append(BatchRaceLine(batch=4, race=race))
+        return found
+
+    small_run.write = with_batches
+    text = " ".join(compilot("tune", "net.py:net", "--out", "here").stdout.split())
+    assert "eager: max_batch_size 4 (400 samples/s); no other size was measured." in text
+    document = json.loads(compilot("tune", "net.py:net", "--out", "there", "--json", "--quiet").stdout)
+    assert document["batches"]["points"][0]["samples_per_s"] == pytest.approx(400.0)

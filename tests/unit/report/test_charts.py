@@ -18,10 +18,13 @@ from compilot.artifacts.journal import Journal
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import EnvironmentProblem, RunDirError
 from compilot.records import (
+    BatchRaceLine,
     Candidate,
     Diagnosis,
     DiagnosisLine,
     Measurement,
+    ProcessSamples,
+    Race,
     RunHeader,
     Settings,
     State,
@@ -380,3 +383,21 @@ def test_a_logarithmic_axis_has_round_ticks() -> None:
 
 def test_no_font_is_fetched_and_there_is_one_for_everybody() -> None:
     assert configuration(LIGHT)["font"].endswith("sans-serif")
+
+
+# --------------------------------------------------------------------------------------------------------- batch sizes
+
+
+def test_batch_sizes_are_drawn_where_they_were_measured(timed_run: Path, small_run: Any) -> None:
+    assert "batch-sizes" not in run_charts(timed_run).charts
+    eager = small_run.trials[0].candidate
+    with Journal.open(timed_run / "journal.jsonl") as journal:
+        for batch, call_s in ((1, 0.01), (2, 0.012), (4, 0.024)):
+            rounds = tuple((call_s, call_s) for _ in range(8))
+            race = Race(arms=(eager.id, eager.id), with_aa=True, processes=(ProcessSamples(rounds=rounds),))
+            journal.append(BatchRaceLine(batch=batch, race=race))
+    chart = run_charts(timed_run).charts["batch-sizes"]
+    marks = having(shown(chart), "batch", "samples_per_s")
+    assert [(mark["batch"], round(mark["samples_per_s"])) for mark in marks] == [(1, 100), (2, 167), (4, 167)]
+    assert [mark["recommended"] for mark in marks] == [False, True, False]
+    assert "eager 2" in chart.to_dict()["title"]["subtitle"]

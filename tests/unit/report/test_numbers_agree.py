@@ -273,7 +273,10 @@ def test_json_csv_and_rows_have_the_same_names_and_the_documentation_has_them_al
     assert documented == names
 
 
-def test_the_page_has_the_cells_of_the_terminal(run_dir: Path) -> None:
+@pytest.mark.parametrize("objective", ["latency", "throughput", "p99"])
+def test_the_page_has_the_cells_of_the_terminal(small_run: Any, tmp_path: Path, objective: str) -> None:
+    small_run.header = msgspec.structs.replace(small_run.header, objective=objective)
+    run_dir = small_run.write(tmp_path / "run")
     shown = table(read_run(run_dir), width=140)
     [candidates] = page_of(run_dir).sections[0].tables
     for column in shown.columns:

@@ -57,7 +57,7 @@ def test_two_arms_get_equal_inputs_and_equal_sizes_share_them(workload: Workload
     one, two = (replayed(workload, CALLS) for _ in range(2))
     for left, right in zip(one.examples, two.examples, strict=True):
         assert torch.equal(left.args[0], right.args[0])
-    assert one.requests == (1, 2, 1, 3)
+    assert one.replay_order == (1, 2, 1, 3)
     assert (workload.samples_per_call(), one.samples_per_call()) == (2, None)  # requests have batches of their own
     assert one.call is workload.call  # guards and builds begin with the user's own example
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
+from compilot.errors import EnvironmentProblem, InputError, RunDirError, UnpicklableError
 from compilot.identity.model import model_fingerprint
 from compilot.records import ModelFingerprint, Shipment
 from compilot.workload import Workload, parse_dynamic
@@ -117,6 +117,16 @@ def test_the_shipments_word_counts(workload: Workload, tmp_path: Path) -> None:
     shipment = ship(workload, tmp_path)
     new = unship(msgspec.structs.replace(shipment, ref=more.ref))
     assert new.dynamic == more.dynamic
+
+
+def test_the_example_may_have_other_sizes(tmp_path: Path) -> None:
+    workload = Workload(Everything().eval(), torch.zeros(2, 7, dtype=torch.long), dynamic={"seq": (1, 32)})
+    shipment = msgspec.structs.replace(ship(workload, tmp_path), example_sizes={"ids:1": 20})
+    there = unship(shipment)
+    assert tuple(there.call.args[0].shape) == (2, 20)
+    assert there.dynamic == workload.dynamic
+    with pytest.raises(InputError, match=r"outside its declared range 1\.\.32"):
+        unship(msgspec.structs.replace(shipment, example_sizes={"ids:1": 40}))
 
 
 def test_equal_models_have_equal_digests(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from compilot._tree import Call
+from compilot.errors import InputError
 from compilot.workload import Workload
-from compilot.workload.variations import Case, cases
+from compilot.workload.variations import Case, at_batch, cases
 
 
 class Takes(nn.Module):
@@ -285,3 +286,32 @@ def test_a_users_function_with_undeclared_shapes_falls_back_to_the_example() -> 
     assert first(found["seed 1 at the example's shapes"]).shape == (2,)
     declared = by_name(inputs=lambda seed: torch.randn(2 + seed), dynamic={"x": {0: (1, 9)}})
     assert first(declared["seed 1"]).shape == (3,)
+
+
+# --------------------------------------------------------------------------------------------------------- batch sizes
+
+
+def test_the_same_work_with_another_number_of_samples() -> None:
+    workload = Workload(
+        Takes().eval(), (torch.ones(2, 3), torch.ones(2, 3, dtype=torch.bool)), dynamic={"batch": (1, 8)}
+    )
+    larger = at_batch(workload, 8)
+    assert [tuple(value.shape) for value in larger.call.args] == [(8, 3), (8, 3)]
+    assert larger.call.args[1].dtype == torch.bool
+    assert tuple(workload.call.args[0].shape) == (2, 3)
+    assert larger.model is workload.model
+
+
+def test_an_input_without_the_batch_keeps_its_size() -> None:
+    workload = Workload(Takes().eval(), (torch.ones(2, 3), torch.ones(3)), dynamic={"x": {0: (1, 8)}})
+    assert [tuple(value.shape) for value in at_batch(workload, 5).call.args] == [(5, 3), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "why"),
+    [(None, "no batch dimension"), ({"seq": (1, 8)}, "no batch dimension"), ({"batch": (1, 4)}, r"range 1\.\.4")],
+)
+def test_a_batch_size_that_is_not_declared_is_refused(dynamic: Any, why: str) -> None:
+    workload = Workload(Takes().eval(), torch.ones(2, 3), dynamic=dynamic)
+    with pytest.raises(InputError, match=why):
+        at_batch(workload, 8)

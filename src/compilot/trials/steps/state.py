@@ -41,7 +41,11 @@ class WorkerState:
         """This callable is the one to judge and to time; its first call is made."""
         self.fn = fn
         self.serving = Serving(fn, self.workload.model, guard)
-        self.unit = self.workload.unit(fn)
+        self.work_on(self.workload)
+
+    def work_on(self, workload: Workload) -> None:
+        """This workload's examples are the ones to time; they are called once."""
+        self.unit = workload.unit(self.fn)
         self.call_from(1)
         self.unit.call()
 

@@ -48,6 +48,7 @@ from compilot.trials.protocol import (
     Build,
     Built,
     CallsTimed,
+    Done,
     Failed,
     Inspect,
     Inspected,
@@ -57,6 +58,7 @@ from compilot.trials.protocol import (
     TimeBatch,
     TimeCalls,
     ToolchainReady,
+    UseBatch,
     Verified,
     Verify,
     Warm,
@@ -65,9 +67,11 @@ from compilot.trials.protocol import (
 from compilot.trials.steps.importing import installed_since
 from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.workload.shipping import unship
-from compilot.workload.variations import cases
+from compilot.workload.unit import ModelShare
+from compilot.workload.variations import at_batch, cases
 
 WORKERS_END_LIMIT_S = 20.0
+SHARE_TURNS = 5  # over all items: a share needs fewer than a speed-up
 
 
 class SameProgram(BaseException):
@@ -273,6 +277,13 @@ def _finite(value: float) -> float:
 # ------------------------------------------------------------------------------------------------------------ timing
 
 
+def use_batch(worker: WorkerState, request: UseBatch) -> Done | Failed:
+    """Work on calls with another number of samples; a candidate that cannot serve them says so."""
+    load = worker.workload
+    worker.work_on(load if request.batch is None else at_batch(load, request.batch))
+    return _eagers_time(worker) or Done()
+
+
 def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
     """Call until steady, then calibrate the batch; with all callers, whose threads need a warm-up of their own."""
     worker.call_from(request.callers)
@@ -280,6 +291,7 @@ def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
     call = worker.unit.call if callers is None else callers.once
     steadied = sampling.warm_up(call, lambda: _compiles(worker), request.for_s)
     worker.batch = steadied.calls_per_batch if callers is None else callers.calibrated(steadied.calls_per_batch)
+    share = _model_share(worker)
     return _eagers_time(worker) or Warmed(
         warm_up=steadied.warm_up,
         calls_per_batch=worker.batch,
@@ -287,7 +299,15 @@ def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
         rss_bytes=psutil.Process().memory_info().rss,
         peak_rss_bytes=build_cost.peak_rss_bytes(),
         samples_per_call=worker.workload.samples_per_call(),
+        request_s=share.request_s if share is not None else None,
+        model_s=share.model_s if share is not None else None,
     )
+
+
+def _model_share(worker: WorkerState) -> ModelShare | None:
+    """Of several turns the one in the middle: what a request takes, and what of it the model; None: no requests."""
+    shares = [share for _ in range(SHARE_TURNS) if (share := worker.unit.model_share()) is not None]
+    return sorted(shares)[len(shares) // 2] if shares else None
 
 
 def _compiles(worker: WorkerState) -> int:
@@ -328,6 +348,7 @@ HANDLERS: Handlers = {
     PrepareToolchain: prepare_toolchain,
     Build: build,
     Verify: verify,
+    UseBatch: use_batch,
     Warm: warm,
     TimeBatch: time_batch,
     TimeCalls: time_calls,

@@ -1,0 +1,140 @@
+"""A model at several batch sizes, on a runner that runs nothing: races, figures, advice, files."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from stories import WORKLOAD, candidate, told
+
+from compilot.engines.eager.build import EAGER
+from compilot.errors import EnvironmentProblem
+from compilot.progress import Observer
+from compilot.records import BatchRaceLine, BatchSizes, JournalLine, Race, State, Trial, TrialLine, VerdictLine
+from compilot.report.batches import batch_sizes, sentences, write_batches_csv
+from compilot.testing.runner import FakeRunner, Fate
+from compilot.trials.runner import ArmLost, RaceRules
+from compilot.tuning.batching import at_batch_sizes
+from compilot.tuning.comparing import try_eager, try_one
+from compilot.tuning.options import TuneOptions, options_of
+
+QUICK, STATIC = candidate("quick"), candidate("static")
+FATES = {"quick": Fate(speed=2.0), "static": Fate(speed=3.0)}
+
+
+def saturating(batch: int) -> float:
+    """Half of a single call is fixed, and from 4 samples on more of them bring nothing."""
+    return {1: 1.0, 2: 1.2, 4: 2.0, 8: 4.0}[batch]
+
+
+class OneSize(FakeRunner):
+    """The static candidate serves the example's batch size alone; 8 samples are too many for eager itself."""
+
+    too_many = False
+
+    def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
+        if rules.batch == 8 and self.too_many:
+            raise EnvironmentProblem("eager's own process failed in a race: out of memory.")
+        if rules.batch != 4 and STATIC in [trial.candidate for trial in trials]:
+            raise ArmLost(STATIC.id, State.INFEASIBLE, "in a race: it serves only batch size 4")
+        return super().race(trials, rules)
+
+
+def measured(runner: FakeRunner, sizes: Sequence[int]) -> tuple[list[JournalLine], BatchSizes]:
+    runner.open(WORKLOAD)
+    runner.inspect()
+    trials = [try_eager(runner, 60.0), *(try_one(runner, one, 60.0) for one in (QUICK, STATIC))]
+    lines: list[JournalLine] = [TrialLine(trial=trial, at_s=0.0) for trial in trials]
+    lines += at_batch_sizes(runner, trials[1:], sizes, pairs=12, observer=Observer())
+    found = batch_sizes(lines)
+    assert found is not None
+    return lines, found
+
+
+def test_every_arm_at_every_size_from_the_raw_samples() -> None:
+    _, found = measured(FakeRunner(FATES, batch_cost=saturating), (1, 2, 4, 8))
+    assert [(p.candidate, p.batch) for p in found.points[:5]] == [*(("eager", b) for b in (1, 2, 4, 8)), ("quick", 1)]
+    by_place = {(point.candidate, point.batch): point for point in found.points}
+    quick, eager = by_place["quick", 8], by_place["eager", 8]
+    assert eager.call_s == pytest.approx(0.04, rel=0.02)
+    assert eager.samples_per_s == pytest.approx(200.0, rel=0.02)
+    assert eager.versus_eager is None
+    assert quick.versus_eager is not None
+    assert quick.versus_eager.ratio == pytest.approx(2.0, rel=0.02)
+    assert [(one.candidate, one.max_batch_size) for one in found.advice] == [("eager", 4), ("quick", 4), ("static", 4)]
+    assert "a batch of 8 brings" in found.advice[0].because
+
+
+def test_a_candidate_that_cannot_serve_a_size_says_why_and_the_others_go_on() -> None:
+    _, found = measured(OneSize(FATES, batch_cost=saturating), (1, 4))
+    by_place = {(point.candidate, point.batch): point for point in found.points}
+    assert by_place["static", 1].call_s is None
+    assert by_place["static", 4].call_s is not None
+    assert by_place["quick", 1].call_s is not None
+    assert "static has no figure at batch size 1: in a race: it serves only batch size 4." in sentences(found)
+
+
+def test_where_eager_itself_cannot_there_is_no_race_and_smaller_sizes_keep_their_figures() -> None:
+    runner = OneSize(FATES, batch_cost=saturating)
+    runner.too_many = True
+    lines, found = measured(runner, (4, 8))
+    assert [line.race is None for line in lines if isinstance(line, BatchRaceLine)] == [False, True]
+    [broken] = [point for point in found.points if point.batch == 8]
+    assert (broken.candidate_id, broken.call_s) == (EAGER.id, None)
+    assert "out of memory" in broken.why
+    assert found.advice[0].max_batch_size == 4
+
+
+def test_where_memory_is_short_they_are_raced_in_groups() -> None:
+    lines, found = measured(FakeRunner(FATES, workers=2, batch_cost=saturating), (2,))
+    arms = [line.race.arms for line in lines if isinstance(line, BatchRaceLine) and line.race]
+    assert arms == [(EAGER.id, QUICK.id), (EAGER.id, STATIC.id)]
+    assert {point.candidate for point in found.points} == {"eager", "quick", "static"}
+
+
+def test_a_noisy_machine_is_said_with_the_figures() -> None:
+    _, quiet = measured(FakeRunner(FATES, batch_cost=saturating), (1, 4))
+    assert quiet.doubts == ()
+    _, noisy = measured(FakeRunner(FATES, noise=0.5, batch_cost=saturating), (1, 4))
+    [doubt] = noisy.doubts
+    assert doubt.startswith("eager against itself varied by")
+    assert "at batch size 1, 4; measure again on a quieter machine" in doubt
+    assert sentences(noisy)[-1] == f"E{doubt[1:]}."
+
+
+def test_parts_of_a_batch_are_named_in_short() -> None:
+    _, found = measured(FakeRunner(FATES, batch_cost=lambda batch: {1: 1.0, 4: 1.2, 9: 9.0}[batch]), (1, 4, 9))
+    assert "A batch of 9 is faster in parts: 2 x 4 + 1 x 1." in sentences(found)[0]
+
+
+def test_tune_times_eager_and_the_plan_at_each_size_in_the_end(tmp_path: Path) -> None:
+    options = TuneOptions(budget_s=600.0, batch_sizes=(1, 4))
+    story = told(tmp_path, {"quick": Fate(speed=2.0), "slow": Fate(speed=0.5)}, options=options, batch_cost=saturating)
+    lines = story.run_dir.lines()
+    found = batch_sizes(lines)
+    assert found is not None
+    assert [(p.candidate, p.batch) for p in found.points] == [(n, b) for n in ("eager", "quick") for b in (1, 4)]
+    assert isinstance(lines[-1], VerdictLine)  # the last word is the verdict's
+    assert story.verdict.chosen_id == QUICK.id
+    assert options_of(story.run_dir.last_header()).batch_sizes == (1, 4)  # a resumed run asks for them again
+
+
+def test_a_run_without_batch_sizes_has_none(tmp_path: Path) -> None:
+    story = told(tmp_path, {"quick": Fate(speed=2.0)})
+    assert batch_sizes(story.run_dir.lines()) is None
+    assert write_batches_csv(story.run_dir.path) is None
+
+
+def test_files_and_records(tmp_path: Path) -> None:
+    options = TuneOptions(budget_s=600.0, batch_sizes=(1, 4))
+    story = told(tmp_path, FATES, options=options, batch_cost=saturating)
+    csv_file = write_batches_csv(story.run_dir.path)
+    assert csv_file == story.run_dir.batches_csv
+    with csv_file.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["candidate"], row["batch"]) for row in rows] == [(n, b) for n in ("eager", "static") for b in "14"]
+    assert (rows[0]["speedup"], rows[0]["why"]) == ("", "")
+    assert float(rows[-1]["speedup"]) == pytest.approx(3.0, rel=0.02)
+    assert float(rows[-1]["speedup_low"]) <= float(rows[-1]["speedup"]) <= float(rows[-1]["speedup_high"])
