@@ -28,7 +28,7 @@ class Replaying(Work, Protocol):
     """What a replay needs of its workload."""
 
     @property
-    def requests(self) -> Sequence[int]: ...  # which example each request is, in order
+    def replay_order(self) -> Sequence[int]: ...  # which example each request is, in order
 
 
 class Replay(Inference):
