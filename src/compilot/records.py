@@ -60,6 +60,7 @@ class CallSizes(Record, frozen=True, kw_only=True):
 
     line: int  # in the file, or the number of the call
     sizes: dict[str, int]  # "input_ids:1" -> 37; sizes only, never values
+    recorded: bool = False  # True: `record` wrote it, and names every tensor of the call
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ submodules whose `forward` is called directly, which run no hooks either; they a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ from torch import nn
 
 from compilot._tree import Call, map_call
 from compilot.boundary.merging import Differs, Unknown, alike, at_any_size, merged
-from compilot.boundary.observing import At, Recorder, calls_at, kept, objects_in
+from compilot.boundary.observing import At, Recorder, calls_at, kept, objects_in, only_answered
 from compilot.engines.protocol import Infeasible
 from compilot.errors import first_cause
 from compilot.inputs.resizing import Ranges
@@ -64,7 +65,8 @@ def captured(
             recorders, run = _recorded(model, places)
             run(example)
         for other in others:
-            _unless_eager_raises(run, other)
+            with contextlib.suppress(Infeasible), only_answered(recorders.values()):
+                run(other)
     return {path: _found(path, recorder, takes[path]) for path, recorder in recorders.items()}
 
 
@@ -95,13 +97,6 @@ def _entry(module: nn.Module, recorder: Recorder, now: Sequence[tuple[int, ...]]
         return module(*args, **kwargs)
 
     return call
-
-
-def _unless_eager_raises(run: Callable[[At], None], at: At) -> None:
-    try:
-        run(at)
-    except Infeasible:
-        return
 
 
 def _found(path: str, recorder: Recorder, takes: Takes) -> Captured:

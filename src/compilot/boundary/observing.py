@@ -7,8 +7,9 @@ of every one, or why there is none. Who makes the calls, and how a submodule's a
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -69,6 +70,19 @@ class Recorder:
             self.problem = self.problem or str(error).rstrip(".")
             return
         self.seen.append(Seen(tuple(sizes), guard))
+
+
+@contextlib.contextmanager
+def only_answered(recorders: Collection[Recorder]) -> Iterator[None]:
+    """Where the model raises, what was noted since then is dropped: no guard is to take sizes that have no answer."""
+    before = [(recorder, len(recorder.seen), recorder.problem) for recorder in recorders]
+    try:
+        yield
+    except Exception:
+        for recorder, number, problem in before:
+            del recorder.seen[number:]
+            recorder.problem = problem
+        raise
 
 
 def kept(leaf: Any, path: str) -> Any:

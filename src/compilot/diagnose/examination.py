@@ -39,7 +39,6 @@ from compilot.diagnose.report_records import (
 )
 from compilot.records import CallSizes, DimRange, Fingerprint
 from compilot.workload import Workload
-from compilot.workload.shapetrace import ranges_of
 from compilot.workload.variations import traced_dims, traced_sizes
 
 EAGER_CALLS = 5
@@ -59,7 +58,7 @@ class Examination:
     def __init__(
         self, workload: Workload, trace: Sequence[CallSizes] = (), ranges: Mapping[str, DimRange] | None = None
     ) -> None:
-        found = traced_dims(workload, ranges or ranges_of(trace))
+        found = traced_dims(workload, trace, ranges)
         workload = workload.with_dynamic(found.dims) if found.dims else workload
         for call in trace:
             traced_sizes(workload, call)  # a wrong line is refused before anything takes time

@@ -65,8 +65,8 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     check_indices=False saves the look at the values of inputs that are used as indices (about 2 microseconds per
     call). It is dangerous: an index out of range then ends the process or gives some number, where eager raises.
 
-    record is a file in which the sizes of all calls are counted, whoever answers them: see compilot.record. What is
-    returned then has close(), too.
+    record is a file in which the sizes of all calls are counted, whoever answers them: see compilot.record.
+    close() of what is returned ends it.
     """
     options = ApplyOptions(
         Trust(trusted_keys, require_signature),

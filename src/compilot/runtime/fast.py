@@ -5,14 +5,15 @@ attributes: `parameters()`, `state_dict()`, `train()`, `to()`, `generate()` and 
 and calls go through the generated hot path; with hooks that came later the model itself answers, and runs them. The
 model itself is not changed. With `inplace=True` the model's class is exchanged for that subclass (same name) and
 nothing else; `restore(model)` puts the class back. Names that shadow the model's own: `stats`, `prepare`, `refresh`,
-`frozen_weights`, `startup`. With `keep_model=False` it stands over a copy without weights (meta tensors), so that the
-real ones are freed when the user lets go of the model. Not covered: what happens inside a call (dispatch.py), plans and
-files (apply.py).
+`frozen_weights`, `startup`; a model's own `close` stays, unless its calls are recorded. With `keep_model=False` it
+stands over a copy without weights (meta tensors), so that the real ones are freed when the user lets go of the model.
+Not covered: what happens inside a call (dispatch.py), plans and files (apply.py).
 """
 
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,9 @@ class Fast(nn.Module):
         StalePlan: the weights are in the plan's files, and the model has others now: run 'compilot tune' again.
         """
         self._compilot_core.refresh()
+
+    def close(self) -> None:
+        """Write what is left of the trace and stop counting; without record=FILE there is nothing to do."""
 
     @property
     def frozen_weights(self) -> bool:
@@ -354,6 +358,8 @@ def _fast_class(kind: type[nn.Module], core: Core, rebuild: tuple[Any, ...], inp
         "_compilot_rebuild": rebuild,
         "_compilot_startup": {},
     }
+    if hasattr(kind, "close"):
+        body["close"] = inspect.getattr_static(kind, "close")
     metaclass: Any = _stand_in_for(kind) if inplace else type(kind)
     return cast(type[nn.Module], metaclass(name, (Fast, kind), body))
 

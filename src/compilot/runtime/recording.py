@@ -19,6 +19,7 @@ from torch import nn
 
 from compilot.errors import InputError
 from compilot.identity.model import parameters_sha256
+from compilot.inputs.naming import code_words
 from compilot.modules.clone import alias, has_weights
 from compilot.records import TRACE_SCHEMA, TraceHeader
 from compilot.runtime.codegen import compile_call
@@ -83,7 +84,7 @@ def recorded(model: nn.Module, path: str | os.PathLike[str], *, inplace: bool = 
     refuse_recorded(model)
     plain = alias(model, type(model)) if inplace else model
     header = TraceHeader(schema=TRACE_SCHEMA, model=_label(model), parameters_sha256=_identity(model))
-    counts = SizeCounts(Path(path).absolute(), header, _named(model))
+    counts = SizeCounts(Path(path).absolute(), header, _named(model), code_words(_inner(model).forward))
     hot = {"_forms": counts.forms, "_slow": counts.slow, "_call": plain, "_len": len, "_Exception": Exception}
     kind = _recorded_class(type(model), compile_call(_SOURCE, hot), counts, plain, inplace)
     closed_with(kind, counts)

@@ -2,8 +2,9 @@
 
 The first calls are kept in order; from then on a call of a known form and size costs one look into a dict and one step
 of a counter, without a lock (size_form.py). Everything else comes here: new sizes, calls of another form, sizes beyond
-what there is room for. Holds nothing of the model and no value of an input. A thread writes the file, since a caller
-must not wait for a disk; it starts with the first call. A forked child counts from zero into a file of its own.
+what there is room for. Holds nothing of the model; writes no value and no key of an input (inputs/naming.py). A thread
+writes the file, since a caller must not wait for a disk; it starts with the first call. A forked child counts from zero
+into a file of its own. Nothing that goes wrong here is the problem of a call, also where warnings are errors.
 Not covered: several processes with one file (the last one wins): name it with {pid}.
 """
 
@@ -22,12 +23,13 @@ from typing import Any
 
 import msgspec
 
-from compilot._tree import Call, call_nodes, dotted_name, parameter_names
+from compilot._tree import Call, call_nodes
 from compilot.errors import CompilotWarning, InputError
+from compilot.inputs.naming import named_leaves, root_names
 from compilot.records import TraceHeader
 from compilot.runtime.counting import count_of
 from compilot.runtime.forking import tell_after_fork
-from compilot.runtime.notices import warn
+from compilot.runtime.notices import logger, warn
 from compilot.runtime.size_form import Form, Node, Ticks, form_of, has_sizes, signature_of
 from compilot.traces.lines import Key
 from compilot.traces.reading import FIRST_CALLS, scan
@@ -42,9 +44,9 @@ PID = "{pid}"
 class SizeCounts:
     """Counts of one model's calls; `forms` and `slow` are what the generated code uses."""
 
-    def __init__(self, path: Path, header: TraceHeader, named: Callable[..., Any]) -> None:
-        """named: a function with the signature of the model's forward."""
-        self._given, self._header, self._named = path, header, named
+    def __init__(self, path: Path, header: TraceHeader, named: Callable[..., Any], words: frozenset[str]) -> None:
+        """named: a function with the signature of the model's forward. words: keys of dicts that may be written."""
+        self._given, self._header, self._named, self._words = path, header, named, words
         self.forms: dict[tuple[Any, ...], Callable[[tuple[Any, ...], dict[str, Any]], None]] = {}
         self._begin(path)
         self._continue()
@@ -89,10 +91,13 @@ class SizeCounts:
             self._warn(f"a call could not be recorded ({type(problem).__name__}); it was answered, but not counted.")
 
     def _count(self, args: tuple[Any, ...], kwargs: dict[str, Any], nodes: list[Node]) -> None:
-        key = self._key(args, kwargs, nodes)
+        key = self._key(args, kwargs)
+        if key not in self._tally.counts and not self._tally.widen(key):
+            self._tally.left_out += 1
+            return
         if len(self._first) < FIRST_CALLS:
             self._first.append(key)
-            self._tally.add(key)
+            self._tally.put(key)
             return
         form = self._form(args, kwargs, nodes)
         ticked = form.key(args, kwargs) if form is not None else None
@@ -103,7 +108,7 @@ class SizeCounts:
             self._ticks[ticked] = itertools.count(1)
             self._tally.taken = len(self._ticks)
         else:
-            self._tally.add(key)
+            self._tally.put(key)
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any], nodes: list[Node]) -> Form | None:
         """The form of such calls, if this call has it."""
@@ -118,20 +123,18 @@ class SizeCounts:
         known = self._known[written]
         return known if known is not None and known.signature == signature_of(nodes) else None
 
-    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any], nodes: list[Node]) -> Key:
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Key:
         """The sizes of a call by name."""
         written = (len(args), *kwargs)
         if written not in self._roots:
             if len(self._roots) >= MOST_FORMS:
                 self._roots.clear()
-            self._roots[written] = self._in_order(parameter_names(self._named, Call(args, kwargs)))
+            self._roots[written] = self._in_order(root_names(self._named, Call(args, kwargs)))
         roots = self._roots[written]
         found: dict[str, list[tuple[str, int]]] = {root: [] for root in roots}
-        for path, value, is_leaf in nodes:
-            if is_leaf and has_sizes(value):
-                sizes = found[next(root for root in roots if path.startswith(root))]
-                name = dotted_name(path, roots)
-                sizes += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape)]
+        for root, _, name, value in named_leaves(Call(args, kwargs), roots, self._words):
+            if has_sizes(value):
+                found[root] += [(f"{name}:{dim}", size) for dim, size in enumerate(value.shape)]
         return tuple(pair for sizes in found.values() for pair in sizes)
 
     def _in_order(self, roots: dict[str, str]) -> dict[str, str]:
@@ -206,7 +209,10 @@ class SizeCounts:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            warn(text, CompilotWarning)
+            try:
+                warn(text, CompilotWarning)
+            except Exception:  # warnings are errors here; the call goes on, and so does the thread that writes
+                logger.warning(text)
 
 
 def _writing(counts: SizeCounts, stop: threading.Event) -> None:

@@ -27,6 +27,7 @@ MAX_SIZE = 2**31 - 1  # of a dimension; guards and engines count with this, too
 MAX_ELEMENTS = 2**42  # of one input: 4 TB of bytes, more than any machine has for one tensor
 MAX_CALLS = 2**53  # exact in every JSON reader
 MAX_LINE_BYTES = 1 << 16  # a thousand dimensions; what is longer is no trace
+NAMES_BYTES = MAX_LINE_BYTES - (1 << 12)  # of all names of a recorded trace: so its header is a line, and every call
 
 _SPELLING = "write NAME:DIM=SIZE, such as input_ids:1=37, several with spaces between them"
 _WORD = re.compile(r"(?P<name>[^=]+)=(?P<size>-?\d{1,30})")
@@ -86,6 +87,19 @@ def key_of(given: Any, line: int) -> Key:
         if elements > MAX_ELEMENTS:
             raise wrong(line, f"the sizes of {name} make {elements} elements, more than any tensor has")
     return tuple(given.items())
+
+
+def is_readable(key: Key) -> bool:
+    """Whether a reader takes these sizes: some tensors say to be larger than any memory."""
+    sizes = dict(key)
+    return all(size <= MAX_SIZE for size in sizes.values()) and all(
+        n <= MAX_ELEMENTS for n in _elements(sizes).values()
+    )
+
+
+def name_bytes(name: str) -> int:
+    """What a name takes in the header with its smallest and largest size, which is more than in a call's line."""
+    return len(json.dumps(name)) + len(':{"min":,"max":},') + 2 * len(str(MAX_SIZE))
 
 
 def line_of(key: Key, calls: int | None = None) -> bytes:

@@ -22,6 +22,7 @@ ShapeSpec = str | os.PathLike[str] | Sequence[Mapping[str, int]]
 FIRST_CALLS = 200  # kept in their order
 DRIVEN_CALLS = 10_000  # of a trace that drives a model: it takes minutes by then
 MOST_KEYS_READ = 1 << 14  # sizes of a trace that somebody else wrote; 1 kB of memory each
+NAMES_BYTES_READ = 1 << 20  # of all their names
 _KNOWN_LINES = 1 << 14  # texts of lines whose meaning is remembered
 
 
@@ -39,10 +40,18 @@ class Scan(NamedTuple):
         return {name: DimRange(min=low, max=high) for name, (low, high) in self.tally.ranges.items()}
 
     def calls(self, most: int = DRIVEN_CALLS) -> tuple[CallSizes, ...]:
-        """The first calls in order, then every other size once, the most frequent first; no more than `most`."""
+        """The first calls in order, then every other size once, the most frequent first; no more than `most`.
+
+        InputError: all calls were counted without their sizes.
+        """
+        if not self.tally.counts:
+            raise InputError(
+                f"the shape trace {self.path} has no sizes: its calls have more tensors than a trace takes."
+            )
         seen = {tuple(call.sizes.items()) for call in self.first}
         other = [key for key, _ in self.tally.sorted() if key not in seen]
-        once = (CallSizes(line=self.tally.lines[key], sizes=dict(key)) for key in other)
+        by = self.header is not None
+        once = (CallSizes(line=self.tally.lines[key], sizes=dict(key), recorded=by) for key in other)
         return (*self.first, *once)[:most]
 
 
@@ -93,7 +102,7 @@ def _numbered(file: IO[bytes]) -> Iterator[tuple[int, str]]:
 def _collected(
     path: Path | None, header: TraceHeader | None, keys: Iterator[tuple[int, Key, int | None]], first: int
 ) -> Scan:
-    tally, ordered = Tally(MOST_KEYS_READ), list[tuple[int, Key]]()
+    tally, ordered = Tally(MOST_KEYS_READ, NAMES_BYTES_READ), list[tuple[int, Key]]()
     for line, key, calls in keys:
         tally.add(key, calls or 1, line)
         if calls is None and len(ordered) < first:
@@ -107,4 +116,5 @@ def _collected(
         raise InputError(
             f"the shape trace{named} has no calls; write NAME:DIM=SIZE, such as input_ids:1=37, one line per call."
         )
-    return Scan(path, header, tally, tuple(CallSizes(line=line, sizes=dict(key)) for line, key in ordered))
+    first_calls = (CallSizes(line=line, sizes=dict(key), recorded=header is not None) for line, key in ordered)
+    return Scan(path, header, tally, tuple(first_calls))

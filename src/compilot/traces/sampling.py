@@ -29,5 +29,5 @@ def _shares(trace: Trace, requests: int, draw: random.Random) -> Iterator[CallSi
     for one in trace.sizes:
         seen += one.calls
         while due < seen:
-            yield CallSizes(line=one.line, sizes=one.sizes)
+            yield CallSizes(line=one.line, sizes=one.sizes, recorded=trace.header is not None)
             due += step

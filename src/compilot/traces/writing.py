@@ -2,7 +2,8 @@
 
 Below the header are the first calls, one per line and without "n"; then every size with the number of its other calls,
 the most frequent first. So the calls of a trace are the sum over its lines. What does not fit is rounded up to powers
-of two, and then left out; the header has both numbers. Mode 0600, whole or not at all.
+of two, and then left out; the header has both numbers. No line is longer than a reader takes, since a tally has room
+for so many names only. Mode 0600, whole or not at all.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def write_trace(path: Path, header: TraceHeader, first: Sequence[Key], tally: Ta
 def rendered(header: TraceHeader, first: Sequence[Key], tally: Tally) -> bytes:
     """The content of the file; the header gets the sums."""
     tally.settle()
+    first = [key for key in first if _there(tally, key) is not None]  # the others were left out
     ordered = _ordered(first)
     rest = _without(tally, first[: len(ordered)])
     body = b"".join(ordered)
@@ -65,12 +67,17 @@ def _ordered(first: Sequence[Key]) -> list[bytes]:
     return lines
 
 
+def _there(tally: Tally, key: Key) -> Key | None:
+    """The sizes under which a call was counted; None: without any."""
+    return next((one for one in (key, tally.cut(rounded(key))) if one in tally.counts), None)
+
+
 def _without(tally: Tally, first: Sequence[Key]) -> dict[Key, int]:
     """The counts of the calls that have no line of their own."""
     left = dict(tally.sorted())
     for key in first:
-        there = key if key in left else tally.cut(rounded(key))
-        if there in left:
+        there = _there(tally, key)
+        if there is not None:
             left[there] -= 1
     return {key: calls for key, calls in left.items() if calls > 0}
 

@@ -19,7 +19,6 @@ import torch
 
 from compilot.errors import InputError
 from compilot.records import CallSizes, DimRange, Kind
-from compilot.workload.shapetrace import ranges_of
 from compilot.workload.unit import UNITS, Inference, Work
 from compilot.workload.variations import traced_call, traced_dims
 from compilot.workload.workload import Workload
@@ -71,7 +70,7 @@ def replayed(workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str
     """The workload with the calls of a trace as its work. ranges: of the whole trace, where calls are a part of it."""
     if not calls:
         raise InputError("there are no calls to replay; give a trace with calls.")
-    found = traced_dims(workload, ranges or ranges_of(calls))
+    found = traced_dims(workload, calls, ranges)
     new = copy.copy(workload.with_dynamic(found.dims) if found.dims else workload)
     first = {_key(call): call for call in reversed(calls)}  # of equal ones the first, which names its line
     distinct = dict.fromkeys(map(_key, calls))

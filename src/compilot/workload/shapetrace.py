@@ -3,13 +3,14 @@
 Out: `Sizes`, by path and dimension; and ranges for the dimensions that vary in the trace without being declared. A
 dimension is named as it is declared, NAME:DIM; the name alone will do for an input with one declared dimension, and so
 will the end of a nested name. What a line does not name keeps the example's size, or follows a named dimension that it
-moves together with. A recorded trace names every dimension: one that is not declared must have the example's size.
+moves together with. A recorded trace names every dimension: one that is not declared must have the example's size;
+an input that the example lacks (an optional one) is left out, with a note. It has positions in place of keys of dicts.
 Needs no torch. Not covered: reading the file (traces/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from compilot.errors import InputError
@@ -24,6 +25,16 @@ class Named(NamedTuple):
 
     declared: dict[str, tuple[str, int]]  # -> path and dimension
     example: dict[str, int]  # every dimension of every tensor of the example -> its size
+    recorded: dict[str, str] = {}  # the name that `record` gives a dimension -> NAME:DIM, where it is another
+
+    def own(self, name: str) -> str:
+        """The user's name of a dimension that `record` named."""
+        return name if name in self.example else self.recorded.get(name, name)
+
+    def lacks(self, name: str) -> bool:
+        """Whether the example has no such input."""
+        owners = {full.rpartition(":")[0] for full in self.example}
+        return not _meant(name, self.example) and name.rpartition(":")[0] not in owners
 
 
 class TraceDims(NamedTuple):
@@ -33,17 +44,31 @@ class TraceDims(NamedTuple):
     notes: tuple[str, ...]
 
 
-def named(declared: Declared, names: Mapping[str, str], shapes: Mapping[str, Iterable[int]]) -> Named:
-    """names: the user's name of each tensor's path; shapes: its shape in the example."""
+def named(
+    declared: Declared,
+    names: Mapping[str, str],
+    shapes: Mapping[str, Iterable[int]],
+    recorded: Mapping[str, str] | None = None,
+) -> Named:
+    """names: the user's name of each tensor's path; shapes: its shape in the example. recorded: name in a recorded
+    trace -> path.
+    """
     places = {f"{names[path]}:{dim}": (path, dim) for path, dims in declared.items() for dim in dims}
     sizes = {f"{names[path]}:{dim}": int(n) for path, shape in shapes.items() for dim, n in enumerate(shape)}
-    return Named(places, sizes)
+    others = {
+        f"{name}:{dim}": f"{names[path]}:{dim}"
+        for name, path in (recorded or {}).items()
+        for dim, _ in enumerate(shapes[path])
+    }
+    return Named(places, sizes, others)
 
 
 def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
     """What a line means for a workload; a wrong one is the user's mistake."""
     found: Sizes = {}
-    for name, size in call.sizes.items():
+    for name, size in ((known.own(name), size) for name, size in call.sizes.items()):
+        if call.recorded and known.lacks(name):
+            continue
         if known.example.get(name) == size and name not in known.declared:
             continue  # a dimension that does not vary
         path, dim = known.declared[_full(name, size, known, call.line, declared)]
@@ -57,11 +82,13 @@ def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
     return found
 
 
-def dims_of(ranges: Mapping[str, DimRange], known: Named) -> TraceDims:
+def dims_of(ranges: Mapping[str, DimRange], known: Named, *, recorded: bool = False) -> TraceDims:
     """Ranges for what varies in a trace and is not declared: from the smallest size there or in the example to the
-    largest. Names that the example does not have are left to `resolve`, which knows their line.
+    largest. Names that the example does not have are left to `resolve`, which knows their line; of a recorded trace
+    they are noted, and refused where there are no others.
     """
-    dims, notes = [], []
+    ranges = {known.own(name): sizes for name, sizes in ranges.items()}
+    dims, notes = list[DynamicDim](), _left_out(ranges, known) if recorded else []
     for name, sizes in ranges.items():
         places = [] if _meant(name, known.declared) else _meant(name, known.example)
         if len(places) != 1 or name == places[0].rpartition(":")[0]:
@@ -75,6 +102,15 @@ def dims_of(ranges: Mapping[str, DimRange], known: Named) -> TraceDims:
                 f"{places[0]} varies in the trace and is not declared; its range there, {low}..{high}, is used"
             )
     return TraceDims(tuple(dims), tuple(notes))
+
+
+def _left_out(names: Collection[str], known: Named) -> list[str]:
+    lacking = [name for name in names if known.lacks(name)]
+    inputs = ", ".join(dict.fromkeys(name.rpartition(":")[0] for name in lacking))
+    if lacking and len(lacking) == len(names):
+        told = ", ".join(known.example) or "none"
+        raise InputError(f"the trace has sizes of {inputs} only, and the example has other inputs: {told}.")
+    return [f"the example lacks {inputs}, which calls of the trace have; these sizes are left out"] if lacking else []
 
 
 def ranges_of(calls: Iterable[CallSizes]) -> dict[str, DimRange]:

@@ -19,6 +19,7 @@ import torch
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
 from compilot.errors import InputError
 from compilot.inputs.alike import Group, another_size, partings
+from compilot.inputs.naming import code_words, named_leaves, parameter_words, root_names
 from compilot.inputs.resizing import groups_of, other_sizes, resized
 from compilot.inputs.values import (
     can_vary,
@@ -33,7 +34,7 @@ from compilot.records import CallSizes, DimRange
 from compilot.workload import bold as bold_integers
 from compilot.workload import edges as edge_values
 from compilot.workload.requests import Item
-from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named, resolve
+from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named, ranges_of, resolve
 from compilot.workload.workload import Workload
 
 SEEDS = 3
@@ -154,9 +155,14 @@ def traced_sizes(workload: Workload, call: CallSizes) -> Sizes:
     return resolve(call, ranges, named_dims(workload))
 
 
-def traced_dims(workload: Workload, ranges: Mapping[str, DimRange]) -> TraceDims:
-    """Ranges for the dimensions that vary in a trace without being declared. ranges: the trace's own, by name."""
-    return dims_of(ranges, named_dims(workload))
+def traced_dims(
+    workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str, DimRange] | None = None
+) -> TraceDims:
+    """Ranges for the dimensions that vary in a trace without being declared.
+
+    ranges: of the whole trace, by name, where calls are a part of it.
+    """
+    return dims_of(ranges or ranges_of(calls), named_dims(workload), recorded=any(call.recorded for call in calls))
 
 
 def named_dims(workload: Workload) -> Named:
@@ -164,7 +170,14 @@ def named_dims(workload: Workload) -> Named:
     roots = parameter_names(workload.model.forward, workload.call)
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
     shapes = {leaf.path: leaf.value.shape for leaf in call_leaves(workload.call) if is_tensor(leaf.value)}
-    return named(ranges, {path: dotted_name(path, roots) for path in shapes}, shapes)
+    words = (parameter_words(workload.model.forward), code_words(workload.model.forward))
+    recorded = {
+        name: path
+        for some in words
+        for _, path, name, _ in named_leaves(workload.call, root_names(workload.model.forward, workload.call), some)
+        if path in shapes
+    }
+    return named(ranges, {path: dotted_name(path, roots) for path in shapes}, shapes, recorded)
 
 
 def at_sizes(workload: Workload, sizes: Mapping[str, int]) -> Workload:

@@ -19,7 +19,7 @@ from compilot.engines.protocol import BuildRequest, Infeasible
 from compilot.engines.shared_forms import SharedForms
 from compilot.engines.traits import EngineTraits, InstructionSets
 from compilot.modules.regions import placed
-from compilot.records import ArtifactFile, Candidate, ProcessSettings, Region, Settings, Shapes
+from compilot.records import ArtifactFile, Candidate, DimRange, ProcessSettings, Region, Settings, Shapes
 from compilot.runtime.guards import make_guard
 from compilot.runtime.matching import Matcher
 from compilot.runtime.regions import read_parts
@@ -168,6 +168,34 @@ def test_modes_inside_of_the_model_are_those_of_the_guard() -> None:
 
     guard = capture(Mixed().eval(), "inner")["inner"].guard
     assert (guard.grad_enabled, guard.autocast) == (True, True)
+
+
+class Short(Unit):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if x.shape[0] > 8:
+            raise ValueError("too many rows")
+        return super().forward(x, mask)
+
+
+class Ordered(nn.Module):
+    """Its second part raises on sizes that the first one answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Unit(), Short()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x))  # type: ignore[no-any-return]
+
+
+def test_what_was_seen_before_eager_raised_is_left_out() -> None:
+    model = Ordered().eval()
+    places = placed(model, [Region(selector="first", settings=Settings(engine="inductor", shapes=Shapes.DYNAMIC))])
+    takes, ranges = {"first": Takes(Shapes.DYNAMIC, ranges=True)}, {"args[0]": {0: DimRange(min=2, max=64)}}
+    guard = captured(model, Call((torch.randn(4, 4),), {}), places, takes, ranges, grad=False)["first"].guard
+    rows = guard.tensors[0].shape[0]
+    assert isinstance(rows, DimRange)
+    assert 2 == rows.min < rows.max <= 8
 
 
 class WritingEngine:

@@ -72,3 +72,22 @@ def test_without_declared_sizes_only_how_it_is_called_counts() -> None:
 def test_a_model_that_cannot_be_watched_has_no_such_parts() -> None:
     load = Workload(Net().eval(), (torch.randn(16, 4),))
     assert unfit_parts(load, ["gone"]) == ()
+
+
+class Limited(nn.Module):
+    """Calls its part in another way at the sizes on which it raises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.part(x, Cache() if x.shape[0] > 16 else None)
+        if x.shape[0] > 16:
+            raise ValueError("too many rows")
+        return x
+
+
+def test_what_was_seen_before_eager_raised_does_not_count() -> None:
+    load = Workload(Limited().eval(), (torch.randn(16, 4),), dynamic={"x": {0: (2, 64)}})
+    assert unfit_parts(load, ["part"]) == ()

@@ -26,6 +26,7 @@ from compilot.errors import CompilotWarning, InputError
 from compilot.runtime import size_counts, start
 from compilot.runtime.fast import restore
 from compilot.runtime.recording import recorded
+from compilot.traces.lines import MAX_LINE_BYTES
 from compilot.traces.tally import Tally
 
 
@@ -43,6 +44,20 @@ class Net(nn.Module):
 
     def twice(self, x: torch.Tensor) -> torch.Tensor:
         return self(x) * 2
+
+
+class Keyed(Net):
+    """Has keys of its own."""
+
+    def forward(self, x: Any, mask: Any = None) -> Any:
+        return x if mask is None else mask.get("k", mask.get("l"))
+
+
+class Looked(nn.Module):
+    """Takes a dict, as many models of batches do."""
+
+    def forward(self, batch: dict[str, Any], input_ids: Any = None) -> Any:
+        return batch.get("image")
 
 
 @dataclass
@@ -109,13 +124,13 @@ def test_nested_inputs_zero_sizes_scalars_and_values_that_are_no_tensors(file: P
             served(Batch(none, "a label"))
             served([])
             served(3.5, mask=None)
-    assert counts(file) == {"x.image:0=2 x.rest.0:0=0 x.rest.0:1=7": 300, "x.image:0=0 x.image:1=7": 300, "": 600}
+    assert counts(file) == {"x.0:0=2 x.1.0:0=0 x.1.0:1=7": 300, "x.image:0=0 x.image:1=7": 300, "": 600}
 
 
 def test_a_call_of_another_kind_is_not_taken_for_one_that_looks_like_it(file: Path) -> None:
     """Known forms are found by a key; everything that the form rests on must be part of it."""
     a, b = torch.ones(2), torch.ones(3)
-    with compilot.record(Net(), file) as served:
+    with compilot.record(Keyed(), file) as served:
         for _ in range(250):
             served([a], {"k": a})
         for _ in range(10):
@@ -344,3 +359,99 @@ def test_pid_in_the_name_is_the_process(file: Path) -> None:
     with compilot.record(Net(), file.parent / "sizes-{pid}.jsonl") as served:
         served(torch.ones(2))
     assert counts(file.parent / f"sizes-{os.getpid()}.jsonl") == {"x:0=2": 1}
+
+
+def test_keys_that_are_not_of_the_models_code_are_never_written(file: Path) -> None:
+    """Names are words of the code; a key of a dict may be somebody's name."""
+    x = torch.ones(2)
+    with compilot.record(Looked(), file) as served:
+        for _ in range(150):
+            served({"patient-Jane-Doe": x, "Jane": {"Doe": x}, "image": x, "input_ids": x, 7: x})
+            served({"image": x}, input_ids={"Jane": x})
+    assert counts(file) == {
+        "batch.0:0=2 batch.1.0:0=2 batch.image:0=2 batch.input_ids:0=2 batch.4:0=2": 150,
+        "batch.image:0=2 input_ids.0:0=2": 150,
+    }
+    assert "Jane" not in file.read_text()
+    assert "Doe" not in file.read_text()
+
+
+def test_keywords_that_are_no_names_are_never_written(file: Path) -> None:
+    with compilot.record(Net(), file) as served:
+        served(torch.ones(2), **{"patient Jane": torch.ones(3), "extra": torch.ones(4)})
+    assert counts(file) == {"x:0=2 extra:0=4 kwargs.0:0=3": 1}
+
+
+def test_names_without_end_stay_within_bounds_and_the_file_can_be_read_and_continued(file: Path) -> None:
+    """What has no room is counted without its sizes."""
+    x = torch.ones(2, 3)
+    served = compilot.record(Net(), file)
+    for number in range(3000):
+        served(x, **{f"request_{number}_{'x' * 20}": x})
+    assert len(served._compilot_counts._tally.ranges) < 1000
+    served.close()
+    assert max(map(len, file.read_bytes().splitlines(keepends=True))) <= MAX_LINE_BYTES
+    trace = compilot.read_trace(file)
+    assert trace.calls == 3000
+    assert 2000 < trace.left_out < 3000
+    with compilot.record(Net(), file) as again:
+        again(x)
+        again(x, another_one_that_has_no_room_however_short_it_may_be=x)
+    after = compilot.read_trace(file)
+    assert (after.calls, after.left_out) == (3002, trace.left_out + 1)
+
+
+def test_a_call_with_thousands_of_tensors_is_counted_without_its_sizes(file: Path) -> None:
+    with compilot.record(Net(), file) as served:
+        served([torch.ones(2, 3)] * 2500)
+        served(torch.ones(2))
+        served([torch.ones(2, 3)] * 2500)
+    trace = compilot.read_trace(file)
+    assert (trace.calls, trace.left_out, [call.sizes for call in trace.first]) == (3, 2, [{"x:0": 2}])
+
+
+def test_sizes_that_no_reader_takes_are_left_out(file: Path) -> None:
+    with compilot.record(Net(), file) as served:
+        served([torch.empty(1).expand(2**31)])
+        served([torch.empty(1, 1).expand(2**30, 2**30)])
+    with compilot.record(Net(), file) as served:
+        served([torch.ones(2)])
+    trace = compilot.read_trace(file)
+    assert (trace.calls, trace.left_out, trace.dims["x.0:0"].max) == (3, 2, 2)
+
+
+class Hidden(dict):  # type: ignore[type-arg]
+    """Nobody may look at it."""
+
+    def items(self) -> Any:
+        raise RuntimeError("no")
+
+
+@pytest.mark.filterwarnings("error")
+def test_where_warnings_are_errors_calls_go_on_and_the_log_says_it(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = compilot.record(Net(), file)
+    for _ in range(2):
+        assert torch.equal(served(torch.ones(2), Hidden(a=1)), torch.full((2,), 2.0))
+    said = "a call could not be recorded (RuntimeError); it was answered, but not counted."
+    assert caplog.messages == [said]  # once
+    served.close()
+
+
+def test_what_compile_returns_can_be_closed_and_a_models_own_close_stays(make_fast: Any, file: Path) -> None:
+    class Closing(Net):
+        def close(self, how: str) -> str:
+            return f"closed {how}"
+
+    fast: compilot.Fast = make_fast(Net().eval(), torch.ones(2))
+    fast.close()
+    with torch.no_grad():
+        fast(torch.ones(2))
+    assert fast.stats().fast == 1
+    assert make_fast(Closing().eval(), torch.ones(2)).close("well") == "closed well"
+    served: compilot.Fast = compilot.record(fast, file)  # type: ignore[assignment]
+    with torch.no_grad():
+        served(torch.ones(2))
+    served.close()
+    assert counts(file) == {"x:0=2": 1}

@@ -10,7 +10,8 @@ import pytest
 import compilot
 from compilot.errors import InputError
 from compilot.records import TRACE_SCHEMA, Trace, TraceHeader
-from compilot.traces.lines import Key
+from compilot.traces.lines import MAX_LINE_BYTES, Key
+from compilot.traces.reading import scan
 from compilot.traces.sampling import sample
 from compilot.traces.tally import MOST_KEYS, Tally, rounded
 from compilot.traces.writing import MAX_BYTES, write_trace
@@ -72,6 +73,34 @@ def test_a_file_is_never_larger_than_a_mebibyte(tmp_path: Path) -> None:
     assert trace.rounded > 0
     assert (trace.dims[f"{names[0]}:1"].min, trace.dims[f"{names[0]}:1"].max) == (1, MOST_KEYS)
     assert trace.sizes[0].calls >= 13
+
+
+def test_no_line_is_longer_than_a_reader_takes(tmp_path: Path) -> None:
+    """Of a trace by hand with very many names, those that have no room are counted without their sizes."""
+    by_hand = tmp_path / "by hand"
+    by_hand.write_text("".join(f"{'a' * 30}_{number}:0=4 b:0={number}\n" for number in range(2000)))
+    both = compilot.merge_traces([by_hand], tmp_path / "both")
+    assert (compilot.read_trace(by_hand).left_out, both.calls) == (0, 2000)
+    assert 0 < both.left_out < 2000
+    assert max(map(len, (tmp_path / "both").read_bytes().splitlines(keepends=True))) <= MAX_LINE_BYTES
+
+
+def test_a_trace_whose_calls_all_had_too_many_tensors_drives_nothing(tmp_path: Path) -> None:
+    tally = tallied((tuple((f"x.{number}:0", 4) for number in range(5000)), 3))
+    write_trace(tmp_path / "sizes", HEADER, [], tally)
+    assert compilot.read_trace(tmp_path / "sizes").left_out == 3
+    with pytest.raises(InputError, match="has no sizes: its calls have more tensors than a trace takes"):
+        scan(tmp_path / "sizes").calls()
+
+
+def test_names_of_a_tally_have_a_bound() -> None:
+    tally = Tally()
+    for number in range(5000):
+        tally.add(key(4, name=f"schöner_name_{number}"))
+    assert tally.calls == 5000
+    assert len(tally.ranges) == len(tally.counts) == 5000 - tally.left_out < 1000
+    tally.add(key(9, name="schöner_name_0"))  # which has its room
+    assert tally.ranges["schöner_name_0:0"] == (4, 9)
 
 
 def recorded(folder: Path, name: str, header: TraceHeader, *calls: tuple[Key, int]) -> Path:

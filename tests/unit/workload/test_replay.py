@@ -101,6 +101,33 @@ def test_names_that_no_input_has_are_refused(sizes: dict[str, int], told: str, w
         replayed(workload, [])
 
 
+class Optional(nn.Module):
+    def forward(self, batch: dict[str, Tensor], mask: Tensor | None = None) -> Tensor:
+        return sum(batch.values(), torch.zeros(()))
+
+
+def test_an_input_of_a_recorded_trace_that_the_example_lacks_is_left_out_with_a_note(tmp_path: Path) -> None:
+    model, file = Optional().eval(), tmp_path / "sizes.jsonl"
+    with compilot.record(model, file) as served:
+        served({"a key": torch.ones(2, 3)})
+        served({"a key": torch.ones(9, 3)}, mask=torch.ones(9))
+    calls = compilot.read_trace(file).first
+    found = replayed(Workload(model, ({"a key": torch.ones(4, 3)},)), calls)
+    assert [tuple(call.args[0]["a key"].shape) for call in found.examples] == [(4, 3), (2, 3), (9, 3)]
+    assert found.notes == [
+        "the example lacks mask, which calls of the trace have; these sizes are left out",
+        "batch.a key:0 varies in the trace and is not declared; its range there, 2..9, is used",
+    ]
+    found.unit(model).call()
+
+
+def test_a_recorded_trace_of_other_inputs_or_of_another_rank_is_refused(workload: Workload) -> None:
+    with pytest.raises(InputError, match=r"the trace has sizes of y only, and the example has other inputs: x:0, x:1"):
+        replayed(workload, [CallSizes(line=7, sizes={"y:0": 4, "y:1": 3}, recorded=True)])
+    with pytest.raises(InputError, match=r"line 7 of the shape trace: no dimension 'x:2' is declared"):
+        replayed(workload, [CallSizes(line=7, sizes={"x:0": 2, "x:1": 3, "x:2": 5}, recorded=True)])
+
+
 def test_a_size_outside_the_declared_range_is_refused(workload: Workload) -> None:
     declared = workload.with_dynamic(compilot.Workload(Net(), (torch.ones(2, 3),), dynamic={"x": {0: (1, 8)}}).dynamic)
     with pytest.raises(InputError, match=r"size 9 of x:0 is outside its declared range 1\.\.8"):

@@ -18,7 +18,7 @@ from torch import nn
 from compilot._tree import Call, resolve_dynamic
 from compilot.boundary.capture import Opaque, Takes, guard_of
 from compilot.boundary.merging import Differs, Unknown
-from compilot.boundary.observing import At, Recorder, calls_at
+from compilot.boundary.observing import At, Recorder, calls_at, only_answered
 from compilot.modules.clone import structural_clone
 from compilot.records import Shapes, UnfitPart
 
@@ -62,7 +62,7 @@ def _seen(workload: Workload, paths: list[str]) -> dict[str, Recorder]:
     example, *others = calls_at(workload.call, ranges, workload.seed)
     _run(workload, twin, example, now)
     for other in others:
-        with contextlib.suppress(Exception):  # as eager raises on some sizes
+        with contextlib.suppress(Exception), only_answered(recorders.values()):  # as eager raises on some sizes
             _run(workload, twin, other, now)
     return recorders
 
