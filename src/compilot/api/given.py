@@ -6,6 +6,7 @@ model: tune, bench, examine. A target is not opened here: a worker does that.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -82,9 +83,11 @@ def run_dir_for(out: str | os.PathLike[str] | None, name: str) -> Path:
 
 
 def default_run_dir(name: str) -> Path:
-    """compilot-runs/NAME-TIMESTAMP, UTC."""
+    """compilot-runs/NAME-TIMESTAMP, UTC; with a number where an earlier run of the same second has that name."""
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-") or "run"
-    return RUNS / f"{safe}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    first = f"{safe}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    names = (first if number == 1 else f"{first}-{number}" for number in itertools.count(1))
+    return next(path for path in map(RUNS.joinpath, names) if not path.exists())
 
 
 def watched(observer: Observer | None, budget_s: float | None, progress: bool) -> AbstractContextManager[Observer]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,23 @@ def test_lower_precisions_are_closed_unless_they_are_asked_for(fake: Any, compil
 def test_default_run_directory_names_the_factory_and_the_time(fake: Any, compilot: Any) -> None:
     compilot("tune", "net.py:net")
     assert re.fullmatch(r"compilot-runs/net-\d{8}-\d{6}", str(fake.asked["run_dir"].relative_to(Path.cwd())))
+
+
+def test_runs_of_the_same_second_have_directories_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from compilot.api import given
+
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime(2026, 1, 2, 12, tzinfo=tz)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(given, "datetime", Noon)
+    made = []
+    for _ in range(3):
+        made.append(given.default_run_dir("net"))
+        made[-1].mkdir(parents=True)
+    assert [path.name for path in made] == ["net-20260102-120000", "net-20260102-120000-2", "net-20260102-120000-3"]
 
 
 def test_progress_goes_to_stderr_one_line_per_event(fake: Any, compilot: Any) -> None:
