@@ -31,7 +31,8 @@ Sizes = list[int]  # of a call, one for each padded size
 def padded(engine: Loaded, padding: Padding) -> Loaded:
     """The engine for all the sizes; what it prepares, it prepares once for each mode: its own size is always one."""
     calls = PaddedCalls(engine, padding)
-    return engine._replace(call=calls, prepare=calls.prepare, builds=engine.builds or calls.builds)
+    builds = engine.builds or calls.builds
+    return engine._replace(call=calls, prepare=calls.prepare, builds=builds, is_built=calls.is_built)
 
 
 class PaddedCalls:
@@ -49,6 +50,11 @@ class PaddedCalls:
             return self._engine.call(*args, **kwargs)
         call = self._pad(args, kwargs, sizes)
         return self._cut(self._engine.call(*call.args, **call.kwargs), sizes)
+
+    def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the engine has nothing to build for this call: only its size is new."""
+        sizes = self._pad.sizes(args, kwargs)
+        return _mode(Call(args, kwargs) if sizes is None else self._pad(args, kwargs, sizes)) in self._ready
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to a call of a new size or mode; the engine builds only for a new mode."""

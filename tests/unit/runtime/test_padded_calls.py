@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -295,3 +296,85 @@ def test_the_two_guards_are_each_others_inverse():
 def test_a_padding_that_does_not_belong_to_its_guard_is_refused(guard):
     with pytest.raises(PlanError, match="its guard takes other sizes"):
         built_for(guard, batch_of(4))
+
+
+# ---- who answers what a padded entry does not, and how many at once --------------------------------------------------
+
+
+TOGETHER: list[threading.Barrier] = []  # no attribute of the model: those are watched
+
+
+@pytest.fixture
+def together() -> Iterator[list[threading.Barrier]]:
+    yield TOGETHER
+    TOGETHER.clear()
+
+
+class Meeting(nn.Module):
+    """Each position for itself; when asked to, a call goes on only once another one is inside as well."""
+
+    def forward(self, ids, mask):
+        for barrier in TOGETHER:
+            barrier.wait(timeout=30)  # broken, and so an error, where calls come one after the other
+        return ids * 2, mask.float().mean(1)
+
+
+def both(calls) -> None:
+    problems: list[BaseException] = []
+
+    def one(call) -> None:
+        try:
+            with torch.no_grad():
+                call()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=one, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def ids_of(length: int) -> torch.Tensor:
+    return torch.ones(2, length, dtype=torch.long)
+
+
+def test_new_sizes_of_a_built_entry_are_answered_at_the_same_time(engine, together):
+    model = Meeting().eval()
+    fast = buckets(model, [(4, 8)])
+    fast(ids_of(2), mask=torch.ones(2, 2, dtype=torch.bool))
+    together.append(threading.Barrier(2))
+    both([lambda n=n: fast(ids_of(n), mask=torch.ones(2, n, dtype=torch.bool)) for n in (3, 4)])
+    stats = fast.stats()
+    assert (stats.fast, stats.fallbacks, engine.prepared) == (3, {}, 1)
+
+
+def test_calls_that_are_not_taken_are_answered_by_eager_at_the_same_time(engine, together):
+    model = Meeting().eval()
+    fast = buckets(model, [(4, 8)], MaskRule.ONES)
+    together.append(threading.Barrier(2))
+    both([lambda n=n: fast(ids_of(n), mask=torch.zeros(2, n, dtype=torch.bool)) for n in (3, 3)])
+    assert sum(fast.stats().fallbacks.values()) == 2
+    assert engine.answered == 0
+
+
+def test_a_mask_that_one_entry_does_not_take_is_offered_to_the_next(engine):
+    model = Masked().eval()
+    fast = attach_parts(
+        model,
+        tuple(
+            entry(model, text(4, 8, rule), torch.ones(4, 8, dtype=torch.long), mask=torch.ones(4, 8, dtype=torch.bool))
+            for rule in (MaskRule.ONES, MaskRule.FIRST)
+        ),
+    )
+    some = torch.tensor([[True, False], [True, True]])
+    for mask in (some, some, ~some):
+        for got, want in zip(fast(ids_of(2), mask=mask), model(ids_of(2), mask=mask), strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True)
+    stats = fast.stats()
+    assert (stats.fast, engine.answered) == (2, 2)
+    (reason,) = stats.fallbacks
+    assert "kwargs['mask'] masks something, and padding is not proven for that" in reason
+    assert [sum(one.fallbacks.values()) for one in stats.entries.values()] == [1, 0]
