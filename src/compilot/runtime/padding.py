@@ -173,13 +173,19 @@ _RULES: dict[MaskRule, tuple[Callable[[torch.Tensor, int], torch.Tensor], str]] 
 
 def _refuse_mask(place: _Place, mask: torch.Tensor) -> None:
     holds, otherwise = _RULES[place.mask]
+    if not _is_bits(mask):
+        raise NotTaken(f"{place.text} holds other numbers than 0 and 1, and padding is not proven for that")
     if not holds(mask, place.dim):
         raise NotTaken(f"{place.text} {otherwise}, and padding is not proven for that")
 
 
 def allows(rule: MaskRule, mask: torch.Tensor, dim: int) -> bool:
     """Whether a mask is one of those that a rule lets through."""
-    return rule is MaskRule.ANY or bool(_RULES[rule][0](mask, dim))
+    return rule is MaskRule.ANY or (_is_bits(mask) and bool(_RULES[rule][0](mask, dim)))
+
+
+def _is_bits(mask: torch.Tensor) -> bool:
+    return mask.dtype == torch.bool or torch.equal(mask.clamp(0, 1), mask)
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
@@ -232,8 +238,10 @@ class Cut:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous to the letter: torch lets a dimension of size 1 have any stride."""
+    """Contiguous to the letter: torch lets a dimension of size 1 have any stride. It keeps no larger memory alive."""
     dense = tensor.contiguous()
+    if dense.untyped_storage().nbytes() > dense.numel() * dense.element_size():
+        dense = dense.clone(memory_format=torch.contiguous_format)
     if 1 not in dense.shape:
         return dense
     strides = strides_of(dense.shape)

@@ -20,6 +20,7 @@ from compilot.records import (
     Candidate,
     DimRange,
     Guard,
+    IndexRange,
     MaskRule,
     OutputLayout,
     PaddedDim,
@@ -27,6 +28,7 @@ from compilot.records import (
     PaddedOutput,
     Padding,
     Settings,
+    SizeOf,
 )
 from compilot.runtime.fast import Fast, attach_parts
 from compilot.runtime.guards import make_guard
@@ -378,3 +380,36 @@ def test_a_mask_that_one_entry_does_not_take_is_offered_to_the_next(engine):
     (reason,) = stats.fallbacks
     assert "kwargs['mask'] masks something, and padding is not proven for that" in reason
     assert [sum(one.fallbacks.values()) for one in stats.entries.values()] == [1, 0]
+
+
+def test_an_answer_keeps_no_more_memory_than_eagers(engine):
+    model = nn.ReLU().eval()
+    inputs, outputs = (PaddedInput(path="args[0]", dim=0),), (PaddedOutput(path="output", dim=0),)
+    padding = Padding(dims=(PaddedDim(min=1, size=64, inputs=inputs, outputs=outputs),))
+    fast = attach_parts(model, (entry(model, padding, torch.ones(64, 3)),))
+    for batch in (1, 1, 2, 64):
+        x = torch.randn(batch, 3)
+        assert fast(x).untyped_storage().nbytes() == model(x).untyped_storage().nbytes()
+    assert engine.answered == 4
+
+
+def test_a_mask_of_other_numbers_than_0_and_1_goes_to_eager(engine):
+    model = Masked().eval()
+    ones = torch.ones(4, 8, dtype=torch.long)
+    fast = attach_parts(model, (entry(model, text(4, 8, MaskRule.SOME), ones, mask=ones),))
+    for number, answered in ((1, 1), (-1, 1), (2, 1), (1, 2)):
+        mask = ids_of(3) * number
+        for got, want in zip(fast(ids_of(3), mask=mask), model(ids_of(3), mask=mask), strict=True):
+            torch.testing.assert_close(got, want)
+        assert engine.answered == answered
+    (reason,) = fast.stats().fallbacks
+    assert "kwargs['mask'] holds other numbers than 0 and 1" in reason
+
+
+def test_indices_that_follow_a_padded_size_are_refused():
+    guard = guard_of(4)
+    end = SizeOf(path="args[0]", dim=0, times=1, plus=-1)
+    (tensor,) = guard.tensors
+    follows = msgspec.structs.replace(tensor, index=IndexRange(low=0, high=end))
+    with pytest.raises(PlanError, match="positions along a size"):
+        taken_by(msgspec.structs.replace(guard, tensors=(follows,)), batch_of(4))
