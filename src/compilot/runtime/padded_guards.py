@@ -59,10 +59,12 @@ def _refuse_positions(guard: Guard, padding: Padding) -> None:
     """PlanError where indices are positions along a padded size: -1 would be the end of the padding."""
     padded = {(one.path, one.dim) for dim in padding.dims for one in dim.inputs}
     for want in guard.tensors:
-        for part in () if want.index is None else (want.index, *want.index.columns):
-            if any(isinstance(end, SizeOf) and (end.path, end.dim) in padded for end in (part.low, part.high)):
-                why = f"the indices in {want.path} are positions along a size that the plan pads"
-                raise PlanError(f"{why}, so others would be meant; run 'compilot tune' again.")
+        if want.index is None:
+            continue
+        ends = [want.index.low, want.index.high, *(end for part in want.index.columns for end in (part.low, part.high))]
+        if any(isinstance(end, SizeOf) and (end.path, end.dim) in padded for end in ends):
+            why = f"the indices in {want.path} are positions along a size that the plan pads"
+            raise PlanError(f"{why}, so others would be meant; run 'compilot tune' again.")
 
 
 def _refuse_other(want: TensorGuard | None, one: PaddedInput, dim: PaddedDim) -> None:
