@@ -270,7 +270,11 @@ class Dispatcher:
     def _prepare(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._variants.ask()
-        answer = self._gate.preparing(lambda: self._prepared_answer(call))
+        try:
+            answer = self._gate.preparing(lambda: self._prepared_answer(call))
+        except NotTaken:
+            self._variants.unask()
+            raise
         self._gate.open(self._variants.add(key, tensors))
         return answer
 

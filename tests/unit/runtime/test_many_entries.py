@@ -14,7 +14,7 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.engines import registry
-from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.protocol import Loaded, LoadRequest, NotTaken
 from compilot.engines.traits import EngineTraits
 from compilot.errors import FallbackWarning
 from compilot.records import Candidate, DynamicDim, Settings, Shapes
@@ -318,3 +318,30 @@ def test_the_inputs_of_a_call_that_eager_answers_are_let_go_at_once(numbered):
         assert gone() is None
     finally:
         gc.enable()
+
+
+class Choosy(Numbered):
+    """Takes no call whose first number is negative, and does not count its programs."""
+
+    def load(self, request: LoadRequest) -> Loaded:
+        def prepare(args, kwargs):
+            if args[0][0, 0] < 0:
+                raise NotTaken("a negative number")
+            return request.model(*args, **kwargs)
+
+        return Loaded(call=request.model, prepare=prepare)
+
+
+def test_calls_that_an_engine_does_not_take_are_no_programs(numbered):
+    registry.register("choosy", None, Choosy())
+    try:
+        model = Sum().eval()
+        fast = attach_parts(model, (part(model, torch.ones(2, 4), engine="choosy"),))
+        for _ in range(2 * variants.MAX_BUILDS):
+            fast(-torch.ones(2, 4))
+        fast(torch.ones(2, 4))
+        stats = fast.stats()
+        assert (stats.fast, stats.compiles) == (1, 1)
+        assert stats.fallbacks == {"the artifact does not take this call: a negative number": 2 * variants.MAX_BUILDS}
+    finally:
+        registry.unregister("choosy")
