@@ -22,6 +22,7 @@ from compilot.runtime.sources import EntryParts
 from conftest import NAME
 
 X = torch.randn(2, 3)
+INSIDE: list[int] = []  # calls under way; what a forward closes over is watched, and would be seen to change
 
 
 def run_in_threads(number: int, work: Callable[[int], None]) -> None:
@@ -76,14 +77,12 @@ def test_row_24_threads_in_different_modes_at_once(make_fast, engine):
 
 
 def test_an_engine_that_is_not_safe_for_threads_is_called_by_one_at_a_time(make_fast, engine):
-    inside = []
-
     class Busy(nn.Module):
         def forward(self, x):
-            inside.append(1)
+            INSIDE.append(1)
             time.sleep(0.001)
-            assert len(inside) == 1
-            inside.pop()
+            assert len(INSIDE) == 1
+            INSIDE.pop()
             return x
 
     engine.concurrent = False
