@@ -125,6 +125,8 @@ class Loaded(NamedTuple):
     weights_sha256: str | None = None  # of the weights in the files, where load compared it; None: the runtime does
     follows: Follows = Follows.NOTHING  # of the model's code; only means something where frozen_weights is not set
     parts: Mapping[str, Part] = {}  # by path, where the model runs in parts; {}: it is one whole
+    is_built: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None  # whether `call` may answer a call of a
+    # new shape without `prepare`, so that no thread waits for another; may raise NotTaken; None: each shape is prepared
 
     @property
     def in_files(self) -> bool:

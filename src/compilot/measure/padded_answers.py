@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from compilot._tree import Call, call_leaves
+from compilot.engines.protocol import NotTaken
 from compilot.inputs.values import can_vary, draw, generator, is_mask, map_tensors
 from compilot.measure.closeness import Closeness, compare
 from compilot.records import OutputLayout, PaddedOutput, Padding
@@ -63,10 +64,13 @@ class Asked:
         return seen
 
     def refuse_changes(self, call: Call) -> None:
-        """Leak where a call changes its inputs or the model's buffers."""
+        """Leak where a call changes its inputs or the model's buffers, or gives an input back."""
         seen = self._run(call)
         if changed := [*seen.mutated, *seen.state]:
             raise Leak(f"the model changes {changed[0]} in each call, and padding would change it otherwise")
+        if seen.aliases:
+            output, given = seen.aliases[0]
+            raise Leak(f"{output} shares memory with {given}, which it would not where it is padded", output)
 
     def _run(self, call: Call) -> Seen:
         try:
@@ -87,13 +91,20 @@ class Asked:
     def padded(self, call: Call, padding: Padding, *, poison: int | None = None, spared: Collection[str] = ()) -> Flat:
         """The outputs of the padded call, cut back. poison: what the padding holds, but for the spared inputs."""
         pad = Pad(padding)
-        sizes = pad.sizes(call.args, call.kwargs)
-        if sizes is None:
-            return self.answer(call)
-        filled = pad(call.args, call.kwargs, sizes)
+        try:
+            sizes = pad.sizes(call.args, call.kwargs)
+            if sizes is None:
+                return self.answer(call)
+            filled = pad(call.args, call.kwargs, sizes)
+        except NotTaken as error:
+            raise Leak(f"the call cannot be padded: {error}") from error
         if poison is not None:
             filled = poisoned(filled, call, padding, poison, spared)
-        return flatten(Cut(padding)(self._answer(filled), sizes), "output")
+        answer = self._answer(filled)
+        try:
+            return flatten(Cut(padding)(answer, sizes), "output")
+        except Exception as error:  # an output that is shorter than it should be, or not there
+            raise Leak(f"the outputs cannot be cut back at these sizes: {_line(error)}") from error
 
     def rows_of(self, flat: Flat, outputs: Sequence[PaddedOutput], number: int, of: int) -> Flat:
         """The part of the outputs that belongs to one row of a batch of so many."""

@@ -15,6 +15,8 @@ from compilot.inputs.values import map_tensors
 from compilot.records import MaskRule, PaddedInput
 from compilot.workload.padding import SizeGroup
 
+RULES = (MaskRule.ONES, MaskRule.FIRST, MaskRule.SOME, MaskRule.ANY)  # each allows more than the one before
+
 
 def row_count(call: Call, group: SizeGroup) -> int:
     """Rows of the batch."""
@@ -50,6 +52,28 @@ def unmasked(call: Call, masks: Sequence[PaddedInput]) -> Call:
     """The call with masks that mask nothing."""
     paths = {one.path for one in masks}
     return map_tensors(call, lambda path, tensor: torch.ones_like(tensor) if path in paths else tensor)
+
+
+def filled(call: Call, where: str, number: int) -> Call:
+    """The call with this number everywhere in one input."""
+    return map_tensors(call, lambda path, tensor: torch.full_like(tensor, number) if path == where else tensor)
+
+
+def combined(call: Call, masks: Sequence[tuple[str, int, MaskRule]]) -> Iterator[Call]:
+    """Calls with all combinations of masks that these rules allow; masks: path, dimension and rule of each."""
+    if not masks:
+        yield call
+        return
+    (path, dim, rule), *rest = masks
+    for one in allowed_by(call, path, dim, rule):
+        yield from combined(one, rest)
+
+
+def allowed_by(call: Call, where: str, dim: int, rule: MaskRule) -> Iterator[Call]:
+    """Calls with masks that this rule allows, from all ones on."""
+    yield unmasked(call, [PaddedInput(path=where, dim=dim)])
+    for each in RULES[1 : RULES.index(rule) + 1]:
+        yield from masked_by(call, where, dim, each)
 
 
 def masked_by(call: Call, where: str, dim: int, rule: MaskRule) -> Iterator[Call]:

@@ -6,22 +6,34 @@ The batch is padded by repeating its last row. Proof: each row alone gives what 
 more than once, and not a bit of its answer changes with the values of other rows. Any other size is padded at its end
 with fixed values. Proof, at batch 1 and 2: what is in the padded positions (two different kinds of finite numbers;
 masks hold their padding) changes not a bit of the answer, and the answer is that of the call as it was. Which masks
-that holds for is looked for, from all of them to only ones (`MaskRule`). Which outputs follow which size is learned by
-running three sizes. Refused as well: models that change their inputs or buffers, that draw random numbers, or whose
-outputs cannot be cut back. Not covered: float masks that are added to scores; the engine that runs the padded call,
-which is asked the same by padding_engine.py.
+that holds for is looked for, from all of them to only ones (`MaskRule`), and for several masks in all combinations.
+Integers that may be positions must mean the same in the padded call: the last one, -1, and one that does not exist.
+Which outputs follow which size is learned by running three sizes. Refused as well: models that change their inputs or
+buffers, that draw random numbers, or whose outputs cannot be cut back or share memory with an input. Not covered: float
+masks that are added to scores; the engine that runs the padded call, which is asked the same by padding_engine.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import torch
 
-from compilot._tree import Call
+from compilot._tree import Call, call_leaves
+from compilot.inputs.values import can_vary, is_integer
 from compilot.measure.padded_answers import Asked, Leak, layouts, learn_outputs, lively
-from compilot.measure.padded_calls import among_others, masked_by, row_count, unmasked, with_rows
+from compilot.measure.padded_calls import (
+    RULES,
+    among_others,
+    combined,
+    filled,
+    masked_by,
+    row_count,
+    unmasked,
+    with_rows,
+)
 from compilot.measure.padding_advice import with_advice
 from compilot.measure.reference import too_large_for_double
 from compilot.records import (
@@ -34,12 +46,12 @@ from compilot.records import (
     PaddingLeak,
     PaddingProof,
 )
+from compilot.workload.outputs import Flat
 from compilot.workload.padding import Sized, SizeGroup
 from compilot.workload.workload import Workload
 
 FIRST_SIZES = 5  # above the smallest: enough for a kernel of 3 at both ends, and cheap
 ROWS = 3
-_RULES = (MaskRule.ONES, MaskRule.FIRST, MaskRule.SOME, MaskRule.ANY)  # each allows more than the one before
 
 
 def prove_padding(workload: Workload) -> PaddingProof:
@@ -128,8 +140,9 @@ class _Prover:
         for size in (group.min, group.min + 1, group.min + FIRST_SIZES):
             if size < to:
                 yield _Pair(size, to)
-        if group.size < group.max and (group.size, group.max) != (group.min, to):
-            yield _Pair(group.size, group.max)
+        last = min(group.size, group.max - 1)
+        if (last, group.max) != (group.min, to):
+            yield _Pair(last, group.max)
 
     # ---- batch -------------------------------------------------------------------------------------------------------
 
@@ -144,7 +157,9 @@ class _Prover:
         for number in range(rows if group.min == 1 else 0):
             self._row_among_others(group, outputs, base, foreign, number)
         for pair in self._pairs(group):
-            self._padded_alike(self._at({group: pair.size}, seed=3), _with_size(dim, pair.to), pair)
+            call = self._at({group: pair.size}, seed=3)
+            self._padded_alike(call, _with_size(dim, pair.to), pair)
+            self._indexed(call, _with_size(dim, pair.to), pair)
         if group.min == 1:
             self._other_orders(group, outputs, base, rows)
         return dim
@@ -183,7 +198,8 @@ class _Prover:
             for pair in self._pairs(group):
                 call = unmasked(self._at({**sizes, group: pair.size}, seed=4), self._masks(group))
                 self._poisoned(call, _with_size(dim, pair.to), pair)
-        found = {place.path: self._rule(place.path, place.dim, dim, group) for place in self._masks(group)}
+                self._indexed(call, _with_size(dim, pair.to), pair)
+        found = self._rules(dim, group)
         ruled = tuple(msgspec.structs.replace(one, mask=found.get(one.path, MaskRule.ANY)) for one in inputs)
         return msgspec.structs.replace(dim, inputs=ruled)
 
@@ -211,23 +227,85 @@ class _Prover:
         found = self._asked.padded(call, Padding(dims=(dim,)))
         self._asked.alike(found, self._asked.answer(call), pair, "the batch is padded")
 
-    def _rule(self, path: str, along: int, dim: PaddedDim, group: SizeGroup) -> MaskRule:
+    def _indexed(self, call: Call, dim: PaddedDim, pair: _Pair) -> None:
+        """Integers that may be positions: the last one, the same from the end, and the first that does not exist."""
+        for path in (leaf.path for leaf in call_leaves(call) if can_vary(leaf.value) and is_integer(leaf.value)):
+            if path in self._sized.masks:
+                continue
+            for number in (pair.size - 1, -1, pair.size):
+                changed = filled(call, path, number)
+                own = _or_none(lambda: self._asked.answer(changed))  # noqa: B023
+                padded = _or_none(lambda: self._asked.padded(changed, Padding(dims=(dim,))))  # noqa: B023
+                if own is not None and padded is not None:
+                    self._asked.alike(padded, own, pair, f"{path} holds {number}")
+                elif own is not None or padded is not None:
+                    who = "call as it is" if own is None else "padded call"
+                    why = f"with {number} in {path}, only the {who} raises at size {pair.size}, padded to {pair.to}"
+                    raise Leak(why, "", pair.size, pair.to)
+
+    def _rules(self, dim: PaddedDim, group: SizeGroup) -> dict[str, MaskRule]:
+        """The widest rule for each mask that also holds for all of them together, else only ones."""
+        own = self._masks(group)
+        others = [one for other in self._sized.groups if not other.is_rows and other is not group
+                  for one in self._masks(other)]  # fmt: skip
+        if len({one.path for one in own}) < len(own):  # a mask that has this size twice
+            found = {one.path: MaskRule.ONES for one in own}
+        else:
+            found = {one.path: self._rule(one, dim, group) for one in own}
+        if len(own) + len(others) < 2:
+            return found
+        if len(own) + len(others) == 2 and self._holds_for(dim, group, own, others, found):
+            return found
+        ones = {one.path: MaskRule.ONES for one in own}
+        if others and not self._holds_for(dim, group, own, others, ones):
+            raise Leak(f"whether it may be padded depends on {others[0].path}, which has another size")
+        return ones
+
+    def _holds_for(
+        self,
+        dim: PaddedDim,
+        group: SizeGroup,
+        own: Sequence[PaddedInput],
+        others: Sequence[PaddedInput],
+        rules: Mapping[str, MaskRule],
+    ) -> bool:
+        """Whether padding holds for these masks in all their combinations; the others' may be anything."""
+        masks = [(one.path, one.dim, rules.get(one.path, MaskRule.ANY)) for one in (*own, *others)]
+        try:
+            for pair in self._mask_pairs(group):
+                for sizes in self._batches(group):
+                    for call in combined(self._at({**sizes, group: pair.size}, seed=5), masks):
+                        self._poisoned(call, _with_size(dim, pair.to), pair)
+        except Leak:
+            return False
+        return True
+
+    def _mask_pairs(self, group: SizeGroup) -> list[_Pair]:
+        """Where masks are tried: near the smallest, at the example's size and at the largest."""
+        first = min(group.min + FIRST_SIZES, group.max - 1)
+        found = [_Pair(first, min(group.max, 2 * first)), _Pair(min(group.size, group.max - 1), group.max)]
+        return [pair for pair in dict.fromkeys([*found, _Pair(group.max - 1, group.max)]) if 2 <= pair.size < pair.to]
+
+    def _rule(self, mask: PaddedInput, dim: PaddedDim, group: SizeGroup) -> MaskRule:
         """The widest rule for one mask, the others as they are in the example."""
         held = MaskRule.ONES
-        size = min(group.min + FIRST_SIZES, group.max - 1)
-        if size < 2:
-            return held if group.max > group.min else MaskRule.ANY
-        for rule in _RULES[1:]:
+        pairs = self._mask_pairs(group)
+        for rule in self._known_rules(mask.path) if pairs else ():
             try:
-                for sizes in self._batches(group):
-                    base = self._at({**sizes, group: size}, seed=5)
-                    for call in masked_by(base, path, along, rule):
-                        pair = _Pair(size, min(group.max, 2 * size))
-                        self._poisoned(call, _with_size(dim, pair.to), pair)
+                for pair in pairs:
+                    for sizes in self._batches(group):
+                        base = self._at({**sizes, group: pair.size}, seed=5)
+                        for call in masked_by(base, mask.path, mask.dim, rule):
+                            self._poisoned(call, _with_size(dim, pair.to), pair)
             except Leak:
                 return held
             held = rule
         return held
+
+    def _known_rules(self, path: str) -> tuple[MaskRule, ...]:
+        """Integers are looked at in each call, since they may be others than 0 and 1: that is what a rule does."""
+        mask = next(leaf.value for leaf in call_leaves(self._sized.call) if leaf.path == path)
+        return RULES[1:] if mask.dtype == torch.bool else RULES[1:-1]
 
     # ---- all of them -------------------------------------------------------------------------------------------------
 
@@ -246,6 +324,14 @@ class _Prover:
         self._asked.alike(
             self._asked.padded(call, padding), self._asked.answer(call), pair, "all sizes are padded together"
         )
+
+
+def _or_none(ask: Callable[[], Flat]) -> Flat | None:
+    """The answer; None: it raises."""
+    try:
+        return ask()
+    except Leak:
+        return None
 
 
 def _with_size(dim: PaddedDim, size: int) -> PaddedDim:

@@ -1,9 +1,10 @@
 """The same proof on the engine itself: does the callable that will serve padded calls give what eager gives?
 
 In: the workload, a callable that takes calls of the built sizes only, the `Padding` that ends at these sizes. Out: a
-`PaddingLeak`, or None. For sizes below the built ones: what is in the padding changes not a bit of the answer, and the
-answer is eager's for the call as it was, by the rules of the gate (closeness.py). An engine may leak where the model
-does not: 8-bit scales that are found over the whole tensor, kernels that read beyond what is masked.
+`PaddingLeak`, or None. For sizes below the built ones, with each kind of mask that may be padded: what is in the
+padding changes not a bit of the answer, and the answer is eager's for the call as it was, by the rules of the gate
+(closeness.py). An engine may leak where the model does not: 8-bit scales that are found over the whole tensor, kernels
+that read beyond what is masked.
 Not covered: calls of the built sizes themselves, which the gate judges.
 """
 
@@ -14,11 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compilot._tree import Call
+from compilot._tree import Call, call_leaves
 from compilot.measure.closeness import compare
 from compilot.measure.padded_answers import Asked, Leak, lively
+from compilot.measure.padded_calls import allowed_by, unmasked
 from compilot.measure.reference import coarsest_dtype, too_large_for_double
 from compilot.records import PaddedDim, Padding, PaddingLeak
+from compilot.runtime.padding import allows
 from compilot.workload.outputs import Flat
 from compilot.workload.padding import Sized, SizeGroup
 from compilot.workload.unit import Unit
@@ -41,7 +44,8 @@ def check_engine(
     for group, sizes in _tried(dims):
         pair = _Sizes(sizes[group], dims[group].size)
         try:
-            _ask(engine, judge, sized.at(_example(sized, dims) | sizes, seed=7), padding, pair, spared)
+            for call in _with_masks(sized.at(_example(sized, dims) | sizes, seed=7), padding, sized.masks):
+                _ask(engine, judge, call, padding, pair, spared)
         except Leak as leak:
             names = tuple(map(str, group.places))
             return PaddingLeak(inputs=names, why=leak.why, output=leak.output, size=pair.size, padded_to=pair.to)
@@ -67,6 +71,16 @@ def _tried(dims: Mapping[SizeGroup, PaddedDim]) -> Iterator[tuple[SizeGroup, dic
     smaller = {group: (dim.min + dim.size) // 2 for group, dim in dims.items()}
     if len(dims) > 1 and smaller != built:
         yield next(group for group in dims if smaller[group] != built[group]), smaller
+
+
+def _with_masks(call: Call, padding: Padding, masks: Collection[str]) -> Iterator[Call]:
+    """The call as it is and with other masks, of those that are padded."""
+    ruled = [one for dim in padding.dims for one in dim.inputs if one.path in masks and one.value is not None]
+    plain = unmasked(call, ruled)
+    for one in (call, *(made for mask in ruled for made in allowed_by(plain, mask.path, mask.dim, mask.mask))):
+        given = {leaf.path: leaf.value for leaf in call_leaves(one)}
+        if all(allows(mask.mask, given[mask.path], mask.dim) for mask in ruled):
+            yield one
 
 
 def _ask(engine: Asked, judge: _Judge, call: Call, padding: Padding, sizes: _Sizes, spared: Collection[str]) -> None:

@@ -68,8 +68,17 @@ def direct_source() -> str:
 
 
 def generic_source() -> str:
-    """A `__call__` for guards that cannot be written as code: always the slow path."""
-    return "def __call__(_self, /, *args, **kwargs):\n    return _slow(args, kwargs)\n"
+    """A `__call__` for guards that cannot be written as code: always the slow path.
+
+    What a caller left out is left out here as well: the code of row_source hands on `_missing` for it.
+    """
+    lines = [
+        "def __call__(_self, /, *args, **kwargs):",
+        "    _args = tuple([_v for _v in args if _v is not _missing])",
+        "    _kwargs = {_k: _v for _k, _v in kwargs.items() if _v is not _missing}",
+        "    return _slow(_args, _kwargs)",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def row_source(guard: Guard, keyed: Sequence[str]) -> str | None:

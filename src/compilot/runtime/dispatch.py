@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -40,7 +40,26 @@ KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 GIVE_IT = "use compilot.compile(model, bundle), which has the model to fall back on"
 
 
-Otherwise = Callable[["Dispatcher", str, Call, bool], Any]  # who did not take a call, why, the call, is that known
+PASSED = object()  # what an entry gives that has no answer to a call
+
+
+class Why(NamedTuple):
+    """Why an entry does not answer a call."""
+
+    reason: str
+    said: bool = False  # the user has been told of it already
+    taken: bool = True  # by its guard it is a call of this entry
+
+
+class _Unanswered(Exception):
+    """The engine does not answer this call, which is no failure of it."""
+
+    def __init__(self, why: Why) -> None:
+        super().__init__(why.reason)
+        self.why = why
+
+
+Otherwise = Callable[["Dispatcher", Why, Call], Any]  # who does not answer, why, the call
 
 
 class Dispatcher:
@@ -125,29 +144,43 @@ class Dispatcher:
             return self.eager(HOOKED, Call(args, kwargs))
         call = self._form(args, kwargs)
         if call is None:
-            return self._pass_on("other arguments than the plan's example", Call(args, kwargs))
+            return self._pass_on(Why("other arguments than the plan's example", taken=False), Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
             return self.call(None, *call.args, **call.kwargs)
+        try:
+            return self._answer(call)
+        except _Unanswered as error:  # not kept: its traceback holds the inputs
+            why = error.why
+        return self._pass_on(why, call)
+
+    def offered(self, call: Call) -> Any:
+        """The answer to a call that another entry passed on; PASSED: there is none here, either."""
+        if self._forked:
+            raise ForkedAfterUse(FORKED)
+        wanted = None if self._gate.hooked() else self._form(call.args, call.kwargs)
+        try:
+            return PASSED if wanted is None else self._answer(wanted)
+        except _Unanswered:
+            return PASSED
+
+    def _answer(self, call: Call) -> Any:
+        """The engine's answer to a call of the guard's form, or eager's where the engine fails. Else _Unanswered."""
         mismatch = self._mode_mismatch(call) or self._matcher.call_mismatch(call)
         closed = self._gate.closed_now()
-        if mismatch is not None:
-            return self._pass_on(closed or mismatch, call, said=closed is not None)
-        return (
-            self._serve(self._matcher.with_planned_strides(call))
-            if closed is None
-            else self.eager(closed, call, said=True)
-        )
+        if mismatch is not None or closed is not None:
+            raise _Unanswered(Why(closed or mismatch or "", said=closed is not None, taken=mismatch is None))
+        return self._serve(self._matcher.with_planned_strides(call))
 
     def _mode_mismatch(self, call: Call) -> str | None:
         if self._stand_in:
             return self._matcher.mode_mismatch_without_weights(self._plain.training, call)
         return self._matcher.mode_mismatch(self._plain.training)
 
-    def _pass_on(self, reason: str, call: Call, *, said: bool = False) -> Any:
+    def _pass_on(self, why: Why, call: Call) -> Any:
         """A call for another entry of the plan, where there is one."""
         if self.otherwise is None:
-            return self.eager(reason, call, said=said)
-        return self.otherwise(self, reason, call, said)
+            return self.eager(why.reason, call, said=why.said)
+        return self.otherwise(self, why, call)
 
     def _serve(self, call: Call) -> Any:
         """Answer a call that matches the guard."""
@@ -165,7 +198,10 @@ class Dispatcher:
         else:
             next(self._slowly)
             return answer
-        return self._recover(failure, call)
+        try:
+            return self._recover(failure, call)
+        finally:
+            del failure  # its traceback holds this frame, and so the inputs
 
     def _open(self, variants: Variants, variant: Variant) -> None:
         """Let the hot path take this variant, unless another engine takes over at this moment."""
@@ -177,31 +213,68 @@ class Dispatcher:
                 self._lock.release()
 
     def _serve_first(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
-        """Answer the first call of a variant or shape: one thread prepares it, the others wait."""
-        with self._lock:
-            ready = self._variants.ready(key) is not None
-            closed = None if ready else self._gate.closed_for_good()
-            reason = None if ready else closed or self._variants.why_not(key)
-            if not ready and reason is None:
-                return self._prepare_or_recover(key, tensors, call)
-        return self._serve(call) if reason is None else self.eager(reason, call, said=closed is not None)
+        """Answer the first call of a variant or shape: one thread prepares it, the others wait.
 
-    def _prepare_or_recover(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
+        Only for that: where nothing has to be built, and where eager answers, they do so at the same time.
+        """
+        variants, run = self._variants, self._gate.run
         try:
-            answer = self._prepare(key, tensors, call)
+            if self._is_built(call) and variants.why_not(key) is None:
+                answer = run(*call.args, **call.kwargs)
+                self._remember(variants, key, tensors)
+            else:
+                answer = self._prepare_alone(key, tensors, call)
+        except _Unanswered:
+            raise
         except Exception as error:
             failure = error
         else:
+            if answer is PASSED:  # another thread has prepared it meanwhile
+                return self._serve(call)
             next(self._slowly)
             return answer
-        if not isinstance(failure, NotTaken):  # which may be for the values of this one call
-            self._variants.give_up(key, f"engine could not prepare this call: {first_cause(failure)}")
-        return self._recover(failure, call)
+        try:
+            return self._recover(failure, call)
+        finally:
+            del failure  # its traceback holds this frame, and so the inputs
+
+    def _is_built(self, call: Call) -> bool:
+        built = self.loaded.is_built
+        return built is not None and built(call.args, call.kwargs)
+
+    def _remember(self, variants: Variants, key: VariantKey, tensors: list[torch.Tensor]) -> None:
+        """Have the next call like this known by its check; unless the lock is taken: then the next one is asked."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if variants is self._variants:
+                    self._gate.open(variants.add(key, tensors))
+            finally:
+                self._lock.release()
+
+    def _prepare_alone(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
+        """The answer that comes with the preparation; PASSED: it is prepared already."""
+        with self._lock:
+            if self._variants.ready(key) is not None:
+                return PASSED
+            closed = self._gate.closed_for_good()
+            if reason := closed or self._variants.why_not(key):
+                raise _Unanswered(Why(reason, said=closed is not None))
+            try:
+                return self._prepare(key, tensors, call)
+            except NotTaken:  # which may be for the values of this one call
+                raise
+            except Exception as error:
+                self._variants.give_up(key, f"engine could not prepare this call: {first_cause(error)}")
+                raise
 
     def _prepare(self, key: VariantKey, tensors: list[torch.Tensor], call: Call) -> Any:
         """Let the engine build what this variant needs; its answer to the call comes with it."""
         self._variants.ask()
-        answer = self._gate.preparing(lambda: self._prepared_answer(call))
+        try:
+            answer = self._gate.preparing(lambda: self._prepared_answer(call))
+        except NotTaken:
+            self._variants.unask()
+            raise
         self._gate.open(self._variants.add(key, tensors))
         return answer
 
@@ -215,12 +288,19 @@ class Dispatcher:
         self._gate.undo()
         if isinstance(error, EngineGone):
             return self.slow(args, kwargs)
-        return self._recover(error, Call(args, kwargs))
+        try:
+            return self._recover(error, Call(args, kwargs))
+        except _Unanswered as unanswered:
+            why = unanswered.why
+        return self._pass_on(why, Call(args, kwargs))
 
     def _recover(self, error: Exception, call: Call) -> Any:
-        """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine."""
+        """Eager's answer. If eager raises as well, the error is the user's own and says nothing about the engine.
+
+        _Unanswered: the engine did not fail, it does not take this call.
+        """
         if isinstance(error, NotTaken):  # a narrower guard than ours, not a failure
-            return self.eager(f"{NOT_TAKEN}: {error}", call)
+            raise _Unanswered(Why(f"{NOT_TAKEN}: {error}"))
         reason = f"engine failed: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; {self._no_eager}; {self._remedy}.") from error
@@ -236,8 +316,11 @@ class Dispatcher:
             raise kind(f"{why}; {advice(reason)}, or {self._remedy}.")
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
         said = said or self._gate.closed is not None
-        (counted or self._fallbacks).count(reason, self.fast_calls() + self.fast_elsewhere(), said=said)
+        (counted or self._fallbacks).count(reason, self._all_fast, said=said)
         return answer
+
+    def _all_fast(self) -> int:
+        return self.fast_calls() + self.fast_elsewhere()
 
     # ---- what fast.py offers -----------------------------------------------------------------------------------------
 
@@ -298,10 +381,6 @@ class Dispatcher:
         wanted = self._form(call.args, call.kwargs)
         return wanted is not None and self._matcher.call_mismatch(wanted) is None
 
-    def takes_now(self, call: Call) -> bool:
-        """The same in the present modes."""
-        return self._mode_mismatch(call) is None and self.takes(call)
-
     def in_form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
         """The call as the plan's example was written; None: it is another one."""
         return self._form(args, kwargs)
@@ -328,7 +407,8 @@ class Dispatcher:
     def after_fork(self) -> None:
         """In a forked child: refuse calls if the parent made any with more than one thread."""
         self._lock = threading.RLock()
-        if self._not_users + self.stats().calls and torch.get_num_threads() > 1:
+        used = self._not_users + self.fast_calls() + self._fallbacks.total()
+        if used and torch.get_num_threads() > 1:
             self._forked = True
             self._gate.close("forked")
 

@@ -26,6 +26,7 @@ from compilot.runtime import codegen, own_forward, strict_weights
 from compilot.runtime.code_watch import MethodWatch, Watch
 from compilot.runtime.codegen import Watched
 from compilot.runtime.counting import count_of
+from compilot.runtime.forking import tell_after_fork
 from compilot.runtime.notices import logger, warn
 from compilot.runtime.unreadable import Unreadable
 from compilot.runtime.variants import Variant
@@ -110,7 +111,7 @@ class Gate:
         self.shut()
         self.hot[self._engine] = _gone
         self.loaded = loaded
-        self.run = loaded.call if loaded.concurrent else _one_at_a_time(loaded.call)
+        self.run = loaded.call if loaded.concurrent else _OneAtATime(loaded.call)
         self._failures = 0
         self.watch: Watch | None = None
         self.unreadable = unreadable
@@ -336,11 +337,18 @@ class Gate:
         return count_of(self._ticks) - count_of(self._undone)
 
 
-def _one_at_a_time(call: Callable[..., Any]) -> Callable[..., Any]:
-    lock = threading.Lock()
+class _OneAtATime:
+    """An engine's callable that only one thread may be in."""
 
-    def locked(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return call(*args, **kwargs)
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+        self.after_fork()
+        tell_after_fork(self)
 
-    return locked
+    def after_fork(self) -> None:
+        """In a forked child: the thread that was in it is not there any more."""
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return self._call(*args, **kwargs)

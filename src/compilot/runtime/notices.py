@@ -11,13 +11,14 @@ import re
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from compilot.errors import CompilotWarning, FallbackWarning
+from compilot.runtime.forking import tell_after_fork
 
 MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
 MAX_SHARE = 0.01
@@ -109,9 +110,17 @@ class Fallbacks:
         self._counts: dict[str, int] = {}
         self._warned = False
         self._told_of_gradients = False
+        tell_after_fork(self)
 
-    def count(self, reason: str, fast_calls: int, *, said: bool = False) -> None:
-        """One more call answered by eager; said: the user has been told of this reason already."""
+    def after_fork(self) -> None:
+        """In a forked child: the thread that held the lock is not there any more."""
+        self._lock = threading.Lock()
+
+    def count(self, reason: str, fast_calls: Callable[[], int], *, said: bool = False) -> None:
+        """One more call answered by eager; said: the user has been told of this reason already.
+
+        fast_calls: of the others; asked only while there may be something to say, since there may be many entries.
+        """
         with self._lock:
             if reason not in self._counts and len(self._counts) >= MAX_REASONS:
                 reason = OTHER
@@ -120,18 +129,24 @@ class Fallbacks:
         if text is not None:
             warn(text, FallbackWarning)
 
-    def _due(self, reason: str, fast_calls: int) -> str | None:
+    def _due(self, reason: str, fast_calls: Callable[[], int]) -> str | None:
         """What is to be said now: each of the two warnings once, and of gradients never twice."""
         if reason == GRADIENTS:
             first, self._told_of_gradients = not self._told_of_gradients, True
             return _GRADIENTS_SENTENCE if first else None
+        if self._warned:
+            return None
         missed = sum(self._counts.values())
-        calls = missed + fast_calls
+        calls = missed + fast_calls()
         untold = {why: count for why, count in self._counts.items() if why != GRADIENTS or not self._told_of_gradients}
-        if self._warned or calls < MIN_CALLS or sum(untold.values()) <= MAX_SHARE * calls:
+        if calls < MIN_CALLS or sum(untold.values()) <= MAX_SHARE * calls:
             return None
         self._warned = True
         return _sentence(untold, missed, calls, self._of)
+
+    def total(self) -> int:
+        """All of them; without the lock, so that it can be asked right after a fork."""
+        return sum(list(self._counts.values()))
 
     def snapshot(self) -> dict[str, int]:
         """Reasons and how often, most frequent first."""

@@ -12,7 +12,7 @@ import msgspec
 
 from compilot.errors import PlanError
 from compilot.inputs.layouts import strides_of
-from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, TensorGuard
+from compilot.records import DimRange, Guard, PaddedDim, PaddedInput, Padding, SizeOf, TensorGuard
 
 
 def ending_at(padding: Padding, sizes: Sequence[int]) -> Padding:
@@ -23,7 +23,8 @@ def ending_at(padding: Padding, sizes: Sequence[int]) -> Padding:
 
 
 def taken_by(built: Guard, padding: Padding) -> Guard:
-    """The guard of the calls that are padded for an engine which was built for this one."""
+    """The guard of the calls that are padded for an engine which was built for this one. PlanError: there is none."""
+    _refuse_positions(built, padding)
     ranges = {(one.path, one.dim): DimRange(min=dim.min, max=dim.size) for dim in padding.dims for one in dim.inputs}
 
     def widened(want: TensorGuard) -> TensorGuard:
@@ -35,6 +36,7 @@ def taken_by(built: Guard, padding: Padding) -> Guard:
 
 def built_for(guard: Guard, padding: Padding) -> Guard:
     """The guard that the engine was built for, from that of the calls. PlanError: the two do not belong together."""
+    _refuse_positions(guard, padding)
     known = {want.path: want for want in guard.tensors}
     sizes: dict[tuple[str, int], int] = {}
     for dim in padding.dims:
@@ -51,6 +53,18 @@ def built_for(guard: Guard, padding: Padding) -> Guard:
         return want if shape == want.shape else msgspec.structs.replace(want, shape=shape, stride=stride)
 
     return msgspec.structs.replace(guard, tensors=tuple(map(fixed, guard.tensors)))
+
+
+def _refuse_positions(guard: Guard, padding: Padding) -> None:
+    """PlanError where indices are positions along a padded size: -1 would be the end of the padding."""
+    padded = {(one.path, one.dim) for dim in padding.dims for one in dim.inputs}
+    for want in guard.tensors:
+        if want.index is None:
+            continue
+        ends = [want.index.low, want.index.high, *(end for part in want.index.columns for end in (part.low, part.high))]
+        if any(isinstance(end, SizeOf) and (end.path, end.dim) in padded for end in ends):
+            why = f"the indices in {want.path} are positions along a size that the plan pads"
+            raise PlanError(f"{why}, so others would be meant; run 'compilot tune' again.")
 
 
 def _refuse_other(want: TensorGuard | None, one: PaddedInput, dim: PaddedDim) -> None:

@@ -31,7 +31,8 @@ Sizes = list[int]  # of a call, one for each padded size
 def padded(engine: Loaded, padding: Padding) -> Loaded:
     """The engine for all the sizes; what it prepares, it prepares once for each mode: its own size is always one."""
     calls = PaddedCalls(engine, padding)
-    return engine._replace(call=calls, prepare=calls.prepare, builds=engine.builds or calls.builds)
+    builds = engine.builds or calls.builds
+    return engine._replace(call=calls, prepare=calls.prepare, builds=builds, is_built=calls.is_built)
 
 
 class PaddedCalls:
@@ -49,6 +50,11 @@ class PaddedCalls:
             return self._engine.call(*args, **kwargs)
         call = self._pad(args, kwargs, sizes)
         return self._cut(self._engine.call(*call.args, **call.kwargs), sizes)
+
+    def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the engine has nothing to build for this call: only its size is new."""
+        sizes = self._pad.sizes(args, kwargs)
+        return _mode(Call(args, kwargs) if sizes is None else self._pad(args, kwargs, sizes)) in self._ready
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to a call of a new size or mode; the engine builds only for a new mode."""
@@ -167,13 +173,19 @@ _RULES: dict[MaskRule, tuple[Callable[[torch.Tensor, int], torch.Tensor], str]] 
 
 def _refuse_mask(place: _Place, mask: torch.Tensor) -> None:
     holds, otherwise = _RULES[place.mask]
+    if not _is_bits(mask):
+        raise NotTaken(f"{place.text} holds other numbers than 0 and 1, and padding is not proven for that")
     if not holds(mask, place.dim):
         raise NotTaken(f"{place.text} {otherwise}, and padding is not proven for that")
 
 
 def allows(rule: MaskRule, mask: torch.Tensor, dim: int) -> bool:
     """Whether a mask is one of those that a rule lets through."""
-    return rule is MaskRule.ANY or bool(_RULES[rule][0](mask, dim))
+    return rule is MaskRule.ANY or (_is_bits(mask) and bool(_RULES[rule][0](mask, dim)))
+
+
+def _is_bits(mask: torch.Tensor) -> bool:
+    return mask.dtype == torch.bool or torch.equal(mask.clamp(0, 1), mask)
 
 
 # ---- outputs ---------------------------------------------------------------------------------------------------------
@@ -226,8 +238,10 @@ class Cut:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Contiguous to the letter: torch lets a dimension of size 1 have any stride."""
+    """Contiguous to the letter: torch lets a dimension of size 1 have any stride. It keeps no larger memory alive."""
     dense = tensor.contiguous()
+    if dense.untyped_storage().nbytes() > dense.numel() * dense.element_size():
+        dense = dense.clone(memory_format=torch.contiguous_format)
     if 1 not in dense.shape:
         return dense
     strides = strides_of(dense.shape)

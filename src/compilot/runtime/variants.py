@@ -73,6 +73,10 @@ class Variants:
         """The engine is asked to prepare something."""
         self._asked += 1
 
+    def unask(self) -> None:
+        """It did not take the call, so it built nothing."""
+        self._asked -= 1
+
     def add(self, key: VariantKey, tensors: Sequence[torch.Tensor]) -> Variant:
         """It did, for these tensors: calls of the same variant and shapes are known by a fast check from now on."""
         variant = self._found.setdefault(key.modes, Variant({}))

@@ -3,8 +3,9 @@
 In: `{"input_ids": 0, "attention_mask": 0}` or "input_ids=0" from the command line, and the workload's declared dynamic
 dimensions. Out: the value for each input; the groups of dimensions that have one size in every call; calls of other
 sizes. An input that nobody named gets zero where that is one of its own values, else the smallest of its own; a mask
-gets zeros. A mask is a bool input, or integers 0 and 1 in an input that is called a mask; other integers may be
-anything in another call. Not covered: whether padding changes the answers (measure/padding.py).
+and what looks like one (ones only) gets zeros. A mask is a bool input, or integers 0 and 1 in an input that is called
+a mask; other integers may be anything in another call. Not covered: whether padding changes the answers
+(measure/padding.py).
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names, resolve_dynamic
+from compilot._tree import Call, call_leaves, dotted_name, is_tensor, map_call, parameter_names, resolve_dynamic
 from compilot.errors import InputError
 from compilot.inputs.alike import grouped
-from compilot.inputs.values import draw, generator, is_mask, like, map_tensors, repeated
+from compilot.inputs.values import can_vary, copied, draw, generator, is_mask, like, map_tensors, repeated
 from compilot.records import DynamicDim
 
 PadValue = bool | int | float
@@ -109,7 +110,8 @@ class Sized(NamedTuple):
         masks = [path for path, tensor in tensors.items() if _masks(names[path], tensor)]
         usual = {path: False if path in masks else _usual(tensor) for path, tensor in tensors.items()}
         values = {path: named.get(names[path], value) for path, value in usual.items()}
-        return cls(call, tuple(sorted(groups, key=lambda group: not group.is_rows)), values, frozenset(masks))
+        own = map_call(call, lambda _, leaf: copied(leaf) if can_vary(leaf) else leaf)  # given twice: two tensors here
+        return cls(own, tuple(sorted(groups, key=lambda group: not group.is_rows)), values, frozenset(masks))
 
     def at(self, sizes: Mapping[SizeGroup, int], seed: int = 0) -> Call:
         """The example at these sizes, with values like its own."""
@@ -132,7 +134,7 @@ def _masks(name: str, tensor: torch.Tensor) -> bool:
 
 
 def _usual(tensor: torch.Tensor) -> PadValue:
-    if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
+    if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel() or is_mask(tensor):
         return 0
     low, high = int(tensor.min()), int(tensor.max())
     return 0 if low <= 0 <= high else low

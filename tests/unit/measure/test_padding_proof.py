@@ -122,6 +122,8 @@ class Counting(nn.Module):
         (Net(lambda m, x: x + torch.rand(())).eval(), torch.randn(3, 4), BATCH, "other answers to the same call"),
         (Net(lambda m, x: x.add_(1)).eval(), torch.randn(3, 4), BATCH, "the model changes args[0] in each call"),
         (Net(lambda m, x: (x, x.shape[1])).eval(), torch.randn(2, 5, 4), LENGTH, "output[1] is int 12"),
+        (Net(lambda m, x: (x * 2, x)).eval(), torch.randn(3, 4), BATCH, "output[1] shares memory with args[0]"),
+        (Net(lambda m, x: x[:, :8] * 2).eval(), torch.randn(2, 12, 4), LENGTH, "the outputs cannot be cut back"),
         (Net(lambda m, x: x[:, ::2]).eval(), torch.randn(2, 5, 4), LENGTH, "does not follow the size evenly"),
         (Net(lambda m, x: x.cumsum(1).flip(1)).eval(), torch.randn(2, 5, 4), LENGTH, "output changes at size 2"),
         (Net(lambda m, x: x * x.shape[0]).eval(), torch.randn(3, 4), BATCH, "when the row is not alone in its batch"),
@@ -303,3 +305,127 @@ def test_an_engine_runs_bert_at_its_built_size_only():
 
     assert check_engine(engine, workload, dims(prove_padding(workload))) is None
     assert shapes == {(4, 20)}
+
+
+# ---- masks -----------------------------------------------------------------------------------------------------------
+
+
+def attended(x, keep):
+    scores = (x @ x.transpose(1, 2)).masked_fill(keep[:, None, :] == 0, torch.finfo(x.dtype).min)
+    return scores.softmax(-1) @ x
+
+
+class OneMask(nn.Module):
+    def forward(self, x, mask):
+        return attended(x, mask)
+
+
+class BothMasks(nn.Module):
+    """What one of the masks hides may be all that the other one shows."""
+
+    def forward(self, x, mask_a, mask_b):
+        return attended(x, mask_a * mask_b)
+
+
+class EachMask(nn.Module):
+    def forward(self, x, mask_a, mask_b):
+        return attended(x, mask_a), attended(x, mask_b)
+
+
+class Near(nn.Module):
+    """Sees 8 positions to each side: a mask may hide all of these, and not the first position of the row."""
+
+    def forward(self, x, mask):
+        place = torch.arange(x.shape[1])
+        far = (place[:, None] - place[None, :]).abs() > 8
+        scores = (x @ x.transpose(1, 2)).masked_fill(mask[:, None, :] == 0, -1e9)
+        return scores.masked_fill(far, -torch.inf).softmax(-1) @ x
+
+
+X = torch.randn(2, 6, 4)
+
+
+def of_length(model: nn.Module, x, *masks, to: int = 32) -> Workload:
+    names = ("x", "mask") if len(masks) == 1 else ("x", "mask_a", "mask_b")
+    return Workload(model.eval(), (x, *masks), dynamic={name: {1: (1, to)} for name in names})
+
+
+def rules(workload: Workload) -> list[MaskRule]:
+    (length,) = dims(prove_padding(workload)).dims
+    return [one.mask for one in sorted(length.inputs, key=lambda one: one.path) if one.path != "args[0]"]
+
+
+def test_several_masks_are_proven_in_all_their_combinations():
+    assert rules(of_length(BothMasks(), X, MASK, MASK.clone())) == [MaskRule.ONES, MaskRule.ONES]
+    assert rules(of_length(EachMask(), X, MASK, MASK.clone())) == [MaskRule.SOME, MaskRule.SOME]
+
+
+@pytest.mark.parametrize("model", [BothMasks, EachMask])
+def test_one_tensor_given_twice_is_proven_as_two(model):
+    assert rules(of_length(model(), X, MASK, MASK)) == rules(of_length(model(), X, MASK, MASK.clone()))
+
+
+def test_rules_are_tried_at_larger_sizes_too():
+    x, mask = torch.randn(2, 24, 4), torch.ones(2, 24, dtype=torch.long)
+    assert rules(of_length(Near(), x, mask, to=64)) == [MaskRule.ONES]
+
+
+def test_what_a_model_does_at_large_sizes_is_seen_where_the_example_has_the_largest():
+    model = Net(lambda m, x: x * 2 if x.shape[1] < 14 else x - x.mean(1, keepdim=True)).eval()
+    assert not prove_padding(Workload(model, (torch.randn(2, 16, 4),), dynamic=LENGTH)).ok
+
+
+def test_an_engine_is_asked_with_the_masks_that_are_padded():
+    workload = of_length(OneMask(), X, MASK)
+    padding = dims(prove_padding(workload))
+
+    class Unmasking(nn.Module):  # right only where nothing but the padding is masked
+        def forward(self, x, mask):
+            return attended(x, mask.flip(1).cummax(1).values.flip(1))
+
+    assert check_engine(workload.model, workload, padding) is None
+    leak = check_engine(Unmasking(), workload, padding)
+    assert leak is not None
+    assert "of the engine is not eager's" in leak.why
+
+
+def test_an_example_whose_mask_is_not_padded_is_no_obstacle():
+    workload = of_length(OneMask(), X, torch.tensor([[0] * 6, [1] * 6]))
+    assert rules(workload) == [MaskRule.SOME]
+    assert check_engine(workload.model, workload, dims(prove_padding(workload))) is None
+
+
+class Kept(nn.Module):
+    def forward(self, x, keep):
+        return attended(x, keep)
+
+
+def test_ones_are_padded_with_zeros_whatever_their_name():
+    workload = Workload(Kept().eval(), (X, MASK), dynamic={name: {1: (1, 32)} for name in ("x", "keep")})
+    assert workload.sized.values["args[1]"] == 0
+
+
+# ---- positions -------------------------------------------------------------------------------------------------------
+
+
+class Pick(nn.Module):
+    def forward(self, x, position):
+        return x[torch.arange(x.shape[0]), position] * 2
+
+
+class Table(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+
+    def forward(self, x, position):
+        return x * 2, self.table(position)
+
+
+@pytest.mark.parametrize(("model", "ok"), [(Pick(), False), (Table(), True)])
+def test_a_position_must_be_the_same_in_the_padded_call(model, ok):
+    workload = Workload(model.eval(), (X, torch.tensor([3, 0])), dynamic={"x": {1: (4, 32)}})
+    proof = prove_padding(workload)
+    assert proof.ok is ok
+    if not ok:
+        assert "args[1]" in proof.refused[0].why

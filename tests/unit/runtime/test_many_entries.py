@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
 from collections.abc import Iterator, Sequence
 
+import numpy
 import pytest
 import torch
 from torch import nn
 
 from compilot._tree import Call
 from compilot.engines import registry
-from compilot.engines.protocol import Loaded, LoadRequest
+from compilot.engines.protocol import Loaded, LoadRequest, NotTaken
 from compilot.engines.traits import EngineTraits
 from compilot.errors import FallbackWarning
 from compilot.records import Candidate, DynamicDim, Settings, Shapes
 from compilot.runtime import chain, variants
-from compilot.runtime.fast import Fast, attach_parts
+from compilot.runtime.fast import Fast, attach_closed, attach_parts, open_entry
+from compilot.runtime.gate import BEING_BUILT
 from compilot.runtime.guards import make_guard
+from compilot.runtime.matching import Matcher
 from compilot.runtime.sources import EntryParts
 
 pytestmark = pytest.mark.usefixtures("no_grad")
@@ -226,3 +231,117 @@ def test_thousands_of_sizes_leave_memory_flat(numbered, monkeypatch):
     stats = fast.stats()
     assert (stats.fast, stats.compiles) == (3_999, 2)
     assert stats.entries["entry 0"].fast == 1
+
+
+class Named(nn.Module):
+    """mode: a float, which no hot path compares."""
+
+    def forward(self, x, mode=0.5):
+        return x * 2 if mode == 0.5 else x * 100
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_an_argument_that_was_left_out_stays_left_out(numbered, by_name):
+    model = Named().eval()
+    given = ((), {"mode": 0.5}) if by_name else ((0.5,), {})
+    fast = attach_parts(model, tuple(part(model, torch.ones(n, 3), *given[0], **given[1]) for n in (2, 4)))
+    for n in (2, 4, 5):
+        assert torch.equal(fast(torch.ones(n, 3)), torch.full((n, 3), 2.0))
+    assert numbered.answered == [0, 1]
+    assert fast.stats().calls == 3
+
+
+class AsTensor(nn.Module):
+    def forward(self, x):
+        return torch.as_tensor(x, dtype=torch.float32) * 2
+
+
+def test_an_array_of_another_library_is_eagers_at_known_sizes_and_at_others(numbered):
+    model = AsTensor().eval()
+    fast = attach_parts(model, tuple(part(model, torch.ones(n, 3)) for n in (2, 4)))
+    for n in (2, 5, 5):
+        assert torch.equal(fast(numpy.ones((n, 3))), torch.full((n, 3), 2.0))
+    assert numbered.answered == []
+    assert sum(fast.stats().fallbacks.values()) == 3
+
+
+class OddShape:
+    shape = ("two", object())
+
+    def sum(self, dim):
+        return "eager"
+
+
+def test_whatever_an_odd_shape_is_eager_decides(numbered):
+    assert static_and_dynamic(Sum().eval())(OddShape()) == "eager"
+
+
+def test_an_entry_that_is_still_being_built_leaves_its_calls_to_one_that_can_answer_them(numbered):
+    model = Sum().eval()
+    sizes = part(model, torch.ones(2, 4)), part(model, torch.ones(2, 5), dynamic=up_to(32))
+    fast = attach_closed(model, [one.guard for one in sizes])
+    assert torch.equal(fast(torch.ones(2, 4)), torch.full((2,), 4.0))  # nobody can: eager
+    open_entry(fast, sizes[1], number=1)
+    for n in (4, 5, 4):
+        assert torch.equal(fast(torch.ones(2, n)), torch.full((2,), float(n)))
+    stats = fast.stats()
+    assert (stats.fast, stats.fallbacks) == (3, {BEING_BUILT: 1})
+    assert len(numbered.answered) == 3
+
+
+def test_a_size_of_no_entry_is_not_looked_at_by_each_of_many(numbered, monkeypatch):
+    model = Sum().eval()
+    asked: list[int] = []
+    mismatch = Matcher.call_mismatch
+    monkeypatch.setattr(Matcher, "call_mismatch", lambda self, call: asked.append(1) or mismatch(self, call))
+    fast = attach_parts(model, tuple(part(model, torch.ones(2, n)) for n in range(1, 33)))
+    for _ in range(3):
+        fast(torch.ones(2, 40))
+    assert len(asked) == 3  # one says why
+    assert fast.stats().fallbacks == {"shape of args[0]: 2x40, plan has 2x32": 3}
+    asked.clear()
+    with torch.enable_grad(), pytest.warns(FallbackWarning, match="gradients"):
+        fast(torch.ones(2, 7))
+    assert asked == []
+    assert numbered.answered == []
+
+
+def test_the_inputs_of_a_call_that_eager_answers_are_let_go_at_once(numbered):
+    fast = static_and_dynamic(Sum().eval())
+    x = torch.ones(2, 40)
+    gone = weakref.ref(x)
+    gc.collect()
+    gc.disable()
+    try:
+        fast(x)
+        del x
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+class Choosy(Numbered):
+    """Takes no call whose first number is negative, and does not count its programs."""
+
+    def load(self, request: LoadRequest) -> Loaded:
+        def prepare(args, kwargs):
+            if args[0][0, 0] < 0:
+                raise NotTaken("a negative number")
+            return request.model(*args, **kwargs)
+
+        return Loaded(call=request.model, prepare=prepare)
+
+
+def test_calls_that_an_engine_does_not_take_are_no_programs(numbered):
+    registry.register("choosy", None, Choosy())
+    try:
+        model = Sum().eval()
+        fast = attach_parts(model, (part(model, torch.ones(2, 4), engine="choosy"),))
+        for _ in range(2 * variants.MAX_BUILDS):
+            fast(-torch.ones(2, 4))
+        fast(torch.ones(2, 4))
+        stats = fast.stats()
+        assert (stats.fast, stats.compiles) == (1, 1)
+        assert stats.fallbacks == {"the artifact does not take this call: a negative number": 2 * variants.MAX_BUILDS}
+    finally:
+        registry.unregister("choosy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -19,6 +20,7 @@ from compilot.records import (
     Candidate,
     DimRange,
     Guard,
+    IndexRange,
     MaskRule,
     OutputLayout,
     PaddedDim,
@@ -26,6 +28,7 @@ from compilot.records import (
     PaddedOutput,
     Padding,
     Settings,
+    SizeOf,
 )
 from compilot.runtime.fast import Fast, attach_parts
 from compilot.runtime.guards import make_guard
@@ -295,3 +298,118 @@ def test_the_two_guards_are_each_others_inverse():
 def test_a_padding_that_does_not_belong_to_its_guard_is_refused(guard):
     with pytest.raises(PlanError, match="its guard takes other sizes"):
         built_for(guard, batch_of(4))
+
+
+# ---- who answers what a padded entry does not, and how many at once --------------------------------------------------
+
+
+TOGETHER: list[threading.Barrier] = []  # no attribute of the model: those are watched
+
+
+@pytest.fixture
+def together() -> Iterator[list[threading.Barrier]]:
+    yield TOGETHER
+    TOGETHER.clear()
+
+
+class Meeting(nn.Module):
+    """Each position for itself; when asked to, a call goes on only once another one is inside as well."""
+
+    def forward(self, ids, mask):
+        for barrier in TOGETHER:
+            barrier.wait(timeout=30)  # broken, and so an error, where calls come one after the other
+        return ids * 2, mask.float().mean(1)
+
+
+def both(calls) -> None:
+    problems: list[BaseException] = []
+
+    def one(call) -> None:
+        try:
+            with torch.no_grad():
+                call()
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=one, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def ids_of(length: int) -> torch.Tensor:
+    return torch.ones(2, length, dtype=torch.long)
+
+
+def test_new_sizes_of_a_built_entry_are_answered_at_the_same_time(engine, together):
+    model = Meeting().eval()
+    fast = buckets(model, [(4, 8)])
+    fast(ids_of(2), mask=torch.ones(2, 2, dtype=torch.bool))
+    together.append(threading.Barrier(2))
+    both([lambda n=n: fast(ids_of(n), mask=torch.ones(2, n, dtype=torch.bool)) for n in (3, 4)])
+    stats = fast.stats()
+    assert (stats.fast, stats.fallbacks, engine.prepared) == (3, {}, 1)
+
+
+def test_calls_that_are_not_taken_are_answered_by_eager_at_the_same_time(engine, together):
+    model = Meeting().eval()
+    fast = buckets(model, [(4, 8)], MaskRule.ONES)
+    together.append(threading.Barrier(2))
+    both([lambda n=n: fast(ids_of(n), mask=torch.zeros(2, n, dtype=torch.bool)) for n in (3, 3)])
+    assert sum(fast.stats().fallbacks.values()) == 2
+    assert engine.answered == 0
+
+
+def test_a_mask_that_one_entry_does_not_take_is_offered_to_the_next(engine):
+    model = Masked().eval()
+    fast = attach_parts(
+        model,
+        tuple(
+            entry(model, text(4, 8, rule), torch.ones(4, 8, dtype=torch.long), mask=torch.ones(4, 8, dtype=torch.bool))
+            for rule in (MaskRule.ONES, MaskRule.FIRST)
+        ),
+    )
+    some = torch.tensor([[True, False], [True, True]])
+    for mask in (some, some, ~some):
+        for got, want in zip(fast(ids_of(2), mask=mask), model(ids_of(2), mask=mask), strict=True):
+            torch.testing.assert_close(got, want, equal_nan=True)
+    stats = fast.stats()
+    assert (stats.fast, engine.answered) == (2, 2)
+    (reason,) = stats.fallbacks
+    assert "kwargs['mask'] masks something, and padding is not proven for that" in reason
+    assert [sum(one.fallbacks.values()) for one in stats.entries.values()] == [1, 0]
+
+
+def test_an_answer_keeps_no_more_memory_than_eagers(engine):
+    model = nn.ReLU().eval()
+    inputs, outputs = (PaddedInput(path="args[0]", dim=0),), (PaddedOutput(path="output", dim=0),)
+    padding = Padding(dims=(PaddedDim(min=1, size=64, inputs=inputs, outputs=outputs),))
+    fast = attach_parts(model, (entry(model, padding, torch.ones(64, 3)),))
+    for batch in (1, 1, 2, 64):
+        x = torch.randn(batch, 3)
+        assert fast(x).untyped_storage().nbytes() == model(x).untyped_storage().nbytes()
+    assert engine.answered == 4
+
+
+def test_a_mask_of_other_numbers_than_0_and_1_goes_to_eager(engine):
+    model = Masked().eval()
+    ones = torch.ones(4, 8, dtype=torch.long)
+    fast = attach_parts(model, (entry(model, text(4, 8, MaskRule.SOME), ones, mask=ones),))
+    for number, answered in ((1, 1), (-1, 1), (2, 1), (1, 2)):
+        mask = ids_of(3) * number
+        for got, want in zip(fast(ids_of(3), mask=mask), model(ids_of(3), mask=mask), strict=True):
+            torch.testing.assert_close(got, want)
+        assert engine.answered == answered
+    (reason,) = fast.stats().fallbacks
+    assert "kwargs['mask'] holds other numbers than 0 and 1" in reason
+
+
+def test_indices_that_follow_a_padded_size_are_refused():
+    guard = guard_of(4)
+    end = SizeOf(path="args[0]", dim=0, times=1, plus=-1)
+    (tensor,) = guard.tensors
+    follows = msgspec.structs.replace(tensor, index=IndexRange(low=0, high=end))
+    with pytest.raises(PlanError, match="positions along a size"):
+        taken_by(msgspec.structs.replace(guard, tensors=(follows,)), batch_of(4))

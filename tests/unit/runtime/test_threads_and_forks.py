@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 import traceback
@@ -12,10 +13,16 @@ import pytest
 import torch
 from torch import nn
 
+from compilot._tree import Call
 from compilot.errors import ForkedAfterUse
-from compilot.runtime.fast import attach_eager
+from compilot.records import Candidate, Settings, Shapes
+from compilot.runtime.fast import attach_eager, attach_parts
+from compilot.runtime.guards import make_guard
+from compilot.runtime.sources import EntryParts
+from conftest import NAME
 
 X = torch.randn(2, 3)
+INSIDE: list[int] = []  # calls under way; what a forward closes over is watched, and would be seen to change
 
 
 def run_in_threads(number: int, work: Callable[[int], None]) -> None:
@@ -70,14 +77,12 @@ def test_row_24_threads_in_different_modes_at_once(make_fast, engine):
 
 
 def test_an_engine_that_is_not_safe_for_threads_is_called_by_one_at_a_time(make_fast, engine):
-    inside = []
-
     class Busy(nn.Module):
         def forward(self, x):
-            inside.append(1)
+            INSIDE.append(1)
             time.sleep(0.001)
-            assert len(inside) == 1
-            inside.pop()
+            assert len(INSIDE) == 1
+            INSIDE.pop()
             return x
 
     engine.concurrent = False
@@ -99,6 +104,7 @@ def in_child(work: Callable[[], None]) -> int:
     child = os.fork()
     if child == 0:
         code = 1
+        signal.alarm(60)  # a child that waits for a lock ends, too
         try:
             work()
             code = 0
@@ -165,6 +171,85 @@ def test_row_24_a_fork_while_another_thread_prepares_does_not_leave_the_child_lo
     def work() -> None:
         engine.slow_prepare = lambda: None
         assert torch.equal(fast(X), X.relu())
+
+    try:
+        assert in_child(work) == 0
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.fixture
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("no_grad", "one_thread")
+def test_a_fork_while_another_thread_counts_a_fallback_does_not_leave_the_child_locked(make_fast):
+    fast = make_fast(nn.ReLU().eval(), X)
+    wide = torch.randn(2, 4)
+    fast(wide)
+
+    def work() -> None:
+        assert torch.equal(fast(wide), wide.relu())
+        assert sum(fast.stats().fallbacks.values()) == 2
+
+    with type(fast)._compilot_core._fallbacks._lock:  # as the thread that counts would hold it
+        assert in_child(work) == 0
+
+
+@pytest.mark.usefixtures("no_grad", "one_thread")
+def test_a_fork_while_another_thread_learns_a_size_does_not_leave_the_child_locked(engine):
+    model = nn.ReLU().eval()
+    entries = []
+    for n in (3, 4):
+        guard = make_guard(model, Call((torch.ones(2, n),), {}), dynamic=(), shapes=Shapes.STATIC, grad=False)
+        candidate = Candidate(settings=Settings(engine=NAME), label="", rationale="")
+        entries.append(EntryParts(candidate, guard, None))
+    fast = attach_parts(model, tuple(entries))
+    core = type(fast)._compilot_core
+
+    def work() -> None:
+        wide = torch.randn(2, 40)
+        assert torch.equal(fast(wide), wide.relu())
+        assert sum(fast.stats().fallbacks.values()) == 1
+
+    with core._rows._lock, core._untaken._lock:  # as threads with new sizes would hold them
+        assert in_child(work) == 0
+
+
+@pytest.mark.usefixtures("no_grad", "one_thread")
+def test_a_fork_while_another_thread_is_in_an_engine_for_one_does_not_leave_the_child_locked(make_fast, engine):
+    entered, leave = threading.Event(), threading.Event()
+    wait: list[bool] = []
+
+    class Busy(nn.Module):
+        def forward(self, x):
+            if wait:
+                entered.set()
+                leave.wait()
+            return x * 2
+
+    engine.concurrent = False
+    fast = make_fast(Busy().eval(), X)
+    fast(X)
+    fast(X)
+    wait.append(True)
+
+    def call() -> None:
+        with torch.no_grad():
+            fast(X)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    entered.wait()
+
+    def work() -> None:
+        wait.clear()
+        assert torch.equal(fast(X), X * 2)
 
     try:
         assert in_child(work) == 0

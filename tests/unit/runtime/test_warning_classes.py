@@ -19,12 +19,12 @@ from compilot.runtime.process import tell_differing
 
 def test_calls_that_eager_answered() -> None:
     with pytest.warns(FallbackWarning, match="gradients enabled"):
-        Fallbacks().count("gradients enabled", 0)
+        Fallbacks().count("gradients enabled", lambda: 0)
     many = Fallbacks()
     for _ in range(99):
-        many.count("shape of args[0]", 0)
+        many.count("shape of args[0]", lambda: 0)
     with pytest.warns(FallbackWarning, match="of 100 calls missed the fast path"):
-        many.count("shape of args[0]", 0)
+        many.count("shape of args[0]", lambda: 0)
 
 
 def test_a_plan_of_another_model(small_run: Any) -> None:
