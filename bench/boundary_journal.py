@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from compilot.engines.eager.build import EAGER
 from compilot.records import Candidate, Diagnosis, ProcessSamples, Race, Record, Repair, State, Trial
-from stepping import append_line, code_of, now, read_lines
+from stepping import StampedLines
 from tune_runs import Story
 
 EAGER_ARM, UNREPAIRED = "eager", "unrepaired"  # arms that every case, and every repair has
@@ -93,20 +91,11 @@ class Lost(Line, frozen=True, kw_only=True, tag="lost"):
 AnyLine = Looked | Built | Tuned | Raced | Life | Lost
 
 
-class Journal:
+class Journal(StampedLines[AnyLine]):
     """Lines on disk."""
 
     def __init__(self, path: Path, code: str | None = None) -> None:
-        self.path = path
-        self.lines: list[AnyLine] = read_lines(path, AnyLine)
-        self._code = code
-
-    def append(self, line: AnyLine) -> None:
-        """Write one line, stamped."""
-        self._code = self._code or code_of()
-        stamped = msgspec.structs.replace(line, at=now(), code=self._code)
-        append_line(self.path, stamped)
-        self.lines.append(stamped)
+        super().__init__(path, AnyLine, code)
 
     def of(self, case: str) -> CaseLines:
         """Everything of one case."""

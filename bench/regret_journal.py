@@ -21,7 +21,7 @@ from compilot.records import (
     Record,
     Trial,
 )
-from stepping import append_line, code_of, now, read_lines
+from stepping import StampedLines
 from tune_runs import Story
 
 RERACE, DIRECT = "re-race", "direct"
@@ -100,26 +100,16 @@ class Lost(Line, frozen=True, kw_only=True, tag="lost"):
 AnyLine = Begun | Looked | Tried | Rebuilt | Searched | Raced | Lost
 
 
-class Journal:
+class Journal(StampedLines[AnyLine]):
     """Lines on disk, and the questions that the bench asks of them."""
 
     def __init__(self, path: Path, code: str | None = None) -> None:
-        self.path = path
-        self.lines: list[AnyLine] = read_lines(path, AnyLine)
-        self._code = code
-
-    def append(self, line: AnyLine) -> None:
-        """Write one line, stamped."""
-        self._code = self._code or code_of()
-        stamped = msgspec.structs.replace(line, at=now(), code=self._code)
-        append_line(self.path, stamped)
-        self.lines.append(stamped)
+        super().__init__(path, AnyLine, code)
 
     def begin(self, argv: tuple[str, ...], machine: MachineFingerprint) -> None:
         """Note how the bench was started, where that is not as the last time: a loop may start it for each step."""
         last = next((x for x in reversed(self.lines) if isinstance(x, Begun)), None)
-        self._code = self._code or code_of()
-        if last is None or (last.argv, last.machine, last.code) != (argv, machine, self._code):
+        if last is None or (last.argv, last.machine, last.code) != (argv, machine, self.code):
             self.append(Begun(argv=argv, machine=machine))
 
     def looked(self, model: str) -> Looked | None:

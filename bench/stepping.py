@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -71,6 +71,28 @@ def read_lines(path: Path, kind: Any) -> list[Any]:
         except msgspec.DecodeError:
             continue  # cut off by a kill: that step is run again
     return found
+
+
+class StampedLines(Generic[L]):
+    """The lines of a journal, each with the time and the code that it is from."""
+
+    def __init__(self, path: Path, kind: Any, code: str | None = None) -> None:
+        """kind: the union of the lines' records. code: of the code that writes; None: looked up at the first line."""
+        self.path = path
+        self.lines: list[L] = read_lines(path, kind)
+        self._code = code
+
+    @property
+    def code(self) -> str:
+        """Of the code that writes."""
+        self._code = self._code or code_of()
+        return self._code
+
+    def append(self, line: L) -> None:
+        """Write one line, stamped."""
+        stamped = msgspec.structs.replace(line, at=now(), code=self.code)
+        append_line(self.path, stamped)
+        self.lines.append(stamped)
 
 
 def machine_key(machine: MachineFingerprint) -> str:
