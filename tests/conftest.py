@@ -23,6 +23,8 @@ from typing import Any
 import hypothesis
 import pytest
 
+collect_ignore = ["data"]  # programs and a project that tests start
+
 # read once when Inductor's configuration is imported: skips the probe builds of every vector extension
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other leave the cores to the tests beside them
@@ -30,6 +32,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other leav
 
 os.environ["COMPILOT_STATE"] = tempfile.mkdtemp(prefix="compilot-test-state-")
 atexit.register(shutil.rmtree, os.environ["COMPILOT_STATE"], ignore_errors=True)
+
+# runs of tests beside each other do not wait for each other's timing
+os.environ.setdefault("COMPILOT_LEASES", os.environ["COMPILOT_STATE"])
 
 SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
 

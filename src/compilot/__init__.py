@@ -3,8 +3,8 @@
     plan = compilot.tune(model, args)
     fast = compilot.compile(model, plan)
 
-Every command is a function here, or in `compilot.store`, `compilot.cache` and `compilot.keys`; all errors and warnings
-are here, too. Names load on first use: `import compilot` imports neither torch nor rich.
+Every command is a function here, or in `compilot.store`, `cache`, `keys`, `fleet` and `serve`; all
+errors and warnings are here, too. Names load on first use: `import compilot` imports neither torch nor rich.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 from compilot._version import __version__
 
 if TYPE_CHECKING:
-    from compilot import cache, keys, store
+    from compilot import cache, fleet, keys, serve, store
     from compilot.api.benching import bench
+    from compilot.api.browsing import ui
     from compilot.api.bundling import PackedBundle, pack
     from compilot.api.charting import charts
     from compilot.api.environs import Environment, environment
     from compilot.api.examining import check_fixes, examine
     from compilot.api.explaining import Explanation, explain
+    from compilot.api.gating import baseline, check
+    from compilot.api.loading import load
     from compilot.api.plans import load_plan, save_plan
     from compilot.api.reading import results
     from compilot.api.repeating import reproduce
@@ -48,6 +51,8 @@ if TYPE_CHECKING:
         IndexOutOfRange,
         InputError,
         KeyProblem,
+        ManifestError,
+        NodeLost,
         NoFallback,
         NoneFits,
         PlanError,
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
         StalePlan,
         StalePlanWarning,
         StoreError,
+        StoreUnreachable,
         TargetError,
         UnpicklableError,
         UnprovenSpeedWarning,
@@ -66,6 +72,7 @@ if TYPE_CHECKING:
         UserError,
         WorkerError,
     )
+    from compilot.gate.report_records import Baseline, CheckReport
     from compilot.ledger.changes import ComparedRuns
     from compilot.ledger.entries import RunEntry
     from compilot.ledger.history import History
@@ -77,16 +84,20 @@ if TYPE_CHECKING:
     from compilot.report.chart_files import Charts
     from compilot.report.page_files import WrittenReport
     from compilot.report.results import Bench, Results
-    from compilot.runtime import Fast, Recorded, Stats, apply_process, compile, load, record  # noqa: A004  # as torch
-    from compilot.workload import Workload
+    from compilot.runtime import Fast, Recorded, Stats, apply_process, compile, record  # noqa: A004  # as torch
+    from compilot.training import StepStats, TrainStep, train_step
+    from compilot.workload import Training, Workload
 
 _NAMES = {  # module -> the names that it has for users
     "compilot.api.benching": "bench",
+    "compilot.api.browsing": "ui",
     "compilot.api.bundling": "PackedBundle pack",
     "compilot.api.charting": "charts",
     "compilot.api.environs": "Environment environment",
     "compilot.api.examining": "check_fixes examine",
     "compilot.api.explaining": "Explanation explain",
+    "compilot.api.gating": "baseline check",
+    "compilot.api.loading": "load",
     "compilot.api.plans": "load_plan save_plan",
     "compilot.api.reading": "results",
     "compilot.api.repeating": "reproduce",
@@ -104,11 +115,12 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.diagnose.report_records": "DoctorReport",
     "compilot.errors": (
         "ArtifactError BundleError CompilotError CompilotWarning EnvironmentProblem FallbackWarning "
-        "ForkedAfterUse IndexOutOfRange InputError KeyProblem NoFallback NoneFits PlanError "
+        "ForkedAfterUse IndexOutOfRange InputError KeyProblem ManifestError NoFallback NodeLost NoneFits PlanError "
         "PlanNotUsedWarning RunDirError SignatureRefused StaleBundle StalePlan StalePlanWarning StoreError "
-        "TargetError UnpicklableError UnprovenSpeedWarning UntrustedBundle UntrustedPlan UserError "
+        "StoreUnreachable TargetError UnpicklableError UnprovenSpeedWarning UntrustedBundle UntrustedPlan UserError "
         "WorkerError"
     ),
+    "compilot.gate.report_records": "Baseline CheckReport",
     "compilot.ledger.changes": "ComparedRuns",
     "compilot.ledger.entries": "RunEntry",
     "compilot.ledger.history": "History",
@@ -120,18 +132,21 @@ _NAMES = {  # module -> the names that it has for users
     "compilot.report.chart_files": "Charts",
     "compilot.report.page_files": "WrittenReport",
     "compilot.report.results": "Bench Results",
-    "compilot.runtime": "Fast Recorded Stats apply_process compile load record",
-    "compilot.workload": "Workload",
+    "compilot.runtime": "Fast Recorded Stats apply_process compile record",
+    "compilot.training": "StepStats TrainStep train_step",
+    "compilot.workload": "Training Workload",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-_MODULES = ("cache", "keys", "store")
+_MODULES = ("cache", "fleet", "keys", "serve", "store")
 
 __all__ = [
     "ArtifactError",
+    "Baseline",
     "Bench",
     "BundleError",
     "Candidate",
     "Charts",
+    "CheckReport",
     "ColdCauses",
     "ComparedRuns",
     "CompilotError",
@@ -149,7 +164,9 @@ __all__ = [
     "IndexOutOfRange",
     "InputError",
     "KeyProblem",
+    "ManifestError",
     "NoFallback",
+    "NodeLost",
     "NoneFits",
     "Observer",
     "PackedBundle",
@@ -173,9 +190,13 @@ __all__ = [
     "StalePlanWarning",
     "Stats",
     "Status",
+    "StepStats",
     "StoreError",
+    "StoreUnreachable",
     "TargetError",
     "Trace",
+    "TrainStep",
+    "Training",
     "UnpicklableError",
     "UnprovenSpeedWarning",
     "UntrustedBundle",
@@ -187,15 +208,18 @@ __all__ = [
     "WrittenReport",
     "__version__",
     "apply_process",
+    "baseline",
     "bench",
     "cache",
     "charts",
+    "check",
     "check_fixes",
     "compare",
     "compile",
     "environment",
     "examine",
     "explain",
+    "fleet",
     "history",
     "keys",
     "load",
@@ -209,10 +233,13 @@ __all__ = [
     "reproduce",
     "results",
     "save_plan",
+    "serve",
     "show",
     "status",
     "store",
+    "train_step",
     "tune",
+    "ui",
     "verify",
     "why_cold",
     "write_report",

@@ -5,6 +5,7 @@ CompilotError                 every error below; str() is one sentence with the 
 ├── UserError                 exit code 2
 │   ├── TargetError           the target cannot be loaded or returns the wrong thing
 │   ├── InputError            inputs, dynamic dimensions or options that make no sense
+│   │   └── ManifestError     a fleet's manifest that makes no sense: names the line and the field
 │   ├── UnpicklableError      live objects that cannot be shipped to a child process
 │   ├── PlanError             a plan file that cannot be read: names the field
 │   │   ├── UntrustedPlan     a plan, or files beside it, that somebody else could have changed
@@ -15,9 +16,11 @@ CompilotError                 every error below; str() is one sentence with the 
 │   ├── KeyProblem            a key file that cannot be read, written or trusted
 │   ├── SignatureRefused      a signature that no trusted key made, or that does not fit the data
 │   └── StoreError            a store that cannot be used, or a damaged object in it
-│       └── NoneFits          a store without a bundle for this machine: names what is missing
+│       ├── NoneFits          a store without a bundle for this machine: names what is missing
+│       └── StoreUnreachable  a store that does not answer, or not as one
 ├── EnvironmentProblem        exit code 2: no disk, no torch, eager itself fails
-│   └── WorkerError           a worker of ours could not start or broke the protocol
+│   ├── WorkerError           a worker of ours could not start or broke the protocol
+│   └── NodeLost              a machine of a cluster went away while it worked
 ├── StalePlan                 the plan was made for another model, machine or version: names each difference
 │   └── StaleBundle           the same of a bundle
 ├── NoFallback                the fast path cannot take this call and the eager model was dropped
@@ -53,6 +56,10 @@ class TargetError(UserError):
 
 class InputError(UserError):
     """Inputs, dynamic dimensions or options that make no sense."""
+
+
+class ManifestError(InputError):
+    """A fleet's manifest that makes no sense."""
 
 
 class UnpicklableError(UserError):
@@ -99,12 +106,20 @@ class NoneFits(StoreError):
     """A store that has no bundle for this machine."""
 
 
+class StoreUnreachable(StoreError):
+    """A store that does not answer, or not as one."""
+
+
 class EnvironmentProblem(CompilotError):
     """Something outside the user's model stops the work."""
 
 
 class WorkerError(EnvironmentProblem):
     """A worker process could not start or broke the protocol."""
+
+
+class NodeLost(EnvironmentProblem):
+    """A machine of a cluster went away; nothing that it had not finished counts."""
 
 
 class StalePlan(CompilotError):

@@ -29,6 +29,9 @@ class Observer:
     def doing(self, text: str) -> None:
         """The step within the trial changed ("compiling", "checking", "warming up", "screening")."""
 
+    def at_node(self, node: str, text: str) -> None:
+        """What one machine of a cluster does now, beside the others; "": nothing any more."""
+
     def finished(self, trial: Trial, ratio: float | None) -> None:
         """A trial ended; ratio is the screening speed-up over eager, where there is one."""
 

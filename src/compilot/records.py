@@ -44,6 +44,7 @@ class Kind(enum.StrEnum):
     INFERENCE = "inference"
     TRACE = "trace"  # the requests of a trace, one after the other
     REQUEST = "request"  # what a program does for one item: prepare it, call the model, finish the answer
+    TRAINING = "training"  # one step: forward, loss, backward, and at the end of a window clipping and the optimizer
 
 
 class DynamicDim(Record, frozen=True, kw_only=True):
@@ -125,6 +126,23 @@ class Trace(Record, frozen=True, kw_only=True):
     first: tuple[CallSizes, ...]  # the first calls, in their order
 
 
+class Precision(enum.StrEnum):
+    """What the arithmetic may be done in. Anything but as-is is tried only where the user allows it."""
+
+    AS_IS = "as-is"
+    BF16 = "bf16"
+    FP16 = "fp16"
+    INT8_DYNAMIC = "int8-dynamic"  # weights as 8-bit integers; activations too, with a scale found at each call
+
+
+class StepRules(Record, frozen=True, kw_only=True):
+    """What a training step is by the user's own wish: part of the work, never a candidate's choice."""
+
+    accumulate: int = 1  # micro-batches of one window: their gradients add up to one update
+    clip_norm: float | None = None  # largest norm of all gradients together; None: they are not clipped
+    autocast: Precision = Precision.AS_IS  # of the user's own loop
+
+
 class WorkloadRef(Record, frozen=True, kw_only=True):
     """How a child process rebuilds the workload."""
 
@@ -136,6 +154,7 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     grad: bool = False  # True: the call runs with gradients enabled
     dynamic: tuple[DynamicDim, ...] = ()
     padding: dict[str, bool | int | float] = {}  # by input: what may be put where a call is shorter
+    step: StepRules | None = None  # of a training; None: it is none
 
 
 class MachineFingerprint(Record, frozen=True, kw_only=True):
@@ -187,6 +206,8 @@ class Shipment(Record, frozen=True, kw_only=True):
     default_dtype: str | None = None  # torch's, where live objects were shipped from; None: as the target sets it
     replay: tuple[CallSizes, ...] = ()  # requests of a trace, in order: these are the work, in place of the examples
     replay_ranges: dict[str, DimRange] = {}  # sizes of the whole trace that they are from, by name
+    replay_later: bool = False  # the trace declares what varies, and the examples stay the work
+    padding: dict[str, bool | int | float] = {}  # besides the target's own, while ref is None
     example_sizes: dict[str, int] = {}  # of the example call, by NAME:DIM, in place of its own: a program for that size
 
 
@@ -329,6 +350,24 @@ class Features(Record, frozen=True, kw_only=True):
     batch: int | None = None  # None: the inputs do not agree on one
 
 
+class StepFacts(Record, frozen=True, kw_only=True):
+    """What one look at a training says: which ways to do its step can work at all."""
+
+    optimizer: str  # name of its class
+    ways: tuple[OptimizerWay, ...]  # that it has besides the one it was made with
+    compilable: bool  # it is one of torch's own that can be compiled
+    tensors: int  # parameters that it moves
+    shapes: int  # different ones among them
+    hooks: str = ""  # "a gradient hook of encoder.weight": the one-graph mode may leave them out; "": there are none
+    blocks: tuple[str, ...] = ()  # selectors of repeated blocks, which can be compiled or checkpointed each
+    drops: bool = False  # the step draws random numbers
+    batch_norm: bool = False  # statistics that running a block twice would move twice
+    forward_s: float | None = None  # of one micro-batch: forward and loss,
+    backward_s: float | None = None  # backward,
+    update_s: float | None = None  # and of a step: clipping and optimizer
+    data_s: float | None = None  # waiting for the loader, per step; None: there is none
+
+
 class Diagnosis(Record, frozen=True, kw_only=True):
     """What one look at the eager model says."""
 
@@ -360,6 +399,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
     features: Features | None = None  # None: they could not be taken
     layers: dict[str, str] = {}  # path -> class and sizes of the submodules that compute, in order; some at most
+    step: StepFacts | None = None  # of a training; None: it is none
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -377,15 +417,6 @@ class Shapes(enum.StrEnum):
 class MemoryFormat(enum.StrEnum):
     PRESERVE = "preserve"
     CHANNELS_LAST = "channels_last"
-
-
-class Precision(enum.StrEnum):
-    """What the arithmetic may be done in. Anything but as-is is tried only where the user allows it."""
-
-    AS_IS = "as-is"
-    BF16 = "bf16"
-    FP16 = "fp16"
-    INT8_DYNAMIC = "int8-dynamic"  # weights as 8-bit integers; activations too, with a scale found at each call
 
 
 class Settings(Record, frozen=True, kw_only=True):
@@ -412,6 +443,38 @@ class ProcessSettings(Record, frozen=True, kw_only=True):
     threads: int | None = None
     flush_denormals: bool | None = None
     keep_memory: bool | None = None  # freed memory stays in the process instead of going back to the system
+
+
+class OptimizerWay(enum.StrEnum):
+    """How the optimizer moves the parameters."""
+
+    AS_IS = "as-is"  # as the user made it
+    LOOP = "for-loop"
+    FOREACH = "foreach"
+    FUSED = "fused"
+    COMPILED = "compiled"  # its whole step is one program
+    KERNEL = "compiled-kernel"  # one program per shape of a parameter, shared by all that have it
+
+
+class CompiledWay(enum.StrEnum):
+    """How much of forward, loss and backward is compiled together. The engine's settings are the candidate's."""
+
+    NOTHING = "nothing"
+    MODEL = "model"
+    REGIONS = "regions"  # each submodule that the candidate's regions name; the rest is eager's
+    WITH_LOSS = "with-loss"  # model and loss
+    ONE_GRAPH = "one-graph"  # model, loss and backward
+
+
+class StepParts(Record, frozen=True, kw_only=True):
+    """How the parts of a training step are run. Each part is a choice of its own; layout and options are Settings'."""
+
+    optimizer: OptimizerWay = OptimizerWay.AS_IS
+    compiled: CompiledWay = CompiledWay.NOTHING
+    compiled_autograd: bool = False  # the backward is captured as it runs, graph breaks and hooks included
+    memory_budget: float | None = None  # share of the activations that is kept for the backward, 0 to 1; None: all
+    checkpoint: str = ""  # selector of submodules that run once more in the backward; "": none
+    autocast: Precision = Precision.AS_IS  # of forward and loss, where the user allows it
 
 
 def normal_form(value: Any) -> Any:
@@ -441,18 +504,25 @@ class Candidate(Record, frozen=True, kw_only=True):
     rationale: str
     regions: tuple[Region, ...] = ()
     process: ProcessSettings = ProcessSettings()
+    sizes: dict[str, int] = {}  # of the example call that it is built for, by NAME:DIM; {}: the example's own
+    step: StepParts = StepParts()  # of a training step; the default is eager's, and no part of the id
 
     @property
     def id(self) -> str:
         """Stable short id of the normal form: equal settings give equal ids, in any process and on any machine."""
-        normal = {"settings": self.settings, "regions": self.regions, "process": self.process}
+        normal: dict[str, Any] = {"settings": self.settings, "regions": self.regions, "process": self.process}
+        if self.sizes:
+            normal["sizes"] = self.sizes
+        if self.step != StepParts():
+            normal["step"] = self.step
         text = msgspec.json.encode(normal_form(normal), order="sorted")
         return hashlib.sha256(text).hexdigest()[:10]
 
     @property
     def is_eager(self) -> bool:
         """True for the baseline itself: plain eager, nothing changed."""
-        return self.settings == Settings() and not self.regions and self.process == ProcessSettings()
+        plain = self.settings == Settings() and self.process == ProcessSettings() and self.step == StepParts()
+        return plain and not self.regions
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -503,6 +573,18 @@ class OutputCheck(Record, frozen=True, kw_only=True):
     why: str = ""
 
 
+class LossCurve(Record, frozen=True, kw_only=True):
+    """The losses of many training steps beside eager's, one number per step."""
+
+    losses: tuple[float, ...]  # the candidate's; the mean over its seeds where there are several
+    eager: tuple[float, ...]  # the same of eager
+    exact: tuple[float, ...] = ()  # float64's; (): random numbers leave nothing to compare step by step
+    low: tuple[float, ...]  # the band: what is allowed; with several seeds the range of eager's
+    high: tuple[float, ...]
+    seeds: int = 1
+    within: bool = True  # it passed
+
+
 class Check(Record, frozen=True, kw_only=True):
     """Is the candidate correct?"""
 
@@ -514,6 +596,7 @@ class Check(Record, frozen=True, kw_only=True):
     worst: tuple[OutputCheck, ...] = ()  # the worst output of each case
     notes: tuple[str, ...] = ()  # dropped cases, differences on non-finite inputs
     caveats: tuple[str, ...] = ()  # what its user must know: checks that it leaves out, outputs that share no memory
+    curve: LossCurve | None = None  # of a finalist of a training; None: nobody looked
 
 
 class Raising(Record, frozen=True, kw_only=True):
@@ -556,6 +639,16 @@ class ArtifactFile(Record, frozen=True, kw_only=True):
     pieces: tuple[str, ...] = ()  # SHA-256 of each PIECE_BYTES of a larger file, so that threads share it
 
 
+class HostLease(Record, frozen=True, kw_only=True):
+    """When a run had a machine to itself, to time something. Leases of one host never overlap, whosever they are."""
+
+    host: str  # digest of its boot
+    from_s: float  # on the host's clock that only goes forward
+    to_s: float
+    held: bool = True  # False: timed without it: another run did not let go in time, or there are no locks
+    node: str = ""  # name of the cluster's node; "": this machine
+
+
 class Trial(Record, frozen=True, kw_only=True):
     """One candidate's story. A failed candidate is data, not an exception."""
 
@@ -575,6 +668,7 @@ class Trial(Record, frozen=True, kw_only=True):
     wall_s: float = 0.0
     limit_s: float = 0.0  # the time that it was given; 0: nobody limited it
     steps_s: dict[str, float] = {}  # where wall_s went: opening, building, checking, warming up, pairing
+    leases: tuple[HostLease, ...] = ()  # under which it was timed
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -587,6 +681,7 @@ class ProcessSamples(Record, frozen=True, kw_only=True):
 
     rounds: tuple[tuple[float, ...], ...]
     settle_timeouts: int = 0  # batches started although another arm was not idle yet
+    window: int = 1  # rounds in a row that one arm made before the next had its turn
 
 
 class Race(Record, frozen=True, kw_only=True):
@@ -597,6 +692,7 @@ class Race(Record, frozen=True, kw_only=True):
     processes: tuple[ProcessSamples, ...]
     purpose: str = "race"  # "race", "confirm", "aa", "bench", "twin"
     load: str = ""  # what was odd on the machine meanwhile ("another process used 83 % of a core"), "" for quiet
+    leases: tuple[HostLease, ...] = ()  # under which it was timed
 
 
 class Outcome(enum.StrEnum):
@@ -695,6 +791,15 @@ class WideningStep(Record, frozen=True, kw_only=True):
     kept: bool = True  # False: it did not pay
 
 
+class PartGain(Record, frozen=True, kw_only=True):
+    """What one part of a training step brought."""
+
+    part: str  # "fused optimizer"
+    speedup: float  # at the screening, with it over without it
+    alone: bool = False  # measured on eager, without the other parts; False: on top of all others
+    kept: bool = True  # False: it was tried and is not in the chosen candidate
+
+
 class Verdict(Record, frozen=True, kw_only=True):
     decision: Decision
     chosen_id: str
@@ -703,12 +808,40 @@ class Verdict(Record, frozen=True, kw_only=True):
     comparisons: tuple[Comparison, ...] = ()
     break_even: BreakEven | None = None
     not_reached: NotReached | None = None  # None: nothing that is known of
-    repairs: tuple[Repair, ...] = ()  # that the chosen candidate comes from
+    repairs: tuple[
+        Repair, ...
+    ] = ()  # that the chosen candidate comes from; eager is kept: those that found whom to blame
     widening: tuple[WideningStep, ...] = ()  # how the chosen candidate's boundary grew, in order; then what did not pay
+    parts: tuple[PartGain, ...] = ()  # of a training step: what each brought, those of the chosen candidate first
     free_breaks: tuple[str, ...] = ()  # graph breaks (file:line) outside of its regions: they cost nothing any more
+    sizes: SizesVerdict | None = None  # how the sizes of a trace are served; None: there was no trace
 
 
 # ------------------------------------------------------------------------------------------- sizes: what serves which
+
+
+class SizePlace(Record, frozen=True, kw_only=True):
+    """One dimension of an input of the model."""
+
+    path: str  # of the tensor, as in a guard: "args[0]", "kwargs['mask']"
+    dim: int
+
+
+class TrafficDim(Record, frozen=True, kw_only=True):
+    """One size of the calls: dimensions that have the same size in every call."""
+
+    name: str  # of the first of them, NAME:DIM
+    min: int  # declared, or the smallest of the trace
+    max: int
+    places: tuple[SizePlace, ...]
+
+
+class Traffic(Record, frozen=True, kw_only=True):
+    """What the sizes of a trace mean for a model."""
+
+    dims: tuple[TrafficDim, ...]  # that vary, or may vary
+    demand: tuple[SizeDemand, ...]  # sizes of these dimensions, and how often each comes
+    guard: Guard  # of a call, with the ranges
 
 
 class SizeDemand(Record, frozen=True, kw_only=True):
@@ -731,6 +864,7 @@ class ProgramCost(Record, frozen=True, kw_only=True):
     points: tuple[CostPoint, ...]  # seconds of a call; between them it is a straight line
     build_s: float = 0.0  # of one such program, with its first call
     size_bytes: int = 0  # of its files
+    memory_bytes: int = 0  # that one such program adds to a process; 0: not known
 
 
 class ShapeCosts(Record, frozen=True, kw_only=True):
@@ -795,6 +929,58 @@ class ShapeChoice(Record, frozen=True, kw_only=True):
     def speedup(self) -> float:
         """Of the chosen policy over eager."""
         return self.forecasts[0].total_s / self.chosen.total_s if self.chosen.total_s > 0 else 1.0
+
+
+class EngineSizes(Record, frozen=True, kw_only=True):
+    """What one engine's programs cost at the sizes of a trace, and the policy that follows from it."""
+
+    engine: str
+    label: str  # of the candidate whose settings its programs have
+    costs: ShapeCosts
+    choice: ShapeChoice
+    notes: tuple[str, ...] = ()  # what it could not do: sizes that failed, padding that its programs do not stand
+
+
+class PolicyArm(Record, frozen=True, kw_only=True):
+    """One way to serve a trace that was replayed: a whole plan, or eager."""
+
+    id: str  # as in the race's arms
+    label: str  # "openvino buckets 64, 512"
+    engine: str
+    policy: ShapePolicy | None  # None: nobody chose sizes for it
+    programs: tuple[str, ...] = ()  # names of its entries
+    candidates: tuple[str, ...] = ()  # ids, of each of them
+    forecast: float | None = None  # seconds of eager over its own, for the whole trace; None: there was none
+    start_s: float = 0.0  # building its programs, cold
+    loaded_s: float | None = None  # opening them in a fresh process and answering each size once
+    size_bytes: int = 0  # of its files
+    peak_rss_bytes: int = 0
+    fast_share: float | None = None  # of the replayed calls that its programs answered; None: eager has none
+    recompiles: int = 0  # after its warm-up
+    serves_all: bool = True  # every declared size, whether or not the trace has it
+    lost: str = ""  # why it has no figures
+
+
+class Replay(Record, frozen=True, kw_only=True):
+    """Requests of a trace, answered by several arms in the same order. Each request is a round of the race."""
+
+    race: Race  # arms: ids of the policies; seconds of single requests
+    arms: tuple[PolicyArm, ...]  # in the race's order, without eager's twin; then those that were lost
+    requests: int  # of one process
+    calls: int  # of the whole trace
+    distinct: int  # sizes among them
+
+
+class SizesVerdict(Record, frozen=True, kw_only=True):
+    """How the sizes of a trace are served, and why."""
+
+    policy: ShapePolicy
+    arm_id: str  # of the replay
+    because: str
+    comparisons: tuple[Comparison, ...]  # of every arm with eager, by the total of the replay
+    forecast: float | None = None  # of the chosen one, as in its arm
+    replayed: float | None = None  # what the replay gave
+    notes: tuple[str, ...] = ()  # padding that was refused, sizes that go to eager, a forecast that was wrong
 
 
 class BatchPoint(Record, frozen=True, kw_only=True):
@@ -1036,6 +1222,9 @@ class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
     def _chosen(self) -> str:
         if not self.entries:
             return f"keep eager, because {self.because}"
+        if len({entry.sentence for entry in self.entries}) < len(self.entries):  # one for all of them
+            names = ", ".join(entry.name or entry.candidate.label for entry in self.entries)
+            return f"{len(self.entries)} programs ({names}): {self.entries[0].sentence or self.because}"
         return "; ".join(f"{entry.candidate.label}: {entry.sentence or self.because}" for entry in self.entries)
 
     def _files(self) -> str:
@@ -1168,8 +1357,13 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
     batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
+    trace: str = ""  # file of sizes that the plan is to serve, "(calls)" where they were given; "": there is none
+    max_entries: int | None = None  # programs of a plan for a trace; None: the usual number
     expected: Expectation | None = None  # what they let expect; None: nothing
     source: SourceCommit | None = None  # of the model's repository; None: there is none, or git did not say
+    on: str = ""  # address of the cluster that ran the candidates; "": this machine did
+    nodes: dict[str, str] = {}  # labels that its nodes had to have
+    exchange: str = ""  # URL that large files between the machines went through
 
 
 class DiagnosisLine(Record, frozen=True, kw_only=True, tag="diagnosis"):
@@ -1206,12 +1400,51 @@ class BatchRaceLine(Record, frozen=True, kw_only=True, tag="batch-race"):
     at_s: float = 0.0
 
 
+class TrafficLine(Record, frozen=True, kw_only=True, tag="traffic"):
+    """The sizes of a trace, what padding was proven, and what each engine's programs cost there."""
+
+    traffic: Traffic
+    proof: PaddingProof
+    engines: tuple[EngineSizes, ...] = ()
+    notes: tuple[str, ...] = ()
+    at_s: float = 0.0
+
+
+class ReplayLine(Record, frozen=True, kw_only=True, tag="replay"):
+    """Policies side by side over requests of a trace."""
+
+    replay: Replay
+    at_s: float = 0.0
+
+
 class VerdictLine(Record, frozen=True, kw_only=True, tag="verdict"):
     verdict: Verdict
     at_s: float
 
 
-JournalLine = RunHeader | DiagnosisLine | TrialLine | RaceLine | WarmStartLine | BatchRaceLine | VerdictLine
+class NodeLine(Record, frozen=True, kw_only=True, tag="node"):
+    """A node of a cluster: whether candidates were tried there, and how eager's time there compares."""
+
+    node: str  # its name
+    host: str = ""  # as of a lease
+    used: bool = False
+    because: str = ""  # why it was used, or why not
+    aa_low: float | None = None  # eager's time here over eager's time on the first node, 95 % interval
+    aa_high: float | None = None
+
+
+JournalLine = (
+    RunHeader
+    | DiagnosisLine
+    | TrialLine
+    | RaceLine
+    | WarmStartLine
+    | BatchRaceLine
+    | TrafficLine
+    | ReplayLine
+    | VerdictLine
+    | NodeLine
+)
 
 
 def encode(record: Any) -> bytes:

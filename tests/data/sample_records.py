@@ -41,6 +41,8 @@ def returned_by(function: Callable[..., Any]) -> Any:
 
 def sample(kind: Any, above: tuple[Any, ...] = ()) -> Any:
     """A value of this type; a type that holds itself ends at its first repetition."""
+    if kind is None:
+        return None
     if kind in PLAIN:
         return PLAIN[kind]
     origin, args = get_origin(kind), get_args(kind)

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compilot.records import Candidate, MemoryFormat, Precision, ProcessSettings, Region, Settings, Shapes
+from compilot.records import (
+    Candidate,
+    CompiledWay,
+    MemoryFormat,
+    OptimizerWay,
+    Precision,
+    ProcessSettings,
+    Region,
+    Settings,
+    Shapes,
+    StepParts,
+)
 
 EAGER_ID = "568a130fde"  # as written in plans and journals
 
@@ -72,3 +83,11 @@ def test_ids_are_those_that_files_were_written_with(
 @pytest.mark.parametrize("changed", [{"mode": "default"}, {"engine": "aoti"}, {"options": {"freezing": False}}])
 def test_other_settings_have_another_id(changed: dict[str, object]) -> None:
     assert candidate(Settings(**changed)).id != EAGER_ID  # type: ignore[arg-type]
+
+
+def test_parts_of_a_training_step_count_and_those_of_eager_do_not() -> None:
+    fused = candidate(Settings(), step=StepParts(optimizer=OptimizerWay.FUSED))
+    assert candidate(Settings(), step=StepParts()).id == EAGER_ID
+    assert len({EAGER_ID, fused.id, candidate(Settings(), step=StepParts(compiled=CompiledWay.MODEL)).id}) == 3
+    assert not fused.is_eager
+    assert msgspec.json.decode(msgspec.json.encode(fused), type=Candidate) == fused

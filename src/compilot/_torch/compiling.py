@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -136,6 +137,11 @@ def mark_dynamic(tensor: torch.Tensor, dim: int) -> None:
     from torch._dynamo import mark_dynamic as mark
 
     mark(tensor, dim)
+
+
+def dynamo_is_here() -> bool:
+    """Whether this process has imported torch's compiler."""
+    return "torch._dynamo" in sys.modules
 
 
 def graphs_built() -> int:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilot.artifacts.rundir import RunDir
-from compilot.records import DynamicDim, Plan, Shipment
+from compilot.records import DynamicDim, Plan, Shipment, Trace
 
 if TYPE_CHECKING:
     from compilot.artifacts.journal import Journal
     from compilot.progress import Observer
-    from compilot.records import Candidate, Fingerprint, Trial, WorkloadRef
+    from compilot.records import Candidate, Diagnosis, Fingerprint, Trial, WorkloadRef
     from compilot.trials.runner import Runner
 
 TRIAL_CAP_S = 600.0
@@ -40,11 +40,14 @@ class BenchRequest(NamedTuple):
     processes: int
     argv: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = ()  # at which the arms are timed besides
+    trace: Trace | None = None  # whose requests are replayed, in place of calls of the example
 
 
 def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[str, str]:
     """Build, check and time every arm; the journal in the run directory has it all. Returns id -> name of its plan."""
+    from compilot.api.trace_arms import replay_arms
     from compilot.report import write_batches_csv, write_csv
+    from compilot.showing.noted import noted
     from compilot.trials import local
     from compilot.trials.limits import Limits, default_memory_limit
     from compilot.tuning.pipeline import remembered
@@ -54,14 +57,19 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
     tolerance = max(allowed, default=None)  # a plan in a lower precision is judged as it was when it was made
     where = RunDir(run_dir)
     with (
+        noted(observer, where.path) as watcher,
         remembered(where, request.label, observer),
-        local.LocalRunner(where, limits=limits, observer=observer, tolerance=tolerance, compiler_first=True) as runner,
+        local.LocalRunner(where, limits=limits, observer=watcher, tolerance=tolerance, compiler_first=True) as runner,
     ):
-        journal, candidates, labels = _prepare(runner, request, run_dir, observer)
+        journal, candidates, labels, diagnosis = _prepare(runner, request, run_dir, watcher)
         with journal:
-            trials = _trials(runner, journal, candidates, observer)
-            trials = _races(runner, journal, trials, request, observer)
-            _batches(runner, journal, trials, request, observer)
+            if request.trace is not None:
+                _trials(runner, journal, [], watcher)
+                replay_arms(runner, journal, request, diagnosis, request.trace, watcher)
+            else:
+                trials = _trials(runner, journal, candidates, watcher)
+                trials = _races(runner, journal, trials, request, watcher)
+                _batches(runner, journal, trials, request, watcher)
     write_csv(run_dir)
     write_batches_csv(run_dir)
     return labels
@@ -69,7 +77,7 @@ def measure(request: BenchRequest, run_dir: Path, observer: Observer) -> dict[st
 
 def _prepare(
     runner: Runner, request: BenchRequest, run_dir: Path, observer: Observer
-) -> tuple[Journal, list[Candidate], dict[str, str]]:
+) -> tuple[Journal, list[Candidate], dict[str, str], Diagnosis]:
     """Start eager, open the journal, and collect the arms: plain torch.compile, then the plans' candidates."""
     from compilot.candidates.spaces import candidates_of
     from compilot.diagnose.edits import TRAIN_MODE
@@ -93,7 +101,7 @@ def _prepare(
         for entry in plan.entries:
             arms.setdefault(entry.candidate.id, entry.candidate)
             labels[entry.candidate.id] = name
-    return journal, list(arms.values()), labels
+    return journal, list(arms.values()), labels, seen.diagnosis
 
 
 def _plan_notes(plans: Sequence[NamedPlan], ref: WorkloadRef, here: Fingerprint) -> list[str]:

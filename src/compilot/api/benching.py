@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from compilot.api.arms import BenchRequest, NamedPlan, measure
 from compilot.api.batch_sizes import given_batch_sizes, with_batch_dimension
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
+from compilot.api.tracing import requests_of
 from compilot.artifacts import homes
 from compilot.artifacts.planfolder import PLAN_NAME, open_plan
 from compilot.errors import InputError, UntrustedPlan
 from compilot.progress import Observer
-from compilot.records import CallSizes, DimRange, DynamicDim, Plan
+from compilot.records import DynamicDim, Plan
 
 if TYPE_CHECKING:
     from torch import nn
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 LEAST_PAIRS, MOST_PAIRS = 6, 2000  # fewer have no interval; more are hours
 MOST_PROCESSES = 20
-REQUESTS = 64  # of a trace, in one pass: enough for the common sizes, and a pass of slow models ends in seconds
+REQUESTS = 128  # of a trace, in each process
 
 
 def bench(
@@ -56,9 +57,10 @@ def bench(
 
     plans are plan files, run directories or plans; their candidates are built again. pairs is the number of interleaved
     pairs in each of the processes. dynamic adds to the plans' own dimensions and overrides them. trace is a file of
-    sizes, as `record` writes it, or the calls themselves: then every arm makes the same 64 requests of it in the same
-    order, and figures are per request; what varies there and is not declared gets its range from there. argv is a
-    command line to note in the journal.
+    sizes, as `record` writes it, or the calls themselves: then every arm answers the same 128 requests of it in the
+    same order, each timed beside eager's, and plans are loaded whole, from their own files: `sizes` of the record has
+    the figures. What varies there and is not declared gets its range from there. argv is a command line to note in the
+    journal.
 
     batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has every arm timed at these batch sizes, too: `batches` of the
     record has the figures and a recommended max_batch_size. Dimension 0 of the inputs then counts as dynamic, from the
@@ -71,33 +73,21 @@ def bench(
     if trace is not None and batch_sizes is not None:
         raise InputError("give trace or batch_sizes, not both: the requests of a trace have sizes of their own.")
     named, sizes = _named(plans), given_batch_sizes(batch_sizes)
-    requests = None if trace is None else _requests(trace)
+    if trace is None:
+        _refuse_many_sizes(named)
+    requests = None if trace is None else requests_of(trace, REQUESTS)
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, f"bench-{name_of(workload)}")
     dims = with_batch_dimension(as_dims(dynamic), sizes)
     shipment = shipped(workload, run_dir, _dimensions([plan for _, plan in named], dims), seed)
     if requests is not None:
-        shipment = msgspec.structs.replace(shipment, replay=requests.calls, replay_ranges=requests.ranges)
-    request = BenchRequest(shipment, _label(workload), named, pairs, processes, tuple(argv), sizes)
+        shipment = requests.on(shipment, later=True)
+    request = BenchRequest(
+        shipment, _label(workload), named, pairs, processes, tuple(argv), sizes, requests.trace if requests else None
+    )
     with watched(observer, None, progress) as watcher:
         labels = measure(request, run_dir, watcher)
     return bench_of(run_dir, labels)
-
-
-class _Requests(NamedTuple):
-    """What is replayed of a trace."""
-
-    calls: tuple[CallSizes, ...]
-    ranges: dict[str, DimRange]  # of the whole trace
-
-
-def _requests(trace: ShapeSpec) -> _Requests:
-    from compilot.traces.reading import scan
-    from compilot.traces.sampling import sample
-    from compilot.traces.summing import summed
-
-    found = scan(trace)
-    return _Requests(sample(summed(found), REQUESTS), found.ranges)
 
 
 def _label(workload: Workload | str) -> str:
@@ -119,6 +109,13 @@ def _open(plan: Plan | str | os.PathLike[str], number: int) -> NamedPlan:
     if why := homes.doubt_about(plan):
         raise UntrustedPlan(why)
     return NamedPlan(f"plan {number}" if plan.path is None else str(plan.path), plan)
+
+
+def _refuse_many_sizes(plans: Sequence[NamedPlan]) -> None:
+    """Programs for other sizes than the example's would be timed beside eager at the example's."""
+    for name, plan in plans:
+        if any(entry.candidate.sizes or entry.padding is not None for entry in plan.entries):
+            raise InputError(f"{name}: this plan is for many sizes; give its trace, too.")
 
 
 def _dimensions(plans: Sequence[Plan], asked: Sequence[DynamicDim]) -> tuple[DynamicDim, ...]:

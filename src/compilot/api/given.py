@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
+    from compilot.workload.pad_spelling import PadSpec
 
 RUNS = Path("compilot-runs")
 
@@ -50,17 +51,25 @@ def _workload(model: nn.Module | Workload, args: Any, kwargs: Mapping[str, Any] 
 
 
 def shipped(
-    workload: Workload | str, folder: Path, dims: Sequence[DynamicDim] = (), seed: int | None = None
+    workload: Workload | str,
+    folder: Path,
+    dims: Sequence[DynamicDim] = (),
+    seed: int | None = None,
+    padding: PadSpec | None = None,
 ) -> Shipment:
-    """What a worker needs to run it; live objects are written into the folder. seed: None for the model's own."""
+    """What a worker needs to run it; live objects are written into the folder. seed: None for the model's own.
+
+    padding: besides the workload's own.
+    """
     from compilot.workload.dispatch import ship_target
 
     if isinstance(workload, str):
-        return ship_target(workload, seed=seed, extra_dynamic=dims)
+        return ship_target(workload, seed=seed, extra_dynamic=dims, padding=padding)
     from compilot.workload.shipping import ship
 
     RunDir(folder).refuse_second_run("choose another folder")  # before its payload would be overwritten
-    return ship(workload.replaced(seed=seed).with_dynamic(dims), folder)
+    both = {**workload.padding, **(padding or {})}
+    return ship(workload.replaced(seed=seed, padding=both).with_dynamic(dims), folder)
 
 
 def as_dims(dynamic: DynamicSpec | None) -> tuple[DynamicDim, ...]:

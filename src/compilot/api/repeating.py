@@ -78,7 +78,9 @@ def measured_again(
     name = f"reproduce-{what.plan.workload.label}"
     run_dir = RunDir.make(default_run_dir(name) if out is None else Path(out))
     run_dir.refuse_second_run("choose another folder")
-    with watched(observer, budget_s, progress) as watcher:
+    from compilot.showing.noted import noted
+
+    with watched(observer, budget_s, progress) as shown, noted(shown, run_dir.path, budget_s) as watcher:
         return _measured(what, run_dir, budget_s, tuple(argv), watcher)
 
 

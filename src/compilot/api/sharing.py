@@ -59,11 +59,11 @@ def pull(
     from compilot.identity.machine import machine_fingerprint
 
     trust = Trust(keys=tuple(trusted_keys), require_signature=require_signature)
-    done = store.pull(os.fspath(url), Path(out), machine_fingerprint(), _wanted(model), trust)
+    done = store.pull(os.fspath(url), Path(out), machine_fingerprint(), wanted_model(model), trust)
     return pulled_bundle(done)
 
 
-def _wanted(model: nn.Module | str | None) -> str | ModelFingerprint | None:
+def wanted_model(model: nn.Module | str | None) -> str | ModelFingerprint | None:
     """A target is opened here, as `tune` would, to know what model it is."""
     if model is None or (isinstance(model, str) and ":" not in model):
         return model

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from compilot.records import CallSizes, DimRange, Shipment, Trace
 
 if TYPE_CHECKING:
-    from compilot.records import Trace
+    from compilot.traces.reading import ShapeSpec
 
 
 def read_trace(file: str | os.PathLike[str] | Sequence[Mapping[str, int]]) -> Trace:
@@ -22,6 +26,31 @@ def read_trace(file: str | os.PathLike[str] | Sequence[Mapping[str, int]]) -> Tr
     from compilot.traces.summing import summed
 
     return summed(scan(file))
+
+
+class Requests(NamedTuple):
+    """What is replayed of a trace."""
+
+    trace: Trace
+    calls: tuple[CallSizes, ...]  # a sample of it, in order
+    ranges: dict[str, DimRange]  # of the whole trace
+
+    def on(self, shipment: Shipment, *, later: bool = False) -> Shipment:
+        """The shipment with these requests; later: they only declare what varies, the examples stay the work."""
+        return msgspec.structs.replace(shipment, replay=self.calls, replay_ranges=self.ranges, replay_later=later)
+
+
+def requests_of(trace: ShapeSpec, most: int) -> Requests:
+    """A trace, and a sample of its calls; InputError with the line of what is wrong in it."""
+    from compilot.traces.reading import scan
+    from compilot.traces.sampling import sample
+    from compilot.traces.summing import summed
+
+    found = scan(trace)
+    if not found.tally.counts:
+        found.calls()  # which says why there are none
+    whole = summed(found)
+    return Requests(whole, sample(whole, most), found.ranges)
 
 
 def merge_traces(files: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str]) -> Trace:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from compilot.api.asking import Given, options_for
 from compilot.api.batch_sizes import given_batch_sizes, with_batch_dimension
+from compilot.api.clusters import on_cluster, runner_for
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
 from compilot.api.presets import Preset
+from compilot.api.tracing import Requests, requests_of
 from compilot.artifacts import homes
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.spaces import asked_engines
@@ -26,8 +28,15 @@ from compilot.records import Objective, Plan, Precision, RunHeader, Shipment
 if TYPE_CHECKING:
     from torch import nn
 
+    from compilot.traces.reading import ShapeSpec
+    from compilot.tuning.options import TuneOptions
     from compilot.workload import Workload
     from compilot.workload.dynamic import DynamicSpec
+    from compilot.workload.pad_spelling import PadSpec
+
+REQUESTS = 256  # of a trace, in one replay: a budget may have room for fewer
+MOST_ENTRIES = 64  # programs of one plan
+CALLS = "(calls)"  # what a run's header calls a trace that was given as calls
 
 
 def tune(
@@ -37,6 +46,9 @@ def tune(
     *,
     budget: str | float | None = None,
     dynamic: DynamicSpec | None = None,
+    trace: ShapeSpec | None = None,
+    padding: PadSpec | None = None,
+    max_entries: int | None = None,
     batch_sizes: str | Sequence[int] | None = None,
     objective: Objective | str | None = None,
     horizon: int | None = None,
@@ -53,6 +65,9 @@ def tune(
     out: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     pack: str | os.PathLike[str] | None = None,
+    on: str | None = None,
+    nodes: Mapping[str, str] | None = None,
+    exchange: str | None = None,
     argv: Sequence[str] = (),
     observer: Observer | None = None,
     progress: bool = True,
@@ -71,11 +86,21 @@ def tune(
     preset is "dev", "research", "production" or "fleet": options that go together. Those that you give count more;
     `compilot.explain` returns what would be used.
 
+    trace is a file of sizes, as `record` writes it, or the calls themselves, such as [{"input_ids:1": 37}]: the plan is
+    then chosen for these sizes. It may have several programs, max_entries at the most (8 unless you say otherwise), and
+    is decided by replaying a sample of the trace; what varies there and is not declared gets its range from there.
+    padding says what may be put into inputs where a call is shorter than a program, such as {"input_ids": 0}, besides
+    the workload's own; calls are padded only where that is proven to change no answer.
+
     batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has eager and the plan timed at these batch sizes in the end, for a
     few seconds each beyond the budget; `compilot.results` has the figures and a recommended max_batch_size. Dimension 0
     of the inputs then counts as dynamic, unless dynamic says otherwise.
 
     prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
+
+    on runs the candidates on the nodes of a Ray cluster: whatever `ray.init` takes as an address ("auto", "HOST:PORT",
+    "ray://HOST:PORT"); "ray" means "auto". nodes has labels that the nodes must have. The run directory stays here.
+    exchange is a URL that all machines reach, for large files between them; without one they go through Ray.
 
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
@@ -92,17 +117,29 @@ def tune(
     sizes = given_batch_sizes(batch_sizes)
     if sizes:
         options = options._replace(batch_sizes=sizes)
+    requests = _requests(trace, earlier)
+    options = options._replace(
+        trace=requests.trace if requests is not None else None,
+        max_entries=given_entries(max_entries, requests, options),
+    )
+    options = on_cluster(options, on, nodes, exchange)
     asked_engines(options.engines)  # each must be usable here
     if earlier is None:
-        run_dir, shipment = _begun(model, args, kwargs, with_batch_dimension(as_dims(dynamic), sizes), seed, out)
+        dims = with_batch_dimension(as_dims(dynamic), sizes)
+        run_dir, shipment = _begun(model, args, kwargs, dims, seed, out, padding, requests)
     else:
         run_dir = Path(resume or "").absolute()
+        if padding:
+            raise InputError("a run continues with its own padding; leave out padding, or start a new run.")
         shipment = _resumed(earlier, run_dir, opened(model, args, kwargs) if model is not None else None, dynamic, seed)
+        shipment = shipment if requests is None else requests.on(shipment, later=True)
     from compilot.tuning import pipeline  # after what can be said without it
 
     with watched(observer, options.budget_s, progress) as watcher:
         try:
-            plan = pipeline.run(shipment, run_dir, options, watcher, resume=earlier is not None).plan
+            plan = pipeline.run(
+                shipment, run_dir, options, watcher, resume=earlier is not None, make_runner=runner_for(options)
+            ).plan
         except KeyboardInterrupt:
             if RunDir(run_dir).holds_run:
                 watcher.interrupted(run_dir)
@@ -115,6 +152,26 @@ def tune(
     return plan
 
 
+def _requests(trace: ShapeSpec | None, earlier: RunHeader | None) -> Requests | None:
+    """The trace that is given, or that of the run which is resumed."""
+    if trace is None and earlier is not None and earlier.trace:
+        if earlier.trace == CALLS:
+            raise InputError("this run was given the calls of a trace; give them again (trace) to continue it.")
+        trace = Path(earlier.trace)
+    return None if trace is None else requests_of(trace, REQUESTS)
+
+
+def given_entries(given: int | None, requests: Requests | None, before: TuneOptions) -> int | None:
+    """How many programs a plan may have; None: the usual number."""
+    if given is None:
+        return before.max_entries
+    if requests is None:
+        raise InputError("max_entries is for plans that serve a trace; give one (trace), or leave it out.")
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_ENTRIES:
+        raise InputError(f"give 1 to {MOST_ENTRIES} entries (max_entries); not {given!r}.")
+    return given
+
+
 def _begun(
     model: nn.Module | Workload | str | None,
     args: Any,
@@ -122,6 +179,8 @@ def _begun(
     dynamic: DynamicSpec | None,
     seed: int | None,
     out: str | os.PathLike[str] | None,
+    padding: PadSpec | None = None,
+    requests: Requests | None = None,
 ) -> tuple[Path, Shipment]:
     """A new run's directory, and what its workers need; with live objects it is noted how they are rebuilt."""
     if model is None:
@@ -129,7 +188,8 @@ def _begun(
         raise InputError(f"name what to tune: {what}, or a run to resume.")
     workload = opened(model, args, kwargs)
     run_dir = run_dir_for(out, name_of(workload))
-    shipment = shipped(workload, run_dir, as_dims(dynamic), seed)
+    shipment = shipped(workload, run_dir, as_dims(dynamic), seed, padding)
+    shipment = shipment if requests is None else requests.on(shipment, later=True)
     if shipment.payload is not None:
         RunDir(run_dir).keep_shipment(shipment)  # so that it can be resumed
     return run_dir, shipment
@@ -144,7 +204,8 @@ def _resumed(
     target = workload or earlier.workload.target
     if target is not None:
         dims = as_dims(dynamic) or earlier.workload.dynamic
-        return shipped(target, run_dir, dims, earlier.workload.seed if seed is None else seed)
+        seed = earlier.workload.seed if seed is None else seed
+        return shipped(target, run_dir, dims, seed, earlier.workload.padding)
     if not RunDir(run_dir).shipment.exists():
         raise InputError(f"{run_dir} was tuned from Python objects and cannot be resumed here; tune again in Python.")
     if dynamic or seed is not None:

@@ -7,7 +7,7 @@ of it is read. Not covered: what the records mean (records.py), the files in a c
 plan.json        the plan, when there is a verdict      doctor/         what the doctor saw
 journal.jsonl    every record, as it came               logs/NAME.log   what a process wrote to stderr
 trials.csv       one line per candidate, written last   reference/      eager's answers
-report.html      all of it to look at                   learned.json    what later runs learn from this one
+report.html      all of it to look at                   progress.json   what it does at this moment, while it runs
 batches.csv      batch sizes, where they were asked for
 shipment.json    how to rebuild the workload            work/ID/        a candidate's files and caches
 shared/          exports that several candidates start from
@@ -72,10 +72,6 @@ class RunDir:
     @property
     def batches_csv(self) -> Path:
         return self.path / "batches.csv"
-
-    @property
-    def learned(self) -> Path:
-        return self.path / "learned.json"
 
     @property
     def shipment(self) -> Path:

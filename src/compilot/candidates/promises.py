@@ -19,7 +19,7 @@ from compilot.candidates import boundary, worth
 from compilot.candidates.parts import covered, paths_of, shares_by_path
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
-from compilot.engines.traits import EngineTraits
+from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Diagnosis, Settings, State, Trial
 
 BEFORE_WHOLE = 0.15  # of an engine's gain: first the whole model is tried, which says more; where it fits
@@ -177,9 +177,14 @@ def _guessed_s(candidate: Candidate, diagnosis: Diagnosis, trials: Sequence[Tria
         traits, paths = registry.traits(region.settings.engine), paths_of(region.selector, diagnosis)
         whole_s = whole_cold_s(region.settings.engine, traits, trials)
         own = [shares.get(path, 0.0) for path in paths]
-        built = [max(own, default=0.0)] if traits.through_dynamo else own
+        built = [max(own, default=0.0)] if _shares_programs(traits) else own
         seconds += sum(INSTANCE_S + whole_s * share for share in built)
     return seconds
+
+
+def _shares_programs(traits: EngineTraits) -> bool:
+    """Whether like blocks get one program; other packages' backends are given each block anew."""
+    return traits.through_dynamo and traits.build_cost is not BuildCost.BACKEND
 
 
 def whole_cold_s(engine: str, traits: EngineTraits, trials: Sequence[Trial]) -> float:

@@ -11,7 +11,9 @@ from typing import Protocol, runtime_checkable
 
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
-from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, Trial
+from compilot.records import Candidate, CompiledWay, Diagnosis, ProcessSettings, Settings, StepParts, Trial
+
+PLAIN_STEPS = (StepParts(), StepParts(compiled=CompiledWay.MODEL))  # of a model that is called, or trained
 
 
 class TimeLeft(Protocol):
@@ -60,7 +62,7 @@ def plain_compile(candidates: Sequence[Candidate]) -> str | None:
     for candidate in candidates:
         settings = candidate.settings
         bare = Settings(engine=settings.engine, shapes=settings.shapes)
-        plain = registry.traits(settings.engine).plain_compile
+        plain = registry.traits(settings.engine).plain_compile and candidate.step in PLAIN_STEPS
         if plain and settings == bare and candidate.process == ProcessSettings() and not candidate.regions:
             return candidate.id
     return None

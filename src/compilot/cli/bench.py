@@ -82,10 +82,13 @@ def show(measured: Bench) -> None:
     """The result on stdout: the table and one sentence per arm."""
     from rich.console import Console
 
-    from compilot.report import batches, read_run, terminal
+    from compilot.report import batches, read_run, sizes, terminal
 
     console = Console()
     data = read_run(measured.run_dir)
+    if measured.sizes is not None:
+        console.print(*sizes.shown_sizes(measured.sizes, console.width), sep="\n")
+        console.print()
     console.print(terminal.table(data, width=console.width), *terminal.legend(data, console.width), sep="\n")
     console.print()
     for sentence in measured.sentences:

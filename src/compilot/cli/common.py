@@ -96,6 +96,13 @@ def parse_dims(spellings: Sequence[str] | None) -> tuple[DynamicDim, ...] | None
     return tuple(parse_dynamic(text) for text in spellings) if spellings else None
 
 
+def parse_pads(spellings: Sequence[str] | None) -> dict[str, bool | int | float] | None:
+    """The values of --pad by input; None where there are none."""
+    from compilot.workload.pad_spelling import parse_pad
+
+    return dict(parse_pad(text) for text in spellings) if spellings else None
+
+
 def parse_names(text: str | None) -> tuple[str, ...]:
     """Names from "a,b"."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())

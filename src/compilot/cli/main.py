@@ -13,17 +13,22 @@ from compilot.cli import (
     bench,
     cache,
     charts,
+    check,
     doctor,
     env,
+    fleet,
     keys,
     pack,
     report,
     reproduce,
     runs,
+    sentinel,
+    serve,
     status,
     store,
     trace,
     tune,
+    ui,
     verify,
     whycold,
 )
@@ -40,6 +45,8 @@ app = PlainTyper(
 app.command("tune")(tune.tune)
 app.command("doctor")(doctor.doctor)
 app.command("bench")(bench.bench)
+app.command("check")(check.check)
+app.command("baseline")(check.baseline)
 app.command("report")(report.report)
 app.command("charts")(charts.charts)
 app.command("history")(runs.history)
@@ -47,12 +54,16 @@ app.command("show")(runs.show)
 app.command("compare")(runs.compare)
 app.command("reproduce")(reproduce.reproduce)
 app.command("status")(status.status)
+app.command("ui")(ui.ui)
 app.command("pack")(pack.pack)
 app.command("verify")(verify.verify)
 app.command("env")(env.env)
 app.command("why-cold")(whycold.why_cold)
 app.command("push")(store.push)
 app.command("pull")(store.pull)
+app.command("fleet")(fleet.fleet)
+app.command("serve")(serve.serve)
+app.add_typer(sentinel.app, name="sentinel")
 app.add_typer(trace.app, name="trace")
 app.add_typer(store.app, name="store")
 app.add_typer(cache.app, name="cache")

@@ -77,23 +77,12 @@ def lines(found: History) -> list[str]:
 
 
 def _cells(entry: RunEntry, here: str) -> tuple[str, ...]:
-    commit = f"{entry.commit[:8]}{'+' if entry.dirty else ''}" if entry.commit else "-"
+    from compilot.ledger import words
+
     versions = f"torch {entry.torch}" if entry.torch else "-"
     model = entry.model if len(entry.model) <= LONGEST_MODEL else f"...{entry.model[3 - LONGEST_MODEL :]}"
-    when = entry.created[:16].replace("T", " ") or "-"
-    where = entry.run_dir.removeprefix(here)
-    return (entry.id or "-", when, model or "-", _result(entry), _trials(entry), versions, commit, where)
-
-
-def _result(entry: RunEntry) -> str:
-    if entry.speedup is not None:
-        return f"{entry.speedup:.2f}x ({entry.speedup_low:.2f}-{entry.speedup_high:.2f}) {entry.chosen}"
-    return "keep eager" if entry.decision is not None else str(entry.state)
-
-
-def _trials(entry: RunEntry) -> str:
-    failed = sum(number for state, number in entry.trials.items() if state not in ("ok", "pruned"))
-    return f"{sum(entry.trials.values())} tried" + (f", {failed} failed" if failed else "")
+    told = (words.result_words(entry), words.tried_words(entry), versions, words.commit_words(entry))
+    return (entry.id or "-", words.when_words(entry), model or "-", *told, entry.run_dir.removeprefix(here))
 
 
 def _print(found: ShownRun) -> None:

@@ -143,6 +143,8 @@ def _tell_doubts(done: PulledBundle) -> None:
         common.tell("warning: it is not signed: whoever can write to this store decides what runs here.")
     for difference in done.unproven:
         common.tell(f"warning: {difference} Its speed is unproven here.")
+    if done.because:
+        common.tell(f"note: {done.because}.")
     if done.note:
         common.tell(f"note: {done.note}.")
 

@@ -17,6 +17,7 @@ import typer
 from compilot._durations import seconds_note
 from compilot.api import bundling, reading, tuning
 from compilot.api import explaining as api_explaining
+from compilot.api.clusters import labels_from
 from compilot.api.given import default_run_dir
 from compilot.api.presets import Preset
 from compilot.artifacts.rundir import RunDir
@@ -62,6 +63,24 @@ def tune(
             help="An input dimension that varies: NAME:DIM=MIN..MAX, or batch=MIN..MAX, seq=MIN..MAX for all inputs. "
             "Repeatable.",
         ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Choose the plan for the sizes in this trace, from compilot.record or one call per line.",
+        ),
+    ] = None,
+    pad: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="VALUE",
+            help="What may be put into an input where a call is shorter than a program, as NAME=VALUE: input_ids=0. "
+            "Repeatable. Used only where it is proven to change no answer.",
+        ),
+    ] = None,
+    max_entries: Annotated[
+        int | None, typer.Option(metavar="N", help="Programs that a plan for a trace may have. Default: 8.")
     ] = None,
     batch_sizes: Annotated[
         str | None,
@@ -125,6 +144,21 @@ def tune(
     pack: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Pack the plan into this bundle when it is done.")
     ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Try the candidates on a Ray cluster: ray, auto, HOST:PORT or ray://HOST:PORT. Default: this machine.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="With --on: only nodes with this label, as KEY=VALUE. Repeatable."),
+    ] = None,
+    exchange: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="With --on: a place that all machines reach, for large files between them."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -161,9 +195,15 @@ def tune(
                 target,
                 **options,
                 dynamic=common.parse_dims(dynamic),
+                trace=trace,
+                padding=common.parse_pads(pad),
+                max_entries=max_entries,
                 batch_sizes=batch_sizes,
                 seed=seed,
                 out=None if resume is not None else run_dir,
+                on=on,
+                nodes=labels_from(nodes),
+                exchange=exchange,
                 argv=sys.argv,
                 progress=not quiet,
             )
@@ -195,13 +235,16 @@ def show(plan: Plan, run_dir: Path) -> None:
     from rich.console import Console
 
     from compilot import report
-    from compilot.report import batches, terminal
+    from compilot.report import batches, sizes, terminal
 
     console = Console()
     data = report.read_run(run_dir)
     where = RunDir(common.nearby(run_dir))
     console.print(terminal.summary(data, plan, width=console.width), crop=False)  # a long command stays whole
     console.print()
+    if (served := sizes.served_sizes(RunDir(run_dir).lines())) is not None:
+        console.print(*sizes.shown_sizes(served, console.width), sep="\n")
+        console.print()
     if (found := batches.batch_sizes(RunDir(run_dir).lines())) is not None:
         console.print(*batches.shown(found), sep="\n")
         console.print()

@@ -10,6 +10,7 @@ Not covered: backward graphs.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -46,6 +47,7 @@ WARM_CALLS = 2
 TIMED_CALLS = 5
 MOST_TRIES = 12  # calls made to get them; one that compiles something is no sample, and some models compile for long
 AGAIN = "the first example again"
+MOST_TEXT = 400_000  # letters of all graphs together: a report is a page to read
 _Told = TypeVar("_Told", RecompileEvent, LimitEvent)
 
 
@@ -277,9 +279,17 @@ class Examination:
 
     def _graphs(self) -> tuple[Graph, ...]:
         compiled = {event.compile_id: event for event in self._said(CompileEvent)}
+        captured = self.watch.graphs[: self.first_graphs]
+        room = itertools.accumulate((len(graph.text) for graph in captured), initial=0)
         return tuple(
-            Graph(index=index, where=_head(compiled.get(graph.compile_id)), ops=graph.ops, modules=tuple(graph.modules))
-            for index, graph in enumerate(self.watch.graphs[: self.first_graphs])
+            Graph(
+                index=index,
+                where=_head(compiled.get(graph.compile_id)),
+                ops=graph.ops,
+                modules=tuple(graph.modules),
+                text=graph.text if before < MOST_TEXT else "",
+            )
+            for index, (graph, before) in enumerate(zip(captured, room, strict=False))
         )
 
     def _module_nodes(self, found: list[GraphBreak]) -> tuple[ModuleNode, ...]:

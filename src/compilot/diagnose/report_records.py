@@ -116,6 +116,7 @@ class Graph(Record, frozen=True, kw_only=True):
     where: CodeFrame  # the frame it came from
     ops: int
     modules: tuple[str, ...] = ()  # paths of the submodules whose work is in it
+    text: str = ""  # its operators, one a line; "": the report has enough text of other graphs
 
 
 class ModuleNode(Record, frozen=True, kw_only=True):

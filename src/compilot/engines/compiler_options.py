@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from compilot.records import OptionValue
 
+SIZES = "sizes"  # option of torch.compile candidates: how declared sizes are told to torch
+
 _SEVERAL: dict[tuple[str, OptionValue], dict[str, OptionValue]] = {
     ("asserts", True): {},
     ("asserts", False): {"size_asserts": False, "alignment_asserts": False},

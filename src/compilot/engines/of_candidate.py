@@ -10,7 +10,7 @@ import msgspec
 
 from compilot.engines import registry
 from compilot.engines.traits import TORCH, BuildCost, EngineTraits, InstructionSets
-from compilot.records import Candidate, Settings
+from compilot.records import Candidate, CompiledWay, OptimizerWay, Settings, StepParts
 
 _STRICTEST = (InstructionSets.EXACT, InstructionSets.AS_COMPILED, InstructionSets.AT_RUN_TIME)
 
@@ -23,7 +23,14 @@ def settings_of(candidate: Candidate) -> tuple[Settings, ...]:
 def engines_of(candidate: Candidate) -> tuple[str, ...]:
     """Every engine that the candidate runs with, once each; that of the regions before that of the rest."""
     rest, *regions = settings_of(candidate)
-    return tuple(dict.fromkeys([settings.engine for settings in (*regions, rest)]))
+    return tuple(dict.fromkeys([*(settings.engine for settings in (*regions, rest)), *_of_step(candidate.step)]))
+
+
+def _of_step(step: StepParts) -> tuple[str, ...]:
+    """The engine of what a training step compiles besides the model."""
+    loss = step.compiled not in (CompiledWay.NOTHING, CompiledWay.REGIONS)
+    optimizer = step.optimizer in (OptimizerWay.COMPILED, OptimizerWay.KERNEL)
+    return ("inductor",) if loss or optimizer or step.compiled_autograd else ()
 
 
 def is_eager_only(candidate: Candidate) -> bool:

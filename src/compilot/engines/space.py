@@ -50,6 +50,7 @@ class Need(enum.StrEnum):
     INFERENCE = "inference"  # weights that stay: no training
     RANDOM_NUMBERS = "random-numbers"
     UNDECLARED_SIZES = "undeclared-sizes"  # no dimension is declared dynamic
+    DECLARED_SIZES = "declared-sizes"  # one is
     DENORMALS = "denormals"
     KEEPS_MEMORY = "keeps-memory"  # a C library that can keep freed memory
     SEVERAL_THREADS = "several-threads"
@@ -64,6 +65,7 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.INFERENCE: lambda diagnosis: not diagnosis.training,
     Need.RANDOM_NUMBERS: lambda diagnosis: diagnosis.stochastic,
     Need.UNDECLARED_SIZES: lambda diagnosis: not diagnosis.dynamic,
+    Need.DECLARED_SIZES: lambda diagnosis: diagnosis.dynamic,
     Need.DENORMALS: lambda diagnosis: diagnosis.denormals,
     Need.KEEPS_MEMORY: lambda diagnosis: can_keep_memory(),
     Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,

@@ -8,7 +8,6 @@ intervals and nothing more: two runs were not timed in turns. Not covered: why a
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -23,7 +22,6 @@ from compilot.records import (
     Candidate,
     Comparison,
     JournalLine,
-    RaceLine,
     Record,
     RunHeader,
     Trial,
@@ -33,8 +31,8 @@ from compilot.records import (
 
 CODE, VERSIONS, MACHINE, OPTIONS, SETTINGS, NUMBERS = "code", "versions", "machine", "options", "settings", "numbers"
 MAX_TOLD = 5  # candidates that ended otherwise; the rest is counted
-PROVING = ("bench", "confirm")  # races that count for more than others
 _OF_MACHINE = ("machine.cpu_model", "machine.cores", "machine.threads", "machine.gpu")
+_CALLS = {"eager's median call": "eager_call_s", "the chosen candidate's median call": "chosen_call_s"}
 _TABLES = {"config": "torch's compiler option ", "state": "torch's ", "environment": "environment variable "}
 _NOT_ASKED = ("schema", "compilot", "created", "workload", "fingerprint", "argv", "expected", "source")
 
@@ -221,8 +219,8 @@ def _noted(run: Read, candidate: Candidate) -> _Key | None:
 
 def _numbers(first: Read, second: Read) -> Iterator[Change]:
     yield from _speed_up(first, second)
-    for what, is_eager in (("eager's median call", True), ("the chosen candidate's median call", False)):
-        old, new = (_median_s(run, is_eager=is_eager) for run in (first, second))
+    for what, field in _CALLS.items():
+        old, new = (getattr(run.entry, field) for run in (first, second))
         if old is not None and new is not None and old != new:
             percent = f" ({(new / old - 1.0) * 100.0:+.1f} %)"
             yield _change(NUMBERS, what, f"{old * 1e3:.3g} ms", f"{new * 1e3:.3g} ms", percent)
@@ -242,19 +240,6 @@ def _speed_up(first: Read, second: Read) -> Iterator[Change]:
 
 def _interval(shown: Comparison | None) -> str:
     return "eager stays" if shown is None else f"{shown.ratio:.2f}x (95 % {shown.low:.2f}-{shown.high:.2f})"
-
-
-def _median_s(run: Read, *, is_eager: bool) -> float | None:
-    """In the last race that proved something; None: there was none, or eager was chosen."""
-    races = [line.race for line in run.lines if isinstance(line, RaceLine) and line.race.purpose in PROVING]
-    chosen = run.verdict.chosen_id if run.verdict is not None else None
-    if not races or (not is_eager and chosen not in races[-1].arms[1:]):
-        return None
-    column = 0 if is_eager or chosen is None else len(races[-1].arms) - 1 - races[-1].arms[::-1].index(chosen)
-    if not is_eager and races[-1].arms[column] == races[-1].arms[0]:
-        return None
-    rows = [row[column] for process in races[-1].processes for row in process.rounds]
-    return statistics.median(rows) if rows else None
 
 
 def _trials(old: Mapping[str, Trial], new: Mapping[str, Trial]) -> Iterator[Change]:

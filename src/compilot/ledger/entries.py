@@ -11,6 +11,7 @@ import enum
 import fcntl
 import hashlib
 import os
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ from compilot.records import (
 
 ID_DIGITS = 12
 BENCH = "bench"  # purpose of a race that nothing is decided by
+PROVING = (BENCH, "confirm")  # races in fresh processes, which count for more than others
 
 
 class RunState(enum.StrEnum):
@@ -66,6 +68,8 @@ class RunEntry(Record, frozen=True, kw_only=True, omit_defaults=False):
     speedup: float | None = None  # of the chosen candidate over eager; None: eager stays, or there is no verdict
     speedup_low: float | None = None  # 95 % interval
     speedup_high: float | None = None
+    eager_call_s: float | None = None  # median in the last race in fresh processes; None: there was none
+    chosen_call_s: float | None = None  # the same of the chosen candidate; None: eager stays, too
     trials: dict[str, int] = {}  # state -> candidates, by the last trial of each
     objective: str = ""
     budget_s: float | None = None
@@ -96,6 +100,7 @@ def entry_of(path: Path, lines: Sequence[JournalLine], run_id: str) -> RunEntry:
     source = headers[0].source or SourceCommit(commit="")
     machine = headers[0].fingerprint.machine
     shown = chosen_comparison(verdict, trials)
+    eager_s, chosen_s = _call_medians(lines, verdict)
     return RunEntry(
         run_dir=str(path),
         state=_state(lines),
@@ -109,6 +114,8 @@ def entry_of(path: Path, lines: Sequence[JournalLine], run_id: str) -> RunEntry:
         speedup=shown.ratio if shown else None,
         speedup_low=shown.low if shown else None,
         speedup_high=shown.high if shown else None,
+        eager_call_s=eager_s,
+        chosen_call_s=chosen_s,
         trials=dict(sorted(Counter(trial.state.value for trial in trials.values()).items())),
         objective=headers[-1].objective,
         budget_s=headers[-1].budget_s,
@@ -175,6 +182,19 @@ def chosen_comparison(verdict: Verdict | None, trials: dict[str, Trial]) -> Comp
     eager = {trial.candidate.id for trial in trials.values() if trial.candidate.is_eager}
     found = (one for one in verdict.comparisons if one.candidate_id == verdict.chosen_id and one.baseline_id in eager)
     return next(found, None)
+
+
+def _call_medians(lines: Sequence[JournalLine], verdict: Verdict | None) -> tuple[float | None, float | None]:
+    """Seconds of eager's and of the chosen candidate's call, of the same rounds."""
+    races = [line.race for line in lines if isinstance(line, RaceLine) and line.race.purpose in PROVING]
+    rows = [row for process in races[-1].processes for row in process.rounds] if races else []
+    if not rows:
+        return None, None
+    arms = races[-1].arms
+    eager_s = statistics.median(row[0] for row in rows)
+    if verdict is None or verdict.chosen_id == arms[0] or verdict.chosen_id not in arms:
+        return eager_s, None
+    return eager_s, statistics.median(row[arms.index(verdict.chosen_id)] for row in rows)
 
 
 def _state(lines: Sequence[JournalLine]) -> RunState:

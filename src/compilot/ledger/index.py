@@ -1,4 +1,4 @@
-"""The index: entries of journals that were read before. In: a directory and its journal's stamp. Out: its entry.
+"""The index: what was read from journals before. In: a directory and its journal's stamp. Out: its entry, its lessons.
 
 A cache and no record: a SQLite file (runs.sqlite) beside the list of runs, with mode 0600. What is wrong with it never
 changes an answer: a damaged file or row is thrown away and made again from the journals, and where no such file can be
@@ -26,9 +26,10 @@ from compilot.files.locks import file_lock
 from compilot.ledger.entries import RunEntry
 from compilot.records import encode
 
-INDEX_SCHEMA = 1  # raised when a row means something else: the old rows are made again
+INDEX_SCHEMA = 3  # raised when a row means something else: the old rows are made again
 FILE_NAME = "runs.sqlite"
 WAIT_S = 5.0  # for another process's transaction, which takes milliseconds
+_TABLES = ("runs", "lessons")
 _BESIDE = ("-wal", "-shm")
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "afs", "lustre", "gpfs", "ceph", "gluster", "beegfs", "virtiofs")
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)  # the last: not our tables
@@ -62,10 +63,10 @@ class Index:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             if _is_new(connection):  # nobody was quicker
-                connection.execute("DROP TABLE IF EXISTS runs")
-                connection.execute(
-                    "CREATE TABLE runs (directory TEXT PRIMARY KEY, stamp TEXT, sum INTEGER, entry BLOB) WITHOUT ROWID"
-                )
+                for name in _TABLES:
+                    columns = "directory TEXT PRIMARY KEY, stamp TEXT, sum INTEGER, entry BLOB"
+                    connection.execute(f"DROP TABLE IF EXISTS {name}")
+                    connection.execute(f"CREATE TABLE {name} ({columns}) WITHOUT ROWID")
                 connection.execute(f"PRAGMA user_version = {INDEX_SCHEMA}")
 
     def rows(self) -> dict[str, Row]:
@@ -79,7 +80,7 @@ class Index:
 
     def keep(self, rows: Iterable[Row]) -> None:
         """Write these rows in the place of what is there for their directories."""
-        made = [_fields(row, encode(row.entry)) for row in rows]
+        made = [_fields(row.directory, row.stamp, encode(row.entry)) for row in rows]
         if made:
             with self._connection:
                 self._connection.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?)", made)
@@ -89,7 +90,22 @@ class Index:
         gone = [(directory,) for directory in directories]
         if gone:
             with self._connection:
-                self._connection.executemany("DELETE FROM runs WHERE directory = ?", gone)
+                for name in _TABLES:
+                    self._connection.executemany(f"DELETE FROM {name} WHERE directory = ?", gone)
+
+    def lesson(self, directory: str, stamp: str) -> bytes | None:
+        """What a later search learns from this very journal; None: nobody has read it yet."""
+        query = "SELECT sum, entry FROM lessons WHERE directory = ? AND stamp = ?"
+        for total, data in self._connection.execute(query, (directory, stamp)):
+            if isinstance(data, bytes) and _sum(directory, stamp, data) == total:
+                return data
+        return None
+
+    def keep_lesson(self, directory: str, stamp: str, data: bytes) -> None:
+        """Write it in the place of an older one."""
+        with self._connection:
+            values = _fields(directory, stamp, data)
+            self._connection.execute("INSERT OR REPLACE INTO lessons VALUES (?, ?, ?, ?)", values)
 
     def _whole(self, query: str, *values: str) -> Iterator[Row]:
         for directory, stamp, total, data in self._connection.execute(query, values):
@@ -167,8 +183,8 @@ def _is_new(connection: sqlite3.Connection) -> bool:
     return bool(version != INDEX_SCHEMA)
 
 
-def _fields(row: Row, data: bytes) -> tuple[str, str, int, bytes]:
-    return row.directory, row.stamp, _sum(row.directory, row.stamp, data), data
+def _fields(directory: str, stamp: str, data: bytes) -> tuple[str, str, int, bytes]:
+    return directory, stamp, _sum(directory, stamp, data), data
 
 
 def _sum(directory: str, stamp: str, data: bytes) -> int:
@@ -180,7 +196,8 @@ def _why_unusable(path: Path) -> str:
         connection = sqlite3.connect(path, timeout=WAIT_S)
         try:
             found = connection.execute("PRAGMA quick_check").fetchone()[0]
-            connection.execute("SELECT directory, stamp, sum, entry FROM runs LIMIT 1").fetchall()
+            for name in _TABLES:
+                connection.execute(f"SELECT directory, stamp, sum, entry FROM {name} LIMIT 1").fetchall()
         finally:
             connection.close()
     except sqlite3.Error as problem:

@@ -28,7 +28,9 @@ from compilot.workload.unit import Unit
 from compilot.workload.workload import Workload
 
 
-class _Sizes(NamedTuple):
+class Pair(NamedTuple):
+    """A size, and the one that the engine was built for."""
+
     size: int
     to: int
 
@@ -37,12 +39,12 @@ def check_engine(
     fn: Callable[..., Any], workload: Workload, padding: Padding, tolerance: float | None = None
 ) -> PaddingLeak | None:
     """Where padded calls of fn are not what eager gives; tolerance: as in closeness.py."""
-    judge = _Judge(workload, tolerance)
+    judge = AnswerJudge(workload, tolerance)
     sized, fixed = lively(workload.sized, judge.eager)
     dims = {_group(sized, dim): dim for dim in padding.dims}
     engine, spared = Asked(workload.unit(fn)), sized.masks | fixed
     for group, sizes in _tried(dims):
-        pair = _Sizes(sizes[group], dims[group].size)
+        pair = Pair(sizes[group], dims[group].size)
         try:
             for call in _with_masks(sized.at(_example(sized, dims) | sizes, seed=7), padding, sized.masks):
                 _ask(engine, judge, call, padding, pair, spared)
@@ -83,7 +85,7 @@ def _with_masks(call: Call, padding: Padding, masks: Collection[str]) -> Iterato
             yield one
 
 
-def _ask(engine: Asked, judge: _Judge, call: Call, padding: Padding, sizes: _Sizes, spared: Collection[str]) -> None:
+def _ask(engine: Asked, judge: AnswerJudge, call: Call, padding: Padding, sizes: Pair, spared: Collection[str]) -> None:
     usual = engine.padded(call, padding)
     for poison in (0, 1):
         found = engine.padded(call, padding, poison=poison, spared=spared)
@@ -91,7 +93,7 @@ def _ask(engine: Asked, judge: _Judge, call: Call, padding: Padding, sizes: _Siz
     judge.refuse_other(usual, call, sizes)
 
 
-class _Judge:
+class AnswerJudge:
     """Eager's own answers, and how far others may be from them."""
 
     def __init__(self, workload: Workload, tolerance: float | None) -> None:
@@ -101,8 +103,9 @@ class _Judge:
         self._coarsest: torch.dtype = coarsest_dtype(workload.model)
         self._tolerance = tolerance
 
-    def refuse_other(self, found: Flat, call: Call, sizes: _Sizes) -> None:
-        """Leak where an answer is not eager's to this call."""
+    def refuse_other(self, found: Flat, call: Call, sizes: Pair, where: str = "") -> None:
+        """Leak where an answer is not eager's to this call; where: the size in words, in place of the padding's."""
+        where = where or f"at size {sizes.size}, padded to {sizes.to}"
         eager = self.eager.answer(call)
         exact = self._exact.answer(call).tensors if self._exact is not None else {}
         self.eager.refuse_other_structure(eager, found, sizes)
@@ -118,7 +121,7 @@ class _Judge:
                 tolerance=self._tolerance,
             )
             if not close.check.passed or close.non_finite:
-                why = f"{path} of the engine is not eager's at size {sizes.size}, padded to {sizes.to}: "
+                why = f"{path} of the engine is not eager's {where}: "
                 raise Leak(why + (close.check.why or close.non_finite), path)
 
 

@@ -27,6 +27,10 @@ class Steadied(NamedTuple):
     call_s: float
 
 
+def nothing() -> None:
+    """Between calls that leave nothing behind."""
+
+
 def settle_garbage() -> None:
     """Collect once and set aside what is left: modules are never garbage, and looking at them again costs."""
     gc.collect()
@@ -48,17 +52,22 @@ def time_batch(call: Callable[[], None], calls: int) -> float:
     return (time.perf_counter() - begin) / calls
 
 
-def time_calls(call: Callable[[], None], calls: int, limit_s: float) -> tuple[float, ...]:
-    """Single calls, fewer than asked for when the limit ends them."""
+def time_calls(
+    call: Callable[[], None], calls: int, limit_s: float, between: Callable[[], None] = nothing
+) -> tuple[float, ...]:
+    """Single calls, fewer than asked for when the limit ends them; between: done after each, outside of its time."""
     samples: list[float] = []
     end = time.perf_counter() + limit_s
     with no_collector():
         while len(samples) < calls and time.perf_counter() < end:
             samples.append(time_one(call))
+            between()
     return tuple(samples)
 
 
-def warm_up(call: Callable[[], None], compiles: Callable[[], int], limit_s: float) -> Steadied:
+def warm_up(
+    call: Callable[[], None], compiles: Callable[[], int], limit_s: float, between: Callable[[], None] = nothing
+) -> Steadied:
     """Call until steady: no compile in the last calls, 3 calls and 1 s passed, no slope; then calibrate the batch."""
     samples: list[float] = []
     begin = time.perf_counter()
@@ -66,6 +75,7 @@ def warm_up(call: Callable[[], None], compiles: Callable[[], int], limit_s: floa
     steady, slope = False, None
     while not steady and time.perf_counter() - begin < limit_s and len(samples) < MAX_WARM_UP_CALLS:
         samples.append(time_one(call))
+        between()
         if compiles() != seen:
             seen, next_look = compiles(), FIRST_LOOK
             samples.clear()

@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 
 from compilot.measure.stats import calls_needed
-from compilot.records import Objective, Plan, ProcessSettings
+from compilot.records import Kind, Objective, Plan, ProcessSettings
 from compilot.report.data import TRIAL, Row, RunData
 from compilot.report.pareto import pareto_front, point_of
+from compilot.verdict.step_words import in_words_of
 from compilot.verdict.words import count
 
 NOTE_LIMIT = 140  # characters; the whole reason is in trials.csv and the journal
@@ -26,10 +27,21 @@ UNBEATEN = "*"  # beside ► there is no room for it: the line below the table n
 def usage(plan: Plan, plan_path: Path) -> str:
     """The lines of Python that put the plan to work; to be printed unwrapped, so that they can be copied."""
     intro = "Use it:" if plan.entries else "The plan keeps the model eager; code that loads it works all the same:"
+    if plan.workload.kind is Kind.TRAINING:
+        return _training_usage(plan, plan_path)
     hint = "\n    # call fast under torch.no_grad()" if not plan.workload.grad else ""
     set_up = f'\n    compilot.apply_process("{plan_path}")  # {_settings(plan.process)}' if plan.entries else ""
     set_up = set_up if plan.process != ProcessSettings() else ""
     return f'{intro}\n    import compilot{set_up}\n    fast = compilot.compile(model, "{plan_path}"){hint}'
+
+
+def _training_usage(plan: Plan, plan_path: Path) -> str:
+    """The same for a training: the step in the place of forward, backward and optimizer.step()."""
+    intro = "Use it:" if plan.entries else "The plan keeps eager's step; code that loads it works all the same:"
+    set_up = f'\n    compilot.apply_process("{plan_path}")  # {_settings(plan.process)}'
+    set_up = set_up if plan.entries and plan.process != ProcessSettings() else ""
+    made = f'step = compilot.train_step(model, loss, optimizer, "{plan_path}")'
+    return f"{intro}\n    import compilot{set_up}\n    {made}\n    value = step(batch)  # for each batch"
 
 
 def _settings(process: ProcessSettings) -> str:
@@ -116,4 +128,4 @@ def legend_notes(data: RunData, *, steady: bool = True) -> list[str]:
         notes.append("~1.2x: from a short screening against eager: no interval, not a proof")
     if asked == TAIL and any(row["calls"] and row["p99_ms"] is None for row in rows):
         notes.append(f"n/a: an honest p99 needs {calls_needed(0.99)} calls")
-    return notes + front_line(rows)
+    return [in_words_of(data.header.workload.kind, note) for note in notes + front_line(rows)]

@@ -6,6 +6,7 @@ break_even_chart   total time against the number of calls, for eager and the fin
 steps_chart        where the seconds of trials went
 boundary_chart     the module tree and what runs where
 batch_chart        samples per second against the batch size, where batch sizes were measured
+shape_chart        the sizes of a trace, what serves them, and what calls cost, where there was a trace
 Every chart holds its own data: no address, no file. Candidates that matter have numbers, and a key beside the chart
 says who they are. Not covered: files (chart_files.py), colours and fonts (chart_style.py), the data (chart_data.py).
 """
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import altair as alt
+import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.report.batch_chart import batch_chart as batch_chart
@@ -42,6 +44,8 @@ from compilot.report.course import course
 from compilot.report.data import read_run
 from compilot.report.figures import time_text
 from compilot.report.search_chart import search_chart as search_chart
+from compilot.report.shape_chart import shape_chart as shape_chart
+from compilot.report.sizes import demand_of, drawn_policy, served_sizes
 
 HEIGHT = 320
 BAR = 24
@@ -52,7 +56,7 @@ class RunCharts(NamedTuple):
     """The charts of a run by name, and why others cannot be drawn."""
 
     label: str  # of the model
-    charts: dict[str, alt.HConcatChart]
+    charts: dict[str, alt.HConcatChart | alt.VConcatChart]
     left_out: dict[str, str]
 
 
@@ -62,7 +66,7 @@ def run_charts(run_dir: Path) -> RunCharts:
     label = data.header.workload.label
     search, points = course(RunDir(run_dir).lines()), pareto_points(data)
     lines, steps, modules = curves(data), step_seconds(data), tree_of(data)
-    drawn = {
+    drawn: dict[str, alt.HConcatChart | alt.VConcatChart | str] = {
         "search": search_chart(search, label) if search.marks else "no trial has ended yet",
         "pareto": pareto_chart(points, label) if points else "no candidate has latency, start and memory",
         "break-even": break_even_chart(lines, label) if lines else "no candidate has raced yet",
@@ -71,11 +75,25 @@ def run_charts(run_dir: Path) -> RunCharts:
     }
     if (batches := batch_sizes(RunDir(run_dir).lines())) is not None:
         drawn["batch-sizes"] = batch_chart(batches, {row["id"]: row["engine"] for row in data.rows}, label)
+    if (sizes := _sizes_chart(run_dir, label)) is not None:
+        drawn["sizes"] = sizes
     return RunCharts(
         label=label,
         charts={name: chart for name, chart in drawn.items() if not isinstance(chart, str)},
         left_out={name: why for name, why in drawn.items() if isinstance(why, str)},
     )
+
+
+def _sizes_chart(run_dir: Path, label: str) -> alt.VConcatChart | None:
+    """The trace, its programs and cost curves; None: there was no trace, or it varies in two dimensions."""
+    lines = RunDir(run_dir).lines()
+    found = served_sizes(lines)
+    drawn = drawn_policy(found) if found is not None else None
+    if found is None or drawn is None or len(found.dims) != 1:
+        return None
+    engine, policy = drawn
+    choice = msgspec.structs.replace(engine.choice, chosen=policy)
+    return shape_chart(choice, demand_of(lines), engine.costs, label, found.dims[0].name)
 
 
 # ---------------------------------------------------------------------------------------------------- the Pareto front

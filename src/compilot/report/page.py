@@ -16,8 +16,8 @@ import msgspec
 from compilot.artifacts.rundir import RunDir
 from compilot.diagnose.report_records import REPORT_SCHEMA, DoctorReport
 from compilot.errors import PlanError
-from compilot.records import Plan
-from compilot.report import page_modules, page_pictures, page_tables
+from compilot.records import Kind, Plan
+from compilot.report import page_batches, page_modules, page_pictures, page_sizes, page_tables, page_training
 from compilot.report.course import course
 from compilot.report.data import read_run
 from compilot.report.doctor_words import PAGE_FILE, REPORT_FILE
@@ -25,6 +25,7 @@ from compilot.report.page_head import head_of
 from compilot.report.page_records import Page, Section, View
 
 SECTIONS: tuple[Callable[[View], Section | None], ...] = (
+    page_sizes.sizes,
     page_pictures.candidates,
     page_pictures.search,
     page_pictures.intervals,
@@ -32,6 +33,9 @@ SECTIONS: tuple[Callable[[View], Section | None], ...] = (
     page_pictures.starts,
     page_pictures.front,
     page_pictures.payback,
+    page_training.parts,
+    page_training.losses,
+    page_batches.batches,
     page_modules.modules,
     page_tables.findings,
     page_tables.correctness,
@@ -43,19 +47,23 @@ SECTIONS: tuple[Callable[[View], Section | None], ...] = (
 def page_of(run_dir: Path) -> Page:
     """The report of the run in a directory; raises RunDirError where there is none."""
     view = _view(run_dir)
-    sections = (make(view) for make in SECTIONS)
-    return Page(run_dir, view.data.header.compilot, head_of(view), tuple(one for one in sections if one is not None))
+    sections = [made for make in SECTIONS if (made := make(view)) is not None]
+    kind = view.data.header.workload.kind
+    if kind is Kind.TRAINING:
+        sections = [page_training.in_steps(section) for section in sections]
+    return Page(run_dir, view.data.header.compilot, head_of(view), tuple(sections))
 
 
 def _view(run_dir: Path) -> View:
     directory = RunDir(run_dir)
-    data = read_run(run_dir)
+    data, lines = read_run(run_dir), tuple(directory.lines())
     page = directory.doctor / PAGE_FILE
     return View(
         data=data,
+        lines=lines,
         plan=_plan(directory),
-        course=course(directory.lines()),
-        examined=_examined(directory.doctor / REPORT_FILE),
+        course=course(lines),
+        examined=read_examination(directory),
         doctor_page=f"{directory.doctor.name}/{PAGE_FILE}" if page.exists() else "",
     )
 
@@ -68,10 +76,10 @@ def _plan(directory: RunDir) -> Plan | None:
         return None
 
 
-def _examined(path: Path) -> DoctorReport | None:
+def read_examination(directory: RunDir) -> DoctorReport | None:
     """The run's own examination; one that is damaged or of another version is left out."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=DoctorReport)
+        found = msgspec.json.decode((directory.doctor / REPORT_FILE).read_bytes(), type=DoctorReport)
     except (OSError, msgspec.DecodeError):
         return None
     return found if found.schema == REPORT_SCHEMA else None

@@ -20,6 +20,15 @@ class ReportFormat(enum.StrEnum):
     MD = "md"  # Markdown, for a pull request
 
 
+class MlflowRun(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """A run as MLflow has it."""
+
+    uri: str  # of the tracking store
+    experiment: str
+    run_id: str  # MLflow's own
+    was_there: bool  # the same journal was exported before: nothing was written
+
+
 class WrittenReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     """The report of a run, as a file."""
 
@@ -27,6 +36,7 @@ class WrittenReport(Record, frozen=True, kw_only=True, omit_defaults=False):
     path: Path  # of the file
     format: ReportFormat
     sections: tuple[str, ...]  # what is on it; a run has no section without figures for it
+    mlflow: MlflowRun | None = None  # None: nobody asked for an export
 
 
 def write_page(run_dir: Path, path: Path | None = None, form: ReportFormat = ReportFormat.HTML) -> WrittenReport:

@@ -7,6 +7,7 @@ ended before a verdict, and comparisons that decide nothing.
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 
 from compilot.artifacts.rundir import RunDir
 from compilot.files.naming import nearby
@@ -16,6 +17,7 @@ from compilot.report.data import PROVING, Row
 from compilot.report.page_records import Head, Tile, View
 from compilot.report.results import arm_sentences, sentence
 from compilot.report.sentences import beside
+from compilot.verdict.step_words import in_words_of
 from compilot.verdict.unreached import command, who
 from compilot.verdict.words import times
 
@@ -28,6 +30,7 @@ def head_of(view: View) -> Head:
     missed = data.verdict.not_reached if data.verdict is not None else None
     about, lines = _usage(view)
     kind, verdict = _verdict(view)
+    said = partial(in_words_of, header.workload.kind)
     return Head(
         label=header.workload.label,
         target=header.workload.target or "",
@@ -37,7 +40,7 @@ def head_of(view: View) -> Head:
         sentence=_sentence(view),
         usage=lines,
         usage_about=about,
-        tiles=tuple(_tiles(view)),
+        tiles=tuple(tile._replace(name=said(tile.name), below=said(tile.below)) for tile in _tiles(view)),
         remarks=tuple(beside(view.plan, data)),
         missed=f"{who(missed)[0].upper()}{who(missed)[1:]}:" if missed is not None else "",
         missed_command=command(missed, nearby(data.run_dir)) if missed is not None else "",
@@ -55,6 +58,10 @@ def chosen_row(view: View) -> Row | None:
 def _verdict(view: View) -> tuple[str, str]:
     """In a few words; the sentence below says the rest."""
     verdict, row = view.data.verdict, chosen_row(view)
+    if verdict is not None and row is not None and verdict.sizes is not None:
+        gain = f": {times(verdict.sizes.replayed)} faster than eager" if verdict.sizes.replayed else ""
+        programs = f"{len(view.plan.entries)} programs" if view.plan and len(view.plan.entries) > 1 else "one program"
+        return USE, f"Use {programs} ({verdict.sizes.policy}) for the trace{gain}"
     if row is not None:
         gain = f": {times(row['speedup'])} faster than eager" if row["speedup"] is not None else ""
         return USE, f"Use {row['candidate']}{gain}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compilot.diagnose.report_records import DoctorReport
-from compilot.records import Plan
+from compilot.records import JournalLine, Plan
 from compilot.report.chart_colours import KeyRow
 from compilot.report.course import Course
 from compilot.report.data import RunData
@@ -21,6 +21,7 @@ class View(NamedTuple):
     """Everything that a section may draw from."""
 
     data: RunData
+    lines: tuple[JournalLine, ...]  # of the journal
     plan: Plan | None  # None: the run has none yet, or compared without deciding
     course: Course
     examined: DoctorReport | None  # the run's own examination; None: there was no time for one

@@ -19,6 +19,9 @@ from compilot.report.foreseen import Foreseen, foreseen
 from compilot.report.loads import SeenLoad, seen_load
 from compilot.report.pareto import pareto_front
 from compilot.report.sentences import arm_sentence
+from compilot.report.sizes import ServedSizes, served_sizes
+from compilot.report.sizes import arm_sentences as replayed_sentences
+from compilot.verdict.step_words import unit_of
 
 REPORT_SCHEMA = 1
 
@@ -61,6 +64,8 @@ class Results(Record, frozen=True, kw_only=True, omit_defaults=False):
     findings: tuple[Finding, ...]  # what is worth knowing about the model
     plan: Plan | None
     batches: BatchSizes | None = None  # eager and the plan at each batch size; None: nobody asked
+    sizes: ServedSizes | None = None  # how the trace is served; None: there was none
+    unit: str = "call"  # what the figures of a row are per: "call", or "step" of a training
 
 
 class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -76,6 +81,7 @@ class Bench(Record, frozen=True, kw_only=True, omit_defaults=False):
     load: SeenLoad | None  # how busy the machine was; None: not known
     findings: tuple[Finding, ...]  # what is worth knowing about the model
     batches: BatchSizes | None = None  # the arms at each batch size; None: nobody asked
+    sizes: ServedSizes | None = None  # whole plans over the requests of a trace; None: there was none
 
 
 def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
@@ -84,6 +90,7 @@ def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
     plan = RunDir(run_dir).read_plan() if plan is None else plan
     missed = data.verdict.not_reached if data.verdict else None
     return Results(
+        unit=unit_of(data.header.workload.kind),
         schema=REPORT_SCHEMA,
         compilot=data.header.compilot,
         run_dir=run_dir,
@@ -105,13 +112,15 @@ def results_of(run_dir: Path, plan: Plan | None = None) -> Results:
         findings=data.diagnosis.findings if data.diagnosis else (),
         plan=plan,
         batches=batch_sizes(RunDir(run_dir).lines()),
+        sizes=served_sizes(RunDir(run_dir).lines()),
     )
 
 
 def bench_of(run_dir: Path, labels: Mapping[str, str]) -> Bench:
     """The comparison in a run directory; labels: of candidates that came from plans, by their ids."""
     data = read_run(run_dir)
-    told = arm_sentences(data, labels)
+    sizes = served_sizes(RunDir(run_dir).lines())
+    told = arm_sentences(data, labels) if sizes is None else replayed_sentences(sizes)
     return Bench(
         schema=REPORT_SCHEMA,
         compilot=data.header.compilot,
@@ -123,6 +132,7 @@ def bench_of(run_dir: Path, labels: Mapping[str, str]) -> Bench:
         load=_load(data),
         findings=data.diagnosis.findings if data.diagnosis else (),
         batches=batch_sizes(RunDir(run_dir).lines()),
+        sizes=sizes,
     )
 
 

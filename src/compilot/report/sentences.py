@@ -12,6 +12,7 @@ from compilot.report.data import RunData, comparison, paid_back
 from compilot.report.foreseen import foreseen
 from compilot.verdict.boundary_words import clauses
 from compilot.verdict.plan import honest_sentence
+from compilot.verdict.step_words import in_words_of
 from compilot.verdict.words import shown
 
 PLAIN, QUIET, CAVEAT = "plain", "quiet", "caveat"
@@ -53,4 +54,5 @@ def arm_sentence(data: RunData, trial: Trial) -> str:
         tolerance=trial.check.tolerance if trial.check else None,
         relative_error=trial.check.relative_error if trial.check else None,
     )
-    return honest_sentence(evidence, data.header.fingerprint.machine, trial.candidate)
+    told = honest_sentence(evidence, data.header.fingerprint.machine, trial.candidate)
+    return in_words_of(data.header.workload.kind, told)

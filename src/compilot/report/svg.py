@@ -164,7 +164,9 @@ def upwards(frame: Frame, axis: Axis, words: str, say: Callable[[float], str] = 
 
 
 def seconds_tick(value: float) -> str:
-    """ "0.5 s", "20 ms"."""
+    """ "0.5 s", "20 ms", "0"."""
+    if value == 0:
+        return "0"
     return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms" if value >= 1e-3 else f"{value * 1e6:g} µs"
 
 

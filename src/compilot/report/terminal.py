@@ -14,7 +14,7 @@ from rich.text import Text
 
 from compilot.diagnose.edits import TRAIN_MODE
 from compilot.files.naming import nearby
-from compilot.records import Plan
+from compilot.records import Kind, Plan
 from compilot.report.cells import (
     ASKED,
     RATE,
@@ -72,7 +72,11 @@ def request_lines(data: RunData) -> list[Text]:
     found = []
     for row in data.rows:
         whole, inside = row["request_ms"], row["model_ms"]
-        if row["state"] == "ok" and whole and inside is not None:
+        if row["state"] == "ok" and whole and inside is not None and data.header.workload.kind is Kind.TRAINING:
+            limit = "; the loader is the limit" if whole - inside > inside else ""
+            waits = f"{whole - inside:.3g} ms of them waiting for data ({1 - inside / whole:.0%}){limit}"
+            found.append(Text(f"{row['candidate']}: a step takes {whole:.3g} ms, {waits}."))
+        elif row["state"] == "ok" and whole and inside is not None:
             share = f"{inside:.3g} ms of them in the model ({inside / whole:.0%})"
             found.append(Text(f"{row['candidate']}: a request takes {whole:.3g} ms, {share}."))
     return found

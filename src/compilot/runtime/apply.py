@@ -16,6 +16,7 @@ from torch import nn
 
 from compilot.artifacts.bundle import is_bundle
 from compilot.artifacts.bundle_trust import Trust
+from compilot.engines.protocol import Infeasible
 from compilot.errors import (
     ArtifactError,
     CompilotError,
@@ -27,7 +28,7 @@ from compilot.errors import (
     UntrustedPlan,
     first_cause,
 )
-from compilot.records import Plan
+from compilot.records import Kind, Plan
 from compilot.runtime.bundles import opened_bundle
 from compilot.runtime.fast import Fast, attach_eager, refuse_compiled, restore
 from compilot.runtime.notices import warn
@@ -65,6 +66,9 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     check_indices=False saves the look at the values of inputs that are used as indices (about 2 microseconds per
     call). It is dangerous: an index out of range then ends the process or gives some number, where eager raises.
 
+    A plan of a training step needs inplace=True, for programs that own the loop: the model is returned as it is, and
+    its calls in train mode are compiled (compilot.train_step applies the whole plan).
+
     record is a file in which the sizes of all calls are counted, whoever answers them: see compilot.record.
     close() of what is returned ends it.
     """
@@ -81,6 +85,8 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     reading = True  # what is no plan at all is refused, whoever asks
     try:
         given = _given(plan, folder, options.trust)
+        if isinstance(given, PlanFolder) and given.plan.workload.kind is Kind.TRAINING:
+            return cast(Fast, _trained(model, given, inplace=inplace, strict=strict, allow_stale=allow_stale))
         reading = False
         fast = start(model, given, options)
     except Exception as error:
@@ -106,6 +112,20 @@ def apply_process(
     given = _given(plan, None, trust)
     record = opened_bundle(given, trust).plan if isinstance(given, Path) else given.plan
     return apply_settings(record.process)
+
+
+def _trained(model: nn.Module, given: PlanFolder, *, inplace: bool, strict: bool, allow_stale: bool) -> nn.Module:
+    """The model's part of a training step, in place; where the plan does not fit, the model as it is."""
+    from compilot.runtime.training_plans import compile_model  # here: few plans are of a training
+
+    try:
+        return compile_model(model, given, allow_stale=allow_stale, inplace=inplace)
+    except (StalePlan, ArtifactError, Infeasible) as error:
+        if strict:
+            raise
+        text = f"the plan is not used: {str(error).rstrip('.')}. The model stays eager."
+        warn(text, StalePlanWarning if isinstance(error, StalePlan) else PlanNotUsedWarning)
+        return model
 
 
 def _refuse_recorded(model: nn.Module) -> None:

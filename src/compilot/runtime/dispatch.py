@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -36,6 +36,7 @@ from compilot.runtime.variants import Variant, VariantKey, Variants
 
 HOOKED = "hooks were registered or removed after the model was compiled"
 NOT_TAKEN = "the artifact does not take this call"
+FAILED = "engine failed"
 KEEP_IT = "use compilot.compile(model, ...) with keep_model=True"
 GIVE_IT = "use compilot.compile(model, bundle), which has the model to fall back on"
 
@@ -57,6 +58,16 @@ class _Unanswered(Exception):
     def __init__(self, why: Why) -> None:
         super().__init__(why.reason)
         self.why = why
+
+
+class Watcher(Protocol):
+    """Who looks at the calls that eager answers in the engine's place, in the thread of each call."""
+
+    def missed(self, reason: str, call: Call) -> None:
+        """Eager is about to answer; what is raised here goes to the caller instead."""
+
+    def failed(self, reason: str) -> None:
+        """The engine failed where eager did not."""
 
 
 Otherwise = Callable[["Dispatcher", Why, Call], Any]  # who does not answer, why, the call
@@ -110,6 +121,8 @@ class Dispatcher:
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._not_users = 0  # calls that the engine served before the user's first
         self._forked = False
+        self.watcher: Watcher | None = None  # hears of every call that the engine does not answer
+        self.sealed = ""  # why nothing is built any more for calls of new kinds: eager answers them; "": it is
         self.otherwise: Otherwise | None = None  # takes the calls that this guard does not; None: eager
         self.fast_elsewhere: Callable[[], int] = lambda: 0  # calls that other entries served
         self._variants = Variants(guard.tensors, None)
@@ -257,7 +270,7 @@ class Dispatcher:
             if self._variants.ready(key) is not None:
                 return PASSED
             closed = self._gate.closed_for_good()
-            if reason := closed or self._variants.why_not(key):
+            if reason := closed or self._variants.why_not(key) or self.sealed:
                 raise _Unanswered(Why(reason, said=closed is not None))
             try:
                 return self._prepare(key, tensors, call)
@@ -301,11 +314,13 @@ class Dispatcher:
         """
         if isinstance(error, NotTaken):  # a narrower guard than ours, not a failure
             raise _Unanswered(Why(f"{NOT_TAKEN}: {error}"))
-        reason = f"engine failed: {first_cause(error)}"
+        reason = f"{FAILED}: {first_cause(error)}"
         if not self._keep_model:
             raise NoFallback(f"{reason}; {self._no_eager}; {self._remedy}.") from error
         answer = self.eager(reason, call, said=True)
         self._gate.failed(error)
+        if self.watcher is not None:
+            self.watcher.failed(reason)
         return answer
 
     def eager(self, reason: str, call: Call, *, said: bool = False, counted: Fallbacks | None = None) -> Any:
@@ -314,8 +329,10 @@ class Dispatcher:
             why = f"the plan does not take this call ({reason}), and {self._no_eager}"
             kind = IndexOutOfRange if reason.startswith(OUT_OF_RANGE) else NoFallback
             raise kind(f"{why}; {advice(reason)}, or {self._remedy}.")
+        if self.watcher is not None:
+            self.watcher.missed(reason, call)
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
-        said = said or self._gate.closed is not None
+        said = said or self._gate.closed is not None or self.watcher is not None  # who tells of them
         (counted or self._fallbacks).count(reason, self._all_fast, said=said)
         return answer
 

@@ -324,7 +324,11 @@ def put_in_place(model: nn.Module, fast: Fast) -> Fast:
 
 
 def restore(model: nn.Module) -> nn.Module:
-    """Undo `inplace=True`: the model has its own class again."""
+    """Undo `inplace=True`: the model has its own class, and its calls are its own again."""
+    if any(module._compiled_call_impl is not None for module in model.modules()):
+        from compilot.runtime.model_part import take_out  # here: only plans of a training put something there
+
+        take_out(model)
     if isinstance(model, Fast):
         object.__setattr__(model, "__class__", type(model._compilot_plain))
     return model

@@ -43,6 +43,7 @@ class LiveObserver(Observer):
         self._run_dir = Path()
         self._labels: dict[str, str] = {}
         self._what, self._why, self._step = "starting", "", ""
+        self._nodes: dict[str, str] = {}  # of a cluster -> what each does
         self._drawn = 0.0
         self._still = False
         # Last: it asks for the picture at once.
@@ -84,6 +85,16 @@ class LiveObserver(Observer):
         """The step within the trial."""
         still = text.startswith(TIMED_STEPS)
         self._show(self._what, self._why, text + (STILL if still else ""), still=still)
+
+    def at_node(self, node: str, text: str) -> None:
+        """What one machine of a cluster does; this one times nothing, so it may be drawn at any moment."""
+        if text:
+            self._nodes[node] = text
+        else:
+            self._nodes.pop(node, None)
+        self._still = False
+        if time.monotonic() - self._drawn >= TICK_S:
+            self._draw()
 
     def finished(self, trial: Trial, ratio: float | None) -> None:
         """A trial ended."""
@@ -138,6 +149,7 @@ class LiveObserver(Observer):
         lines = [Text(self._what, style="cyan")]
         lines += [Text(f"  why: {self._why}", style="dim")] if self._why else []
         lines += [Text(f"  {self._step}", style="dim")] if self._step else []
+        lines += [Text(f"  {node}: {text}", style="dim", no_wrap=True) for node, text in sorted(self._nodes.items())]
         elapsed = time.monotonic() - self._begin
         bar = Table.grid(padding=(0, 1))
         cells = self._rounds_bar(elapsed) if self._budget_s is None else self._budget_bar(elapsed, self._budget_s)

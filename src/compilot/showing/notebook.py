@@ -58,6 +58,11 @@ class NotebookObserver(Observer):
         """A trial begins."""
         self._show(f"trying {number}: {candidate.label} ({candidate.rationale})")
 
+    def at_node(self, node: str, text: str) -> None:
+        """What one machine of a cluster does; not for every step."""
+        if text and time.monotonic() - self._drawn >= REDRAW_S:
+            self._show(f"{node}: {text}")
+
     def finished(self, trial: Trial, ratio: float | None) -> None:
         """A trial ended."""
         self._best.see(trial, ratio)

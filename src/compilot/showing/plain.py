@@ -40,6 +40,7 @@ class PlainObserver(Observer):
         self._begin = time.monotonic()
         self._best = Best()
         self._run_dir = Path()
+        self._nodes: dict[str, str] = {}
 
     def started(self, header: RunHeader, run_dir: Path) -> None:
         """Which run this is."""
@@ -58,6 +59,13 @@ class PlainObserver(Observer):
         """A trial begins."""
         left = f"; {clock(remaining_s)} left, best so far {self._best}" if remaining_s > 0 else ""
         self._say(f"trying {number}: {candidate.label} ({candidate.rationale}){left}")
+
+    def at_node(self, node: str, text: str) -> None:
+        """What one machine of a cluster does: a line when it turns to something else, not for every step of it."""
+        what = text.partition(":")[0]
+        if what and self._nodes.get(node) != what and what != "idle":
+            self._say(f"  {node}: {what}")
+        self._nodes[node] = what
 
     def finished(self, trial: Trial, ratio: float | None) -> None:
         """A trial ended."""

@@ -18,31 +18,46 @@ import msgspec
 
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
+    CallSizes,
     Candidate,
     Check,
     Diagnosis,
     Fingerprint,
     Guard,
+    Kind,
+    LossCurve,
     MachineFingerprint,
     Measurement,
     ModelFingerprint,
+    NodeLine,
+    Padding,
+    PaddingLeak,
+    PaddingProof,
     ProcessSamples,
     Race,
     Shipment,
+    SizeCount,
     State,
+    Traffic,
     Trial,
     WarmUp,
     WorkloadRef,
 )
+from compilot.testing.fake_sizes import FakeSizes, with_guard
 from compilot.trials.runner import (
     BESIDE,
+    Arm,
     ArmLost,
+    ArmSeen,
     Capacity,
+    FreshReplay,
     FreshSet,
     Inspection,
     Job,
     Model,
+    PaddingSeen,
     RaceRules,
+    ReplayRules,
     SetRules,
     arm_ids,
 )
@@ -65,6 +80,7 @@ class Fate(NamedTuple):
     code: str | None = None  # a candidate with the same code as an earlier one is pruned
     lost: str = ""  # why it fails in a race, though it passed its trial
     error: float = 0.0  # relative, against float64
+    astray: str = ""  # of a training: why its loss over many steps is not eager's
     tail: float = 1.0  # one call in fifty takes this many times as long
 
 
@@ -89,12 +105,13 @@ class FakeRunner:
         max_error: float | None = None,
         tail_calls: int | None = None,
         batch_cost: Callable[[int], float] = float,
+        sizes: FakeSizes | None = None,
     ) -> None:
         """fates: by label or engine name, or a function of the candidate; who has none is infeasible.
 
         Eager needs none; its own says what it takes, but not how fast it is. max_compile_s, max_error: the user's
         limits. tail_calls: single calls that are timed of each candidate. batch_cost: how many times as long a call
-        with so many samples takes, in a race at a batch size.
+        with so many samples takes, in a race at a batch size. sizes: of a model whose calls have many.
         """
         self._fates = fates
         self._eager_call_s = eager_call_s
@@ -106,12 +123,17 @@ class FakeRunner:
         self._max_error = max_error
         self._tail_calls = TAIL_CALLS if tail_calls is None else tail_calls
         self._batch_cost = batch_cost
+        self._sizes = sizes
+        self._requests: tuple[CallSizes, ...] = ()
         self._diagnosis = diagnosis or Diagnosis(cores=2, threads=2)
+        self._kind = Kind.INFERENCE if self._diagnosis.step is None else Kind.TRAINING
         self._jobs: list[Job] = []
         self._now_s = 0.0
         self.tried: list[str] = []  # labels, in order
         self.raced: list[tuple[str, ...]] = []  # labels of each race
         self.confirmed: list[tuple[str, ...]] = []  # of each set of fresh processes
+        self.replayed: list[tuple[str, ...]] = []  # ids of the arms of each replay
+        self.raced_at: list[dict[str, int]] = []  # sizes of each race at sizes
         self.rebuilt: list[str] = []
         self.closed = False
 
@@ -130,7 +152,8 @@ class FakeRunner:
     def open(self, workload: Shipment) -> Model:
         """Nothing is opened."""
         self._now_s += self._capacity.open_s
-        return Model(WorkloadRef(label="Fake", target=workload.target))
+        self._requests = workload.replay
+        return Model(WorkloadRef(label="Fake", target=workload.target, kind=self._kind))
 
     def inspect(self) -> Inspection:
         """The diagnosis it was given."""
@@ -144,6 +167,11 @@ class FakeRunner:
     def free_slots(self) -> int:
         """As it was told."""
         return self._slots
+
+    @property
+    def pending(self) -> list[str]:
+        """Those that nobody has asked for yet."""
+        return [job.candidate.id for job in self._jobs]
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take these jobs."""
@@ -169,8 +197,10 @@ class FakeRunner:
         with_aa = self._with_aa(candidates)
         samples = self._samples(candidates, with_aa, max(rules.looks), f"race {rules.purpose}")
         if rules.batch is not None:
-            times = self._batch_cost(rules.batch)
-            samples = ProcessSamples(rounds=tuple(tuple(one * times for one in row) for row in samples.rounds))
+            samples = _longer(samples, self._batch_cost(rules.batch))
+        if rules.sizes and self._sizes is not None:
+            self.raced_at.append(dict(rules.sizes))
+            samples = _longer(samples, self._sizes.times(rules.sizes))
         ids = arm_ids(EAGER.id, trials, with_aa)
         return Race(arms=ids, with_aa=with_aa, processes=(samples,), purpose=rules.purpose)
 
@@ -191,8 +221,69 @@ class FakeRunner:
         self.rebuilt.append(trial.candidate.label)
         return msgspec.structs.replace(trial, measurement=self._measurement(trial.candidate))
 
+    def over_many_steps(self, trial: Trial, limit_s: float) -> Trial:
+        """As its fate says: its losses are eager's, or leave their band."""
+        self._now_s += limit_s
+        astray = self._fate(trial.candidate).astray
+        so_far = trial.check or Check(passed=True, why="", reference="float64")
+        losses = (2.0, 1.0, 0.5)
+        curve = LossCurve(losses=losses, eager=losses, exact=losses, low=losses, high=losses, within=not astray)
+        check = msgspec.structs.replace(so_far, passed=not astray, why=astray or so_far.why, curve=curve)
+        state = State.WRONG if astray else trial.state
+        return msgspec.structs.replace(trial, state=state, reason=astray or trial.reason, check=check)
+
     def fetch(self, trial: Trial) -> None:
         """There are no files."""
+
+    def nodes(self) -> tuple[NodeLine, ...]:
+        """There is no cluster."""
+        return ()
+
+    # ------------------------------------------------------------------------------------------------- many sizes
+
+    def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
+        """As it was told."""
+        assert self._sizes is not None
+        return self._sizes.traffic(counts)
+
+    def prove_padding(self) -> PaddingProof:
+        """As it was told."""
+        assert self._sizes is not None
+        return self._sizes.proof()
+
+    def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
+        """As it was told."""
+        assert self._sizes is not None
+        if trial.candidate.label in self._sizes.leaking:
+            return PaddingSeen(PaddingLeak(inputs=(), why="output changes at size 1, padded to 2"))
+        return PaddingSeen(None, self._sizes.pad_s)
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        """Each request answered by the entry that takes its sizes, eager where none does."""
+        self.replayed.append(tuple(arm.id for arm in arms))
+        for arm in arms:
+            for entry in arm.entries:
+                if lost := self._fate(entry.candidate).lost:
+                    raise ArmLost(arm.id, State.CRASHED, lost)
+        with_aa = rules.with_aa and len(arms) + 2 <= self._capacity.workers
+        every = [Arm(EAGER.id, ()), *([Arm(EAGER.id, ())] if with_aa else []), *arms]
+        random_ = self._random(f"replay {rules.number} {[arm.id for arm in every]}")
+        requests = self._requests[: rules.requests]
+        rows = tuple(tuple(self._answered(arm, call, random_)[0] for arm in every) for call in requests)
+        self._now_s += self._capacity.open_s * len(every) + sum(map(sum, rows))
+        seen = {arm.id: self._seen(arm, requests, random_) for arm in every}
+        return FreshReplay(ProcessSamples(rounds=rows), with_aa, seen)
+
+    def _answered(self, arm: Arm, call: CallSizes, random_: random.Random) -> tuple[float, bool]:
+        """The seconds of a request, and whether one of the arm's programs answered it."""
+        assert self._sizes is not None
+        who, times = self._sizes.answering(arm.entries, call.sizes)
+        return self._sample(EAGER if who is None else who, random_) * times, who is not None
+
+    def _seen(self, arm: Arm, requests: Sequence[CallSizes], random_: random.Random) -> ArmSeen:
+        fast = sum(self._answered(arm, call, random_)[1] for call in requests)
+        rss = max(self._fate(entry.candidate).rss_bytes for entry in arm.entries) if arm.entries else 1 << 28
+        return ArmSeen(0.1 * len(arm.entries), fast / len(requests) if arm.entries else None, 0, rss)
 
     # --------------------------------------------------------------------------------------------------- figures
 
@@ -232,7 +323,7 @@ class FakeRunner:
             measurement=measured,
             check=check,
             code_sha256=fate.code,
-            guard=Guard(positional=1, keywords=(), tensors=()),
+            guard=with_guard(Guard(positional=1, keywords=(), tensors=()), self._sizes, candidate),
             screening=tuple((row[0], row[1]) for row in rows),
         )
 
@@ -278,6 +369,10 @@ class FakeRunner:
         for candidate in candidates:
             if lost := self._fate(candidate).lost:
                 raise ArmLost(candidate.id, State.CRASHED, lost)
+
+
+def _longer(samples: ProcessSamples, times: float) -> ProcessSamples:
+    return ProcessSamples(rounds=tuple(tuple(one * times for one in row) for row in samples.rounds))
 
 
 def fake_fingerprint() -> Fingerprint:

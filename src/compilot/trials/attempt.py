@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import msgspec
@@ -18,7 +19,7 @@ import msgspec
 from compilot.errors import EnvironmentProblem
 from compilot.measure.racing import race
 from compilot.measure.tolerance import tolerance_of
-from compilot.records import Measurement, Reference, State, Trial
+from compilot.records import Candidate, Measurement, Precision, Reference, State, Trial
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.protocol import Built, CallsTimed, TimeCalls, Verified, Verify, Warmed
@@ -51,6 +52,7 @@ class Judge(NamedTuple):
     reference: Reference | None
     tolerance: float | None  # of lower precisions; None: each one's default
     max_error: float | None = None  # of every candidate, whatever its precision; None: the usual limits
+    folder: Path = Path()  # of the reference
 
 
 class Attempt:
@@ -78,11 +80,22 @@ class Attempt:
                 workers.clear(candidate)
                 workers.spawn(candidate, candidate.id)
 
+    @property
+    def candidate(self) -> Candidate:
+        """Whose trial it is."""
+        return self._job.candidate
+
     def build(self, *, beside: bool = False) -> None:
         """Open the model, build and answer the first call; beside: other builds are under way."""
         with self._story():
             self._open_and_build(beside)
         self._built = time.monotonic()
+
+    def doubt(self, what: str) -> None:
+        """Add a doubt to what the build cost."""
+        first = self.trial.measurement
+        if first is not None and what not in first.doubts:
+            self._know(measurement=msgspec.structs.replace(first, doubts=(*first.doubts, what)))
 
     def measure(self) -> Trial:
         """Check the answers, then time them; the trial as it is in the end."""
@@ -157,9 +170,9 @@ class Attempt:
             return
         assert self._judge.reference is not None  # `inspect` comes first
         request = Verify(
-            references=str(self._workers.run_dir.reference),
+            references=str(self._judge.folder),
             reference=self._judge.reference,
-            tolerance=tolerance_of(self._job.candidate.settings.precision, self._judge.tolerance),
+            tolerance=tolerance_of(precision_in(self._job.candidate), self._judge.tolerance),
         )
         child = self._worker
         with self._step("checking", "checking its answers"):
@@ -238,6 +251,11 @@ class Attempt:
 
     def _limits(self) -> Limits:
         return self._workers.limits.capped(self._left_s())
+
+
+def precision_in(candidate: Candidate) -> Precision:
+    """What it computes in: its settings', or that of a training step's own autocast."""
+    return candidate.settings.precision if candidate.step.autocast is Precision.AS_IS else candidate.step.autocast
 
 
 def first_call(built: Built) -> Measurement:

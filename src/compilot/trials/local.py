@@ -3,14 +3,15 @@
 In: a workload, jobs. Out: trials, races over live workers, sets of fresh ones. Covered: a trial's record, whatever
 happens in it; builds side by side where that is asked for; races with an A/A arm; cases that end eager's own process.
 Not covered: the processes themselves (workers.py), a trial's steps (attempt.py), which candidate comes next
-(candidates/), what the samples mean (verdict/). Timing never runs side by side.
+(candidates/), what the samples mean (verdict/). Timing never runs side by side, nor beside that of other runs: it has
+the host's lease (lease.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -27,39 +28,70 @@ from compilot.errors import CompilotError, EnvironmentProblem, WorkerError
 from compilot.measure.racing import race as run_race
 from compilot.measure.reference import RUNNING
 from compilot.measure.stats import candidate_columns, leads, should_stop
+from compilot.measure.tolerance import tolerance_of
 from compilot.progress import Observer
 from compilot.records import (
     Candidate,
     MachineLoad,
     Measurement,
+    NodeLine,
+    Padding,
+    PaddingLeak,
+    PaddingProof,
     ProcessSamples,
     Race,
     Reference,
     Shipment,
+    SizeCount,
     State,
+    Traffic,
     Trial,
 )
+from compilot.trials import lease, replaying
 from compilot.trials.attempt import Attempt, Judge, first_call, steadied, with_tail
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.load import LoadLook, LoadWatch
 from compilot.trials.opening import ask_to_open
-from compilot.trials.protocol import Inspect, Inspected, Opened, PrepareToolchain, ToolchainReady
+from compilot.trials.protocol import (
+    CheckCurve,
+    CheckPadding,
+    Done,
+    Inspect,
+    Inspected,
+    MakeCurves,
+    MakeReference,
+    Opened,
+    PaddingChecked,
+    PaddingProven,
+    PrepareToolchain,
+    ProvePadding,
+    ReadTraffic,
+    ReferenceMade,
+    ToolchainReady,
+    TrafficRead,
+    Verified,
+)
 from compilot.trials.refusing import refusal
 from compilot.trials.replies import answered
+from compilot.trials.run_leases import RunLeases
 from compilot.trials.runner import (
     BESIDE,
+    Arm,
     ArmLost,
     Capacity,
+    FreshReplay,
     FreshSet,
     Inspection,
     Job,
     Model,
+    PaddingSeen,
     RaceRules,
+    ReplayRules,
     SetRules,
     arm_ids,
 )
-from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
+from compilot.trials.workers import OWN_CALLS, Calls, Failure, Workers, must, refuse_fallbacks
 from compilot.verdict.busy import busy_note, is_busy
 
 MOST_DEADLY = 4  # cases that may end eager's process before the model itself is to blame
@@ -82,12 +114,14 @@ class LocalRunner:
         compiler_first: bool = False,
         doctor: Doctor | None = None,
         callers: int = 1,
+        judges_speed: bool = True,
     ) -> None:
         """tolerance: of lower precisions; None: each one's default. builds_at_once: how many builds may overlap.
 
         max_error: relative RMSE that any candidate may have, whatever its precision.
         compiler_first, doctor: try the C++ compiler, and have the model examined, beside eager's start.
         callers: that call at the same time whenever something is timed, eager too.
+        judges_speed: False: nobody compares the figures, so the machine is never taken alone for them.
         """
         self.run_dir = run_dir
         self.limits = limits
@@ -100,9 +134,13 @@ class LocalRunner:
         self._compiler_first = compiler_first
         self._doctor = doctor
         self._beside = ExitStack()
+        self._starting = ExitStack()
+        self._leases = RunLeases(observer.note, judges_speed=judges_speed)
         self._wait_for_compiler: Callable[[], ToolchainReady] | None = None
         self._wait_for_doctor: Callable[[], DoctorReport] | None = None
         self._reference: Reference | None = None
+        self._references: dict[str, Reference] = {}  # of other sizes than the example's, by their folder
+        self._curves = False  # whether eager's losses over many steps are among the references
         self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
@@ -122,6 +160,7 @@ class LocalRunner:
     def close(self) -> None:
         """End every process of this run."""
         try:
+            self._starting.close()
             self._beside.close()
         finally:
             try:
@@ -135,6 +174,7 @@ class LocalRunner:
         """Start eager's worker; the compiler's trial and the doctor begin beside it where they were asked for."""
         self.workers.shipment = workload
         look = LoadLook()  # first: who is busy is said before anything is spent
+        self._starting.enter_context(self._leases.building())  # until something is timed
         if self._compiler_first:
             self._wait_for_compiler = self._beside.enter_context(self._compiler_beside())
         if self._doctor is not None:
@@ -148,6 +188,15 @@ class LocalRunner:
             self.observer.note(busy_note(self._load))
         return Model(opened.ref, opened.notes)
 
+    def _timing(self) -> AbstractContextManager[lease.Holding]:
+        """The machine alone; what began with the run is over by now."""
+        self._starting.close()
+        return self._leases.timing()
+
+    def _building(self) -> AbstractContextManager[lease.Holding]:
+        self._starting.close()
+        return self._leases.building()
+
     def _start_eager(self) -> Opened:
         with _eager_must_live():
             child = self.workers.spawn(EAGER, "eager")
@@ -159,7 +208,8 @@ class LocalRunner:
             self._wait_for_compiler()
         seen = self._told()
         self._beside.close()
-        inspected = self._inspect_eager()
+        with self._timing():
+            inspected = self._inspect_eager()
         self.workers.nursery.settle()  # nothing of ours imports any more when eager is timed
         self._reference = inspected.reference
         self.workers.indices = inspected.diagnosis.indices
@@ -232,15 +282,21 @@ class LocalRunner:
     @property
     def capacity(self) -> Capacity:
         """As known so far."""
-        return Capacity(self.workers.at_once, self.workers.open_s, self.workers.nursery.forks)
+        forks = self.workers.nursery.forks
+        return Capacity(self.workers.at_once, self.workers.open_s, forks, self._leases.waited_s)
 
     def free_slots(self) -> int:
         """One, unless builds may overlap: a cold start timed beside another build has to be measured again."""
         return max(1, min(self._builds_at_once, self.workers.at_once - self.workers.alive))
 
+    @property
+    def pending(self) -> list[str]:
+        """Those that nobody has asked for yet."""
+        return [job.candidate.id for job in self._jobs]
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take these jobs; they are begun when somebody asks for what was completed."""
-        ids = [job.candidate.id for job in (*self._jobs, *jobs)]
+        ids = [*self.pending, *(job.candidate.id for job in jobs)]
         if len(set(ids)) < len(ids):
             raise WorkerError("a candidate was submitted twice at once.")
         self._jobs += jobs
@@ -252,13 +308,44 @@ class LocalRunner:
         for job in jobs:
             if why := refused.get(job.candidate.id):
                 yield Trial(candidate=job.candidate, state=State.INFEASIBLE, reason=why)
-        judge = Judge(self._reference, self.tolerance, self.max_error)
-        attempts = [Attempt(self.workers, job, judge) for job in jobs if job.candidate.id not in refused]
-        self._build(attempts)
+        with self._building() as building:
+            attempts = [Attempt(self.workers, job, self._judge(job.candidate)) for job in jobs if _able(job, refused)]
+            self._build(attempts)
         for attempt in attempts:
-            trial = attempt.measure()
+            if building.beside:  # another run of this machine was building
+                attempt.doubt(BESIDE)
+            with self._timing() as timing:
+                with _eager_must_live():  # it is paired with calls of the same sizes
+                    self.workers.work_on(self.workers.eager, _calls_of(attempt.candidate))
+                trial = attempt.measure()
+            trial = msgspec.structs.replace(trial, leases=(timing.record(),))
             self._learn_from(trial)
             yield trial
+
+    def _judge(self, candidate: Candidate) -> Judge:
+        """What its answers are held against; programs for other sizes than the example's have a reference of those."""
+        folder, reference = self.run_dir.reference, self._reference
+        if candidate.sizes:
+            folder = folder / "x".join(map(str, candidate.sizes.values()))
+            reference = self._references.get(folder.name) or self._refer(candidate.sizes, folder)
+        return Judge(reference, self.tolerance, self.max_error, folder)
+
+    def _unreferable(self, candidate: Candidate) -> str | None:
+        """Why there is nothing to hold a program for these sizes against: eager itself cannot do it."""
+        try:
+            self._judge(candidate)
+        except CompilotError as problem:
+            return f"eager itself cannot be run at these sizes: {problem}"
+        return None
+
+    def _refer(self, sizes: Mapping[str, int], folder: Path) -> Reference:
+        self.observer.doing(f"running eager and its float64 reference at size {folder.name}")
+        request = MakeReference(references=str(folder), sizes=dict(sizes))
+        with self._building(), _eager_must_live():  # not timed, but no timing of others may run beside it
+            eager = self.workers.eager
+            asked = eager.ask(request, ReferenceMade, limit_s=self.limits.inspect_s, doing="running eager")
+        self._references[folder.name] = answered(asked).reference
+        return self._references[folder.name]
 
     def _refusal(self, candidate: Candidate) -> str | None:
         """Why a candidate is not worth a process."""
@@ -266,7 +353,7 @@ class LocalRunner:
             return why
         if traits_of(candidate).compiler_at_build and (problem := self._compiler_problem()):
             return f"no working C++ compiler: {problem}"
-        return None
+        return self._unreferable(candidate) if candidate.sizes else None
 
     def _build(self, attempts: Sequence[Attempt]) -> None:
         if len(attempts) < 2:
@@ -303,7 +390,8 @@ class LocalRunner:
         try:
             request = self.workers.opening(trial.candidate, "-alone")
             must(child, child.ask(request, Opened, limit_s=limits.open_s, doing="opening"))
-            first = first_call(self.workers.build(child, limits, alone=True))
+            with self._timing():
+                first = first_call(self.workers.build(child, limits, alone=True))
         except (Dead, Failure):
             return trial  # it keeps its doubt
         finally:
@@ -321,12 +409,88 @@ class LocalRunner:
         )
         return msgspec.structs.replace(trial, measurement=alone)
 
+    def over_many_steps(self, trial: Trial, limit_s: float) -> Trial:
+        """Eager's curves once per run, then the candidate's own."""
+        references, reference = str(self.run_dir.reference), self._reference
+        assert reference is not None  # `inspect` comes first
+        assert trial.check is not None  # it passed
+        if not self._curves:
+            make = MakeCurves(references=references, reference=reference, limit_s=limit_s)
+            with _eager_must_live():
+                answered(self._raced(EAGER).ask(make, Done, limit_s=self.limits.inspect_s, doing="training eager"))
+            self._curves = True
+        ask = CheckCurve(references=references, reference=reference, check=trial.check, tolerance=trial.check.tolerance)
+        try:
+            child = self._raced(trial.candidate)
+            check = must(child, child.ask(ask, Verified, limit_s=self.limits.inspect_s, doing="training")).check
+        except (Dead, Failure) as lost:
+            self.workers.drop(trial.candidate.id)
+            return msgspec.structs.replace(trial, state=lost.state, reason=f"over many steps: {lost.reason}")
+        if check.passed:
+            return msgspec.structs.replace(trial, check=check, reason=check.why)
+        self.workers.drop(trial.candidate.id)
+        return msgspec.structs.replace(trial, state=State.WRONG, reason=check.why, check=check)
+
     def fetch(self, trial: Trial) -> None:
         """They are where they were made."""
+
+    def nodes(self) -> tuple[NodeLine, ...]:
+        """There is only this machine."""
+        return ()
 
     def keep(self, ids: Sequence[str]) -> None:
         """Let go of every other candidate's worker; eager always stays."""
         self.workers.keep_only(ids)
+
+    # ------------------------------------------------------------------------------------------------ many sizes
+
+    def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
+        """Eager's worker knows the model."""
+        request = ReadTraffic(counts=tuple(counts), recorded=recorded, indices=self.workers.indices)
+        with _eager_must_live():
+            asked = self.workers.eager.ask(request, TrafficRead, limit_s=self.limits.inspect_s, doing="reading sizes")
+        return answered(asked).traffic
+
+    def prove_padding(self) -> PaddingProof:
+        """In a process like eager's, in float64; a proof that fails or takes too long is none."""
+        child = self.workers.spawn(EAGER, "padding", keep=False, builds=False)  # a proof may end it; eager's must live
+        try:
+            answered(child.ask(self.workers.opening(EAGER), Opened, limit_s=self.limits.open_s, doing="opening"))
+            with self._building():
+                asked = child.ask(ProvePadding(), PaddingProven, limit_s=self.limits.inspect_s, doing="proving padding")
+            return answered(asked).proof
+        except (Dead, CompilotError) as problem:
+            return PaddingProof(refused=(PaddingLeak(inputs=(), why=f"the proof did not come to its end: {problem}"),))
+        finally:
+            child.kill()
+
+    def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
+        """In the candidate's worker; one that fails at it does not stand padding."""
+        tolerance = tolerance_of(trial.candidate.settings.precision, self.tolerance)
+        request = CheckPadding(padding=padding, tolerance=tolerance)
+        try:
+            with self._timing():  # what padding takes
+                child = self._raced(trial.candidate)
+                self.workers.work_on(child, OWN_CALLS)
+                reply = child.ask(request, PaddingChecked, limit_s=self.limits.check_s, doing="checking padded calls")
+                found = must(child, reply)
+        except (Dead, Failure) as loss:
+            self.workers.drop(trial.candidate.id)
+            return PaddingSeen(PaddingLeak(inputs=(), why=loss.reason))
+        return PaddingSeen(found.leak, found.pad_s)
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        """Fresh processes that load the plans' files; they are gone afterwards."""
+        self.workers.close()
+        room = rules._replace(with_aa=rules.with_aa and len(arms) + 2 <= self.workers.at_once)
+        ids = (EAGER.id, *([EAGER.id] if room.with_aa else []), *(arm.id for arm in arms))
+        try:
+            with self._losses(), self._timing():
+                return replaying.replay(
+                    self.workers, arms, room, lambda done, total: self.observer.racing(room.purpose, ids, done, total)
+                )
+        finally:
+            self.workers.close()
 
     # ------------------------------------------------------------------------------------------------------ races
 
@@ -336,13 +500,13 @@ class LocalRunner:
         self.keep([c.id for c in candidates])
         ids = arm_ids(EAGER.id, trials, with_aa)
         start = Race(arms=ids, with_aa=with_aa, processes=(), purpose=rules.purpose)
-        with self._losses():
+        with self._losses(), self._timing() as timing:
             arms = [self._raced(EAGER), *([self.workers.spare()] if with_aa else [])]
             arms += [self._raced(candidate) for candidate in candidates]
             for arm in arms:
-                self.workers.at_batch(arm, rules.batch)
+                self.workers.work_on(arm, Calls(rules.batch, tuple(rules.sizes.items())))
             samples, load = self._time(arms, ids, rules, seed=0)
-        return msgspec.structs.replace(start, processes=(samples,), load=load)
+        return msgspec.structs.replace(start, processes=(samples,), load=load, leases=(timing.record(),))
 
     def _raced(self, candidate: Candidate) -> Child:
         return self.workers.live(candidate.id) or self.workers.reopen(candidate)
@@ -351,13 +515,13 @@ class LocalRunner:
         """Race fresh processes that reuse the trials' files; they are gone afterwards."""
         self.workers.close()
         with_aa = self._with_aa(trials)
-        with self._losses():
+        with self._losses(), self._timing() as timing:
             arms, warm = self._fresh_arms([trial.candidate for trial in trials], with_aa, rules.tail_s)
-            timing = RaceRules((rules.pairs,), for_s=rules.for_s, purpose=rules.purpose)
+            pairs = RaceRules((rules.pairs,), for_s=rules.for_s, purpose=rules.purpose)
             ids = arm_ids(EAGER.id, trials, with_aa)
-            samples, load = self._time(arms, ids, timing, seed=rules.number)
+            samples, load = self._time(arms, ids, pairs, seed=rules.number)
         self.workers.close()
-        return FreshSet(samples, with_aa, warm, load)
+        return FreshSet(samples, with_aa, warm, load, (timing.record(),))
 
     def _with_aa(self, trials: Sequence[Trial]) -> bool:
         return len(trials) + 2 <= self.workers.at_once
@@ -405,6 +569,14 @@ class LocalRunner:
             time_is_up=lambda: time.monotonic() > end,
         )
         return samples, watch.odd()
+
+
+def _able(job: Job, refused: Mapping[str, str]) -> bool:
+    return job.candidate.id not in refused
+
+
+def _calls_of(candidate: Candidate) -> Calls:
+    return Calls(sizes=tuple(candidate.sizes.items())) if candidate.sizes else OWN_CALLS
 
 
 def _is_settled(rounds: Sequence[tuple[float, ...]], ids: tuple[str, ...], rules: RaceRules) -> bool:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from compilot.errors import EnvironmentProblem, TargetError
 from compilot.records import Candidate, Shipment, State
 from compilot.trials.child import Child, Dead
@@ -19,7 +21,9 @@ LONGER_BUDGET = f"give a larger budget: half of it, and at least {LEAST_OPEN_S:.
 
 
 def opening(shipment: Shipment, candidate: Candidate, workspace: Path) -> Open:
-    """What a worker is told first."""
+    """What a worker is told first; a candidate for other sizes than the example's has an example of those."""
+    if candidate.sizes:
+        shipment = msgspec.structs.replace(shipment, example_sizes=candidate.sizes)
     return Open(protocol=PROTOCOL, shipment=shipment, candidate=candidate, workspace=str(workspace))
 
 

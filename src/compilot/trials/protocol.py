@@ -22,12 +22,18 @@ from compilot.records import (
     Golden,
     Guard,
     IndexFacts,
+    Padding,
+    PaddingLeak,
+    PaddingProof,
     Parameter,
     Plan,
+    PlanEntry,
     Record,
     Reference,
     Shipment,
+    SizeCount,
     State,
+    Traffic,
     WarmUp,
     WorkloadRef,
 )
@@ -78,6 +84,23 @@ class Verify(Request, frozen=True, kw_only=True):
     tolerance: float | None = None  # of a lower precision; None: the strict limits
 
 
+class MakeCurves(Request, frozen=True, kw_only=True):
+    """Train eager for many steps, several times, and keep its losses beside the references."""
+
+    references: str
+    reference: Reference
+    limit_s: float  # fewer steps where all of it would take longer
+
+
+class CheckCurve(Request, frozen=True, kw_only=True):
+    """Train the candidate for as many steps and hold its losses against eager's."""
+
+    references: str
+    reference: Reference
+    check: Check  # as found so far
+    tolerance: float | None = None  # of a lower precision: relative, on top of eager's band
+
+
 class MakeGolden(Request, frozen=True, kw_only=True):
     """Keep the example call and eager's answer to it in files of a folder, for a bundle."""
 
@@ -93,9 +116,55 @@ class SaveWeights(Request, frozen=True, kw_only=True):
 
 
 class UseBatch(Request, frozen=True, kw_only=True):
-    """From here on work on calls with so many samples; a warm-up must follow."""
+    """From here on work on calls with so many samples, or of these sizes; a warm-up must follow."""
 
     batch: int | None  # None: the workload's own examples
+    sizes: dict[str, int] = {}  # by NAME:DIM, in place of a batch size
+
+
+class MakeReference(Request, frozen=True, kw_only=True):
+    """Write what candidates for other sizes of the example are held against."""
+
+    references: str  # folder
+    sizes: dict[str, int]
+
+
+class ReadTraffic(Request, frozen=True, kw_only=True):
+    """Say what the sizes of a trace mean for this model."""
+
+    counts: tuple[SizeCount, ...]
+    recorded: bool = False  # `record` wrote the trace
+    indices: IndexFacts = IndexFacts()
+
+
+class ProvePadding(Request, frozen=True, kw_only=True):
+    """Find out which sizes may be padded."""
+
+
+class CheckPadding(Request, frozen=True, kw_only=True):
+    """Ask the built callable the same; the padding ends at the sizes that it was built for."""
+
+    padding: Padding
+    tolerance: float | None = None  # as in Verify
+
+
+class AttachPlan(Request, frozen=True, kw_only=True):
+    """Run the model as these entries of a plan say; none: as it is. Each size of the trace is answered twice."""
+
+    entries: tuple[PlanEntry, ...]
+    folder: str  # of the plan: where the entries' files are
+
+
+class TimeRequests(Request, frozen=True, kw_only=True):
+    """Time some requests of the trace, each on its own, several times over."""
+
+    first: int
+    count: int
+    passes: int = 1  # over these requests; the seconds of a request are its mean
+
+
+class AskServed(Request, frozen=True, kw_only=True):
+    """Say who answered the requests since the plan was attached and warm."""
 
 
 class Warm(Request, frozen=True, kw_only=True):
@@ -141,14 +210,43 @@ class ExamineTimes(Request, frozen=True, kw_only=True):
     plan: Plan | None = None
 
 
+class KeepState(Request, frozen=True, kw_only=True):
+    """Of a check's first process: write the model's weights, its inputs and the cases to be answered."""
+
+    path: str
+
+
+class TakeState(Request, frozen=True, kw_only=True):
+    """Copy what another process of a check kept, where names and shapes are equal."""
+
+    path: str
+
+
+class KeepAnswers(Request, frozen=True, kw_only=True):
+    """Answer the cases that were kept, and write the answers."""
+
+    cases: str  # file of KeepState
+    path: str
+    double: bool = False  # in double precision, too
+
+
+class Look(Request, frozen=True, kw_only=True):
+    """Say what was counted so far."""
+
+    weights: bool = False  # the digest of the weights' and inputs' values, too
+
+
 class Quit(Request, frozen=True, kw_only=True):
     """End in order."""
 
 
 TrialRequest = Open | Inspect | PrepareToolchain | Build | Verify | UseBatch | Warm | TimeBatch | TimeCalls
+SizesRequest = MakeReference | ReadTraffic | ProvePadding | CheckPadding | AttachPlan | TimeRequests | AskServed
+TrainingRequest = MakeCurves | CheckCurve
 DoctorRequest = Examine | ExamineTimes
 PackingRequest = MakeGolden | SaveWeights
-AnyRequest = TrialRequest | DoctorRequest | PackingRequest | Quit
+GateRequest = KeepState | TakeState | KeepAnswers | Look  # of the arms of a check (gate/arm.py), which answer these too
+AnyRequest = TrialRequest | SizesRequest | TrainingRequest | DoctorRequest | PackingRequest | Quit
 
 
 class Reply(Record, frozen=True, kw_only=True, tag=True):
@@ -241,6 +339,80 @@ class CallsTimed(Reply, frozen=True, kw_only=True):
     peak_rss_bytes: int
 
 
+class ReferenceMade(Reply, frozen=True, kw_only=True):
+    reference: Reference
+
+
+class TrafficRead(Reply, frozen=True, kw_only=True):
+    traffic: Traffic
+
+
+class PaddingProven(Reply, frozen=True, kw_only=True):
+    proof: PaddingProof
+
+
+class PaddingChecked(Reply, frozen=True, kw_only=True):
+    leak: PaddingLeak | None = None
+    pad_s: float = 0.0  # what padding a call and cutting its answer back takes
+
+
+class PlanAttached(Reply, frozen=True, kw_only=True):
+    loaded_s: float  # opening the engines and answering each size once
+    requests: int  # of the trace
+    fallbacks: tuple[str, ...] = ()  # why eager answered some of them
+
+
+class RequestsTimed(Reply, frozen=True, kw_only=True):
+    seconds: tuple[float, ...]
+
+
+class Served(Reply, frozen=True, kw_only=True):
+    calls: int
+    fast: int
+    compiles: int
+    peak_rss_bytes: int
+
+
+class StateTaken(Reply, frozen=True, kw_only=True):
+    parameters: str = ""  # what is not alike; "": all values were copied
+    inputs: str = ""
+
+
+class AnswersKept(Reply, frozen=True, kw_only=True):
+    repeats: bool  # the same inputs gave the same answer twice
+    cases: tuple[str, ...] = ()
+
+
+class ArmFacts(Record, frozen=True, kw_only=True):
+    """What one process of a check has to say of itself. None: it does not apply, or nobody could count it."""
+
+    open_s: float = 0.0  # from the start of the process until the model was there
+    first_s: float = 0.0  # the same until its first answer
+    cold_s: float = 0.0  # of these: building and the first call
+    cpu_s: float = 0.0  # CPU seconds of that
+    cold_cache: bool = True  # nothing was there that an earlier build had made
+    compiler_runs: int = 0
+    torch: str = ""
+    python: str = ""
+    threads: int = 0
+    samples_per_call: int | None = None
+    graph_breaks: int | None = None  # of the first call
+    recompiles: int | None = None  # functions compiled again by later calls of the same examples
+    left_to_eager: int | None = None  # functions that torch.compile could not compile
+    fallbacks: int | None = None  # calls that eager answered in a plan's place
+    kernels: int | None = None  # generated
+    artifact_bytes: int | None = None
+    peak_rss_bytes: int = 0
+    steady_rss_bytes: int = 0
+    parameters_sha256: str = ""  # names, shapes and types
+    weights_sha256: str = ""  # values of weights and example inputs
+    inputs: str = ""  # paths and shapes of the example inputs
+
+
+class Looked(Reply, frozen=True, kw_only=True):
+    facts: ArmFacts
+
+
 AnyReply = (
     Done
     | Failed
@@ -255,6 +427,16 @@ AnyReply = (
     | Warmed
     | BatchTimed
     | CallsTimed
+    | ReferenceMade
+    | TrafficRead
+    | PaddingProven
+    | PaddingChecked
+    | PlanAttached
+    | RequestsTimed
+    | Served
+    | StateTaken
+    | AnswersKept
+    | Looked
 )
 
 decode_request = msgspec.json.Decoder(AnyRequest).decode

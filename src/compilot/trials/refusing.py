@@ -20,6 +20,6 @@ def refusal(candidate: Candidate, facts: IndexFacts, *, dynamic: bool) -> str | 
         return None
     if facts.unproven:
         return facts.unproven
-    if all(settings.shapes is not Shapes.DYNAMIC for settings in settings_of(candidate)):
+    if not candidate.sizes and all(one.shapes is not Shapes.DYNAMIC for one in settings_of(candidate)):
         return None
     return facts.unproven_sizes or (UNDECLARED if facts.sized and not dynamic else None)

@@ -10,20 +10,30 @@ A context manager: its end is the end of everything that it started. `compilot.t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from compilot.diagnose.report_records import DoctorReport
+from compilot.errors import InputError
 from compilot.records import (
     Candidate,
     Diagnosis,
     Fingerprint,
+    HostLease,
     Measurement,
+    NodeLine,
+    Padding,
+    PaddingLeak,
+    PaddingProof,
+    PlanEntry,
     ProcessSamples,
     Race,
     Shipment,
+    SizeCount,
     State,
+    Traffic,
     Trial,
     WorkloadRef,
 )
@@ -64,6 +74,7 @@ class Capacity(NamedTuple):
     workers: int  # that may live at once
     open_s: float  # start of one more: imports and the model
     forked: bool = False  # workers have torch's compiler from the start
+    waited_s: float = 0.0  # so far, until other runs let go of the machine: no run pays for it
 
 
 class RaceRules(NamedTuple):
@@ -75,6 +86,7 @@ class RaceRules(NamedTuple):
     for_s: float = math.inf
     purpose: str = "race"
     batch: int | None = None  # samples of a call, where the workload declares the dimension; None: the examples' own
+    sizes: Mapping[str, int] = {}  # of a call, by NAME:DIM; {}: the examples' own
 
 
 class SetRules(NamedTuple):
@@ -94,6 +106,52 @@ class FreshSet(NamedTuple):
     with_aa: bool
     warm: dict[str, Measurement]  # first call and single calls of each arm, by candidate
     load: str = ""  # what was odd on the machine meanwhile
+    leases: tuple[HostLease, ...] = ()
+    machine: str = ""  # which one; sets of two machines are not put together. "": there is only one
+
+
+class PaddingSeen(NamedTuple):
+    """What a built program does with padded calls."""
+
+    leak: PaddingLeak | None
+    pad_s: float = 0.0  # of padding a call and cutting its answer back
+
+
+class Arm(NamedTuple):
+    """A whole plan that answers the requests of a trace."""
+
+    id: str  # in the race
+    entries: tuple[PlanEntry, ...]  # none: eager
+    folder: Path | None = None  # of the plan: where the entries' files are; None: the run directory
+
+
+class ReplayRules(NamedTuple):
+    """How one more set of fresh processes answers the requests of a trace."""
+
+    requests: int
+    number: int = 0  # of this set: decides the order of the arms
+    for_s: float = math.inf
+    with_aa: bool = True  # eager takes part twice
+    purpose: str = "replay"  # what progress calls it
+
+
+class ArmSeen(NamedTuple):
+    """What an arm did besides its seconds."""
+
+    loaded_s: float  # opening its engines and answering each size once
+    fast_share: float | None  # of the requests, that its programs answered; None: it is eager
+    recompiles: int  # after its warm-up
+    peak_rss_bytes: int
+    fallbacks: tuple[str, ...] = ()  # why eager answered requests in its place
+
+
+class FreshReplay(NamedTuple):
+    """What one set of fresh processes gave."""
+
+    samples: ProcessSamples  # a round is a request
+    with_aa: bool
+    seen: dict[str, ArmSeen]  # by arm
+    load: str = ""
 
 
 class ArmLost(Exception):
@@ -127,13 +185,20 @@ class Runner(Protocol):
         """As known so far: eager's trial tells how large the model is."""
 
     def free_slots(self) -> int:
-        """How many jobs may be submitted at once."""
+        """How many jobs may be submitted now; none where all that could take one are at work."""
+
+    @property
+    def pending(self) -> Collection[str]:
+        """Ids of candidates that were submitted and whose trials `completed` has not given yet."""
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Take these jobs."""
 
     def completed(self) -> Iterator[Trial]:
-        """The trials of the submitted jobs, one after another; whatever happened is the trial's story."""
+        """Trials of submitted jobs, one after another; whatever happened is the trial's story.
+
+        It may end while others are pending, when there is a slot for another job; not before it has given one.
+        """
 
     def keep(self, ids: Sequence[str]) -> None:
         """These candidates will race: what they have running may stay, the rest may go."""
@@ -147,8 +212,53 @@ class Runner(Protocol):
     def built_alone(self, trial: Trial, limit_s: float) -> Trial:
         """The trial with the cold time of one more build that has the machine; as it is where that fails."""
 
+    def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
+        """What the sizes of a trace mean for the model; recorded: `record` wrote it."""
+
+    def prove_padding(self) -> PaddingProof:
+        """Which sizes of the model's calls may be padded."""
+
+    def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
+        """The same question to the program of a trial, whose size is where the padding ends."""
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        """Eager and these plans in fresh processes, over the same requests of the trace. Raises ArmLost."""
+
+    def over_many_steps(self, trial: Trial, limit_s: float) -> Trial:
+        """The trial of a training with its losses over many steps beside eager's; wrong where they leave its band.
+
+        limit_s: for eager's own, of which there are several runs.
+        """
+
     def fetch(self, trial: Trial) -> None:
         """Have the trial's files in the run directory, as their digests say."""
+
+    def nodes(self) -> Sequence[NodeLine]:
+        """The machines of a cluster, as far as something is known of them; none where there is only this one."""
+
+
+class WithoutTraces:
+    """For runners that cannot replay a trace: whole plans are raced in processes of one machine."""
+
+    def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
+        """Refused, before anything is tried."""
+        raise _one_machine()
+
+    def prove_padding(self) -> PaddingProof:
+        """Refused."""
+        raise _one_machine()
+
+    def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
+        """Refused."""
+        raise _one_machine()
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        """Refused."""
+        raise _one_machine()
+
+
+def _one_machine() -> InputError:
+    return InputError("a trace is served by a run on one machine; leave out the cluster (on), or the trace.")
 
 
 def arm_ids(eager: str, trials: Sequence[Trial], with_aa: bool) -> tuple[str, ...]:

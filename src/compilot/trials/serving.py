@@ -8,7 +8,7 @@ what a miss means for the trial (steps/trial.py) and for the check (measure/corr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -21,6 +21,16 @@ from compilot.runtime.dispatch import NOT_TAKEN
 from compilot.runtime.eager import KEPT_EAGER
 from compilot.runtime.fast import Fast
 from compilot.runtime.matching import Matcher
+
+
+class Answers(Protocol):
+    """What a worker asks of whoever watches its callable."""
+
+    def new(self) -> list[str]:
+        """Why what was timed since the last look was not the candidate."""
+
+    def compiles(self) -> int:
+        """Programs built so far."""
 
 
 class Serving:
@@ -43,6 +53,10 @@ class Serving:
         """Reasons of the fallbacks since the last look."""
         before, self._seen = self._seen, self._counts()
         return [reason for reason, count in self._seen.items() if count > before.get(reason, 0)]
+
+    def compiles(self) -> int:
+        """Programs built so far."""
+        return 0 if self._fast is None else self._fast.stats().compiles
 
     def takes(self, call: Call) -> bool:
         """Whether the guard is for this call."""

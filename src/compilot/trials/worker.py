@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         if isinstance(request, Quit):
             break
         try:
-            reply = steps.HANDLERS[type(request)](worker, request)
+            reply = steps.handler(worker, request)(worker, request)
         except Exception as error:
             reply = _failed(error)
         _send(replies, msgspec.structs.replace(reply, id=request.id))

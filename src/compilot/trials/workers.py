@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import psutil
@@ -31,9 +31,18 @@ from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
 USUAL_OPEN_S = 5.0
-UNKNOWN_BATCH = -1  # of a worker that could not go to another batch size
 
 R = TypeVar("R", bound=Reply)
+
+
+class Calls(NamedTuple):
+    """Which calls a worker works on."""
+
+    batch: int | None = None  # samples of each; None: as many as the examples have
+    sizes: tuple[tuple[str, int], ...] = ()  # by NAME:DIM; (): those of the examples
+
+
+OWN_CALLS = Calls()  # the workload's examples
 
 
 class Failure(Exception):
@@ -60,6 +69,12 @@ def refuse_fallbacks(child: Child, built: Built) -> None:
         raise Failure(child.owner, State.INFEASIBLE, text)
 
 
+def _told(calls: Calls) -> str:
+    if calls.sizes:
+        return f"size {', '.join(f'{name}={size}' for name, size in calls.sizes)}"
+    return "the examples" if calls.batch is None else f"batch size {calls.batch}"
+
+
 class Workers:
     """Child processes over one shipment."""
 
@@ -77,7 +92,7 @@ class Workers:
         self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
         self._spares: list[Child] = []
-        self._batches = WeakKeyDictionary[Child, int | None]()  # the batch size it works on; None: the examples' own
+        self._work = WeakKeyDictionary[Child, Calls | None]()  # what it works on; None: not known
 
     # ------------------------------------------------------------------------------------------------------ steps
 
@@ -119,15 +134,16 @@ class Workers:
         warm = Warm(for_s=limits.warm_s, callers=self.callers)
         return must(child, child.ask(warm, Warmed, limit_s=limits.warm_s + 120.0, doing="warming up"))
 
-    def at_batch(self, child: Child, batch: int | None) -> None:
-        """Have a warm worker work on calls of so many samples; None: on the workload's own examples."""
-        if self._batches.get(child) == batch:
+    def work_on(self, child: Child, calls: Calls) -> None:
+        """Have a warm worker work on calls of so many samples, or of these sizes."""
+        if self._work.get(child, OWN_CALLS) == calls:
             return
-        self._batches[child] = UNKNOWN_BATCH  # until it has done it
+        self._work[child] = None  # until it has done it
         limit_s = self.limits.build_s  # torch may compile for the new size
-        must(child, child.ask(UseBatch(batch=batch), Done, limit_s=limit_s, doing=f"trying batch size {batch}"))
+        request = UseBatch(batch=calls.batch, sizes=dict(calls.sizes))
+        must(child, child.ask(request, Done, limit_s=limit_s, doing=f"trying {_told(calls)}"))
         self.warm_up(child, self.limits)
-        self._batches[child] = batch
+        self._work[child] = calls
 
     # --------------------------------------------------------------------------------------------- whom we have
 
@@ -167,6 +183,21 @@ class Workers:
         child = self.spawn(candidate, name, keep=False, builds=False)
         self._spares.append(child)  # at once: whatever happens next, close() must know it
         child.send(self.opening(candidate), doing="opening")
+        return child
+
+    def begin_arm(self, owner: str, name: str, candidate: Candidate, *, compiles: bool) -> Child:
+        """A process for a whole plan, with a folder of its own; it lives until `close`."""
+        workspace = self.run_dir.workspace(name)
+        workspace.mkdir(mode=0o755, parents=True, exist_ok=True)
+        limit = self.limits.machine_bytes if candidate.is_eager else self.limits.memory_bytes
+        child = Child(
+            owner,
+            log=self.run_dir.log(name),
+            env=worker_env(workspace),
+            memory_limit_bytes=limit,
+            start=self.nursery.choose(compiles=compiles),
+        )
+        self._spares.append(child)
         return child
 
     def extra_opened(self, child: Child) -> None:

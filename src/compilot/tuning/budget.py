@@ -27,6 +27,8 @@ CONFIRM_PAIRS = 80  # per process; a further process tells more than further pai
 OVERRUN_SHARE = 0.25  # of the budget: what a confirmation under way may run over,
 OVERRUN_S = 60.0  # and at the least this much: three sets of fresh processes, which mostly import
 RACE_OVERRUN_SHARE = 0.05  # of the budget, for a race: without it a few pairs decide, which cost 27 % of speed once
+CURVE_SHARE = 0.08  # of the budget of a training
+CURVE_S = 8.0
 TAIL_SHARE_P99 = 0.15
 TAIL_SHARE = 0.015  # of what is left, for the single calls of each confirmed arm
 FIRST_BUILD_S = 60.0  # at the least: most builds take 10 to 40 s, and a run that built nothing has told nothing
@@ -51,6 +53,11 @@ class Budget:
         self.seconds = seconds
         self._clock = clock
         self._begin = clock()
+        self._excused_s: Callable[[], float] = lambda: 0.0
+
+    def excuse(self, seconds: Callable[[], float]) -> None:
+        """Do not count so much of what has passed, as it grows: it was waited for others."""
+        self._excused_s = seconds
 
     @property
     def elapsed_s(self) -> float:
@@ -58,7 +65,7 @@ class Budget:
 
     @property
     def remaining_s(self) -> float:
-        return self.seconds - self.elapsed_s
+        return self.seconds + self._excused_s() - self.elapsed_s
 
     def trial_cap_s(self, reserve_s: float) -> float:
         """The longest one step of a trial may take: what is left before the reserve, but never under 20 s."""
@@ -81,13 +88,17 @@ class Spending:
         capacity: Callable[[], Capacity],
         goal: Goal,
         finalists: int = FINALISTS,
+        after_share: float = 0.0,
     ) -> None:
-        """trials: every finished one, eager first, as it grows."""
+        """trials: every finished one, eager first, as it grows. after_share: of the budget, for what comes after them
+        in place of a race and a confirmation.
+        """
         self.budget = budget
         self._trials = trials
         self._capacity = capacity
         self._goal = goal
         self._finalists = finalists
+        self._after_s = after_share * budget.seconds
 
     @property
     def workers(self) -> int:
@@ -114,6 +125,8 @@ class Spending:
 
     def for_trials(self) -> Left:
         """What is left for trying, with what comes after it still to be paid. No end while stopping gains nothing."""
+        if self._after_s:
+            return Left(self.budget.remaining_s - self._after_s if len(self._trials) > 1 else math.inf)
         if not self.worth_stopping():
             return Left(math.inf)
         return Left(self.budget.remaining_s - self.reserve_s() + self.slack_s())
@@ -152,11 +165,17 @@ class Spending:
 
     def reserve_s(self) -> float:
         """After the trials: cold starts alone, the race where there is somebody to race, and the confirmation."""
+        if self._after_s:
+            return self._after_s
         finalists = [self._trials[i] for i in choose_finalists(self._trials.values(), limit=self._finalists)]
         doubted = [t.measurement for t in finalists if t.measurement and BESIDE in t.measurement.doubts]
         alone = sum(measurement.cold_s + self.costs.open_s for measurement in doubted)
         racing = self.race_s() if len(finalists) > 1 else 0.0
         return alone + racing + self.confirm_reserve_s()
+
+    def curve_s(self) -> float:
+        """For eager's own losses over many steps, of a training; its finalists take a part of that each."""
+        return max(CURVE_S, CURVE_SHARE * self.budget.seconds)
 
     def confirm_reserve_s(self) -> float:
         """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""

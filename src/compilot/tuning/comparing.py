@@ -80,10 +80,14 @@ def in_fresh_processes(
     purpose: str = "confirm",
 ) -> Compared:
     """Set after set of fresh processes, until `enough` says so; `rules` says how the next one is timed."""
-    race = Race(arms=(), with_aa=False, processes=(), purpose=purpose)
+    start = Race(arms=(), with_aa=False, processes=(), purpose=purpose)
+    race, machine = start, ""
     warm: dict[str, list[Measurement]] = {}
     while not enough(race):
         one = runner.confirm(trials, rules(race))
+        if race.processes and one.machine != machine:  # the other one was lost: its sets are no part of this race
+            race, warm = start, {}
+        machine = one.machine
         if race.processes and one.with_aa != race.with_aa:
             raise WorkerError("one set of processes had an A/A arm and another had none; they cannot be put together.")
         race = msgspec.structs.replace(
@@ -92,6 +96,7 @@ def in_fresh_processes(
             with_aa=one.with_aa,
             processes=(*race.processes, one.samples),
             load=one.load or race.load,
+            leases=(*race.leases, *one.leases),
         )
         for candidate_id, measurement in one.warm.items():
             warm.setdefault(candidate_id, []).append(measurement)

@@ -7,13 +7,13 @@ interrupted part of the run has in its journal. Not covered: who is good enough 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from compilot.candidates.search import plain_compile
 from compilot.measure.stats import LOOKS, MIN_MARGIN
 from compilot.progress import Observer
-from compilot.records import Goal, Measurement, Objective, Race, Trial
+from compilot.records import Goal, Kind, Measurement, Objective, Race, State, Trial
 from compilot.trials.runner import BESIDE, ArmLost, RaceRules, Runner, SetRules
 from compilot.tuning.budget import Spending
 from compilot.tuning.comparing import first_has_the_tail, in_fresh_processes
@@ -52,7 +52,7 @@ class Final(NamedTuple):
 
     def _one_race(self) -> list[Trial]:
         """One race among the finalists that are left."""
-        finalists = [self._started_alone(trial) for trial in self._picked()[: max(1, self.spending.workers - 1)]]
+        finalists = self._ready(lambda: self._picked()[: max(1, self.spending.workers - 1)])
         ids = [trial.candidate.id for trial in finalists]
         if earlier := self.journal.race_of(ids):
             return self._worth_confirming(earlier)
@@ -85,6 +85,23 @@ class Final(NamedTuple):
         plain = yardstick_for(chosen, trials, plain_compile([t.candidate for t in trials.values()]))
         return [*chosen, plain] if plain is not None and self.spending.affords([*chosen, plain]) else chosen
 
+    def _ready(self, pick: Callable[[], list[Trial]]) -> list[Trial]:
+        """Those picked, each with what a finalist needs; when one is refused on the way, others are picked."""
+        while True:
+            found = [self._over_many_steps(self._started_alone(trial)) for trial in pick()]
+            if all(trial.state is State.OK for trial in found):
+                return found
+
+    def _over_many_steps(self, trial: Trial) -> Trial:
+        """A finalist of a training has shown that its loss goes where eager's goes."""
+        seen = trial.check is not None and trial.check.curve is not None
+        if self.journal.header.workload.kind is not Kind.TRAINING or seen:
+            return trial
+        self.observer.stage(f"training with {trial.candidate.label} for many steps, beside eager and float64")
+        proven = self.runner.over_many_steps(trial, self.spending.curve_s())
+        self.journal.append(proven)
+        return proven
+
     def _started_alone(self, trial: Trial) -> Trial:
         """A cold start that was measured beside other builds is measured again."""
         if trial.measurement is None or BESIDE not in trial.measurement.doubts:
@@ -103,8 +120,7 @@ class Final(NamedTuple):
                 return self._one_confirmation(finalists)
             except ArmLost as lost:
                 self.journal.strike_out(lost)
-                left = best_unraced(self._picked(), self.goal)
-                finalists = self._with_yardstick([self._started_alone(trial) for trial in left])
+                finalists = self._with_yardstick(self._ready(lambda: best_unraced(self._picked(), self.goal)))
         return Confirmed(None, {})
 
     def _one_confirmation(self, finalists: Sequence[Trial]) -> Confirmed:

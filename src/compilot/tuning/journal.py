@@ -18,6 +18,7 @@ from compilot._version import __version__
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.prior import Prior
 from compilot.candidates.spaces import unserved
+from compilot.diagnose.edits import TRAIN_MODE
 from compilot.diagnose.graphs.search_hints import search_hints
 from compilot.diagnose.ranking import once, top_findings
 from compilot.diagnose.report_records import DoctorReport
@@ -33,10 +34,15 @@ from compilot.records import (
     Fingerprint,
     JournalLine,
     Measurement,
+    NodeLine,
     Race,
     RaceLine,
+    Replay,
+    ReplayLine,
     RunHeader,
     State,
+    Trace,
+    TrafficLine,
     Trial,
     TrialLine,
     Verdict,
@@ -52,7 +58,10 @@ from compilot.tuning.measured import Measured, measured
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.resuming import finished_trials, judged_otherwise, refuse_other_callers, usable
 from compilot.tuning.timeouts import is_worth_another
+from compilot.tuning.training import unserved_in_training
 from compilot.verdict.finalists import screening_ratio
+
+CALLS = "(calls)"  # a trace that was given as calls, not as a file
 
 
 class RunJournal:
@@ -65,11 +74,12 @@ class RunJournal:
     ) -> None:
         """A directory that holds a run already is refused, or resumed."""
         self._run_dir = run_dir
-        self._options = options
+        self.options = options
         self._budget = budget
         self._observer = observer
         self._earlier = Measured()
         self._trials: dict[str, Trial] = {}
+        self._nodes: dict[str, NodeLine] = {}
         self.verdict: Verdict | None = None
         if resume:
             run_dir.refuse_foreign()
@@ -99,15 +109,15 @@ class RunJournal:
         """
         for note in model.notes:
             self._observer.note(note)
-        callers = self._options.goal.concurrency
+        callers = self.options.goal.concurrency
         expected = None if prior is None else prior.begin(seen.fingerprint, seen.diagnosis, callers)
-        self.header = make_header(model.ref, seen.fingerprint, self._options, expected)
+        self.header = make_header(model.ref, seen.fingerprint, self.options, expected)
         if self._file is None:
             self._file = self._run_dir.create_journal(self.header)
         else:
             self._go_on()
         self._observer.started(self.header, self._run_dir.path)
-        diagnosis = examined(completed(seen, self._options), seen.doctor, self._run_dir, self._observer)
+        diagnosis = examined(completed(seen, self.options), seen.doctor, self._run_dir, self._observer)
         tried_s = seen.compiler_tried_s
         if tried_s is not None and diagnosis.compiler_problem is None:
             self._observer.note(f"the C++ compiler works ({tried_s:.1f} s, counted in no candidate's cold time)")
@@ -163,10 +173,26 @@ class RunJournal:
         if line.race is not None:
             self._observer.raced(line.race)
 
+    def served(self, line: TrafficLine) -> None:
+        """What the engines' programs cost at the sizes of the trace is known."""
+        self._write(msgspec.structs.replace(line, at_s=self._budget.elapsed_s))
+
+    def replayed(self, replay: Replay) -> None:
+        """Policies were replayed."""
+        self._write(ReplayLine(replay=replay, at_s=self._budget.elapsed_s))
+        self._observer.raced(replay.race)
+
     def decided(self, verdict: Verdict) -> None:
         """What the run came to."""
         self.verdict = verdict
         self._write(VerdictLine(verdict=verdict, at_s=self._budget.elapsed_s))
+
+    def saw(self, nodes: Sequence[NodeLine]) -> None:
+        """Machines of a cluster, each once and again when something is known that was not."""
+        for line in nodes:
+            if self._nodes.get(line.node) != line:
+                self._nodes[line.node] = line
+                self._write(line)
 
     def _know(self, trial: Trial) -> None:
         self._trials[trial.candidate.id] = trial
@@ -213,7 +239,8 @@ def completed(seen: Inspection, options: TuneOptions) -> Diagnosis:
     diagnosis = msgspec.structs.replace(seen.diagnosis, cpu_isa=seen.fingerprint.machine.cpu_isa)
     if diagnosis.unjudgeable:
         return diagnosis
-    missing = unserved(options.engines, diagnosis, options.allow_precision)
+    precisions = () if diagnosis.step is not None else options.allow_precision  # a training has other ways to them
+    missing = [*unserved(options.engines, diagnosis, precisions), *unserved_in_training(diagnosis, options)]
     return msgspec.structs.replace(diagnosis, findings=(*diagnosis.findings, *missing))
 
 
@@ -228,6 +255,8 @@ def examined(diagnosis: Diagnosis, doctor: DoctorReport | str | None, run_dir: R
     for what in doctor.unseen:
         observer.note(f"the doctor did not see everything: {what}")
     findings = once((*top_findings(doctor), *diagnosis.findings))
+    if diagnosis.step is not None:  # then train mode is what is meant
+        findings = tuple(one for one in findings if one.kind != TRAIN_MODE)
     return msgspec.structs.replace(diagnosis, findings=findings, **search_hints(doctor))
 
 
@@ -255,9 +284,21 @@ def make_header(
         preset=options.preset,
         prior=options.prior,
         batch_sizes=options.batch_sizes,
+        trace=trace_name(options.trace),
+        max_entries=options.max_entries,
         expected=expected,
         source=source_commit(ref.target),
+        on=options.on,
+        nodes=dict(options.nodes),
+        exchange=options.exchange,
     )
+
+
+def trace_name(trace: Trace | None) -> str:
+    """What a header calls it; calls that were given as they are have no name to find them by."""
+    if trace is None:
+        return ""
+    return CALLS if trace.path is None else str(trace.path.absolute())
 
 
 def now() -> str:

@@ -5,9 +5,10 @@ Out: one record for a whole run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from compilot.records import PRIOR_BY_DEFAULT, Goal, Objective, Precision, RunHeader
+from compilot.records import PRIOR_BY_DEFAULT, Goal, Objective, Precision, RunHeader, Trace
 from compilot.verdict.finalists import FINALISTS
 
 LATENCY = Goal()
@@ -29,6 +30,11 @@ class TuneOptions(NamedTuple):
     preset: str | None = None  # that some of these come from
     prior: bool = PRIOR_BY_DEFAULT  # earlier runs order the trials
     batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
+    trace: Trace | None = None  # sizes that the plan is to serve
+    max_entries: int | None = None  # programs of such a plan; None: the usual number
+    on: str = ""  # address of a cluster that runs the candidates; "": this machine does
+    nodes: Mapping[str, str] = {}  # labels that its nodes must have
+    exchange: str = ""  # URL that large files between the machines go through; "": through the cluster itself
 
 
 def options_of(header: RunHeader) -> TuneOptions:
@@ -48,4 +54,8 @@ def options_of(header: RunHeader) -> TuneOptions:
         preset=header.preset,
         prior=header.prior,
         batch_sizes=header.batch_sizes,
+        max_entries=header.max_entries,
+        on=header.on,
+        nodes=header.nodes,
+        exchange=header.exchange,
     )

@@ -7,25 +7,30 @@ around it makes the run directory and the usual search and runner, and writes th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from compilot import report
 from compilot._version import __version__
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
+from compilot.candidates.by_kind import SearchByKind
 from compilot.candidates.guided import GuidedSearch
 from compilot.candidates.prior import Prior
 from compilot.candidates.search import Search, plain_compile, unasked
+from compilot.candidates.training import TrainingSearch
 from compilot.doctor import checkup
 from compilot.engines.eager.build import EAGER
 from compilot.errors import first_cause
 from compilot.ledger import history
 from compilot.progress import Observer
-from compilot.records import Goal, Objective, Plan, Shipment, Trial, Verdict
+from compilot.records import Candidate, Goal, Objective, Plan, Shipment, Trace, Traffic, Trial, Verdict
+from compilot.showing.noted import noted
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
@@ -39,7 +44,9 @@ from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.options import LATENCY, TuneOptions
 from compilot.tuning.repairing import Repairing
+from compilot.tuning.serving import AFTER_SEARCH, Serving
 from compilot.tuning.timeouts import advised
+from compilot.tuning.training import refuse_for_training, told_of_parts
 from compilot.verdict.busy import told_of_busy
 from compilot.verdict.decide import decide, explained, told_of_train_mode
 from compilot.verdict.finalists import FINALISTS, best_screened, choose_finalists
@@ -62,43 +69,58 @@ def tune(
     finalists: int = FINALISTS,
     observer: Observer | None = None,
     prior: Prior | None = None,
+    trace: Trace | None = None,
 ) -> Plan:
-    """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why."""
+    """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why.
+
+    With a trace of many sizes, whole plans for them are replayed over it in place of the race and the confirmation.
+    """
     observer = observer or Observer()
+    budget.excuse(lambda: runner.capacity.waited_s)
     observer.stage("starting eager, the baseline")
     model = runner.open(workload)
+    refuse_for_training(model.ref, journal.options)
     diagnosis = journal.begin(model, runner.inspect(), prior)
     refuse_unreachable(journal.header, diagnosis, observer)
+    traffic = None if trace is None else many_sizes(runner, trace, observer)
     repairing = Repairing(search)
     repairing.begin(diagnosis)
-    spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists)
+    after = AFTER_SEARCH if traffic is not None else 0.0
+    spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists, after)
     observer.trying(EAGER, 1, budget.remaining_s)
     eager = try_eager(runner, budget.seconds)
     journal.append(eager)  # eager first, always; on resume its figures are today's
     tell_scatter(eager, diagnosis.load, observer)
     tell_room(runner, finalists, observer)
     for trial in journal.settled():  # those of an interrupted part of this run, too
-        repairing.tell(trial)
-    while (may_try := spending.may_try()) and (jobs := repairing.ask(runner.free_slots(), spending.for_trials())):
-        for number, candidate in enumerate(jobs, len(journal.trials)):
+        if not trial.candidate.sizes:
+            repairing.tell(trial)
+    while (jobs := asked(repairing, runner, spending)) or runner.pending:
+        for number, candidate in enumerate(jobs, len(journal.trials) + len(runner.pending)):
             observer.trying(candidate, number + 1, budget.remaining_s)
         known, best = journal.known_code(), best_screened(journal.trials.values())
         runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
         for trial in runner.completed():  # builds may overlap, timing never does
             journal.append(trial)  # at once: a crash loses nothing
             repairing.tell(trial)
-        keep_the_best(runner, journal, finalists)  # not before all of them are timed
-    if not may_try or unasked(search):
+        journal.saw(runner.nodes())
+        if not runner.pending:
+            keep_the_best(runner, journal, finalists)  # not before all of them are timed
+    if not spending.may_try() or unasked(search):
         observer.note("the budget for trials is used; what is left is reserved for the confirmation")
+    if traffic is not None and not diagnosis.unjudgeable:
+        return serve(Serving(runner, journal, spending, goal, observer, traffic, diagnosis))
     final = Final(runner, journal, spending, goal, finalists, observer)
     race, warm = final.confirm(final.race())
     trials = list(journal.trials.values())
     verdict = decide(trials, race, goal, warm_starts=warm)
     done = len(race.processes) if race is not None else spending.processes
     verdict = explained(verdict, diagnosis.unjudgeable, done, spending.processes)
-    verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), diagnosis.training)
+    in_train_mode = diagnosis.training and diagnosis.step is None
+    verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), in_train_mode)
     verdict = told_of_boundary(repairing.told(verdict), trials, diagnosis)
     verdict = advised(verdict, trials, unasked(search), budget)
+    verdict = verdict if diagnosis.step is None else told_of_parts(verdict, trials)
     chosen = [trial for trial in trials if trial.candidate.id == verdict.chosen_id and not trial.candidate.is_eager]
     for line in at_batch_sizes(runner, chosen, journal.header.batch_sizes, observer=observer):
         journal.raced_at(line)
@@ -118,6 +140,33 @@ def tune(
     )
 
 
+def many_sizes(runner: Runner, trace: Trace, observer: Observer) -> Traffic | None:
+    """What the trace means for this model; None: all of it has the example's sizes, and there is nothing to choose."""
+    traffic = runner.read_traffic(trace.sizes, recorded=trace.header is not None)
+    if traffic.dims:
+        return traffic
+    observer.note("all calls of the trace have the example's sizes: the plan is chosen for them, as without a trace")
+    return None
+
+
+def serve(serving: Serving) -> Plan:
+    """Policies for the sizes of a trace, replayed; the plan has one entry for each program."""
+    served = serving.served()
+    verdict = told_of_train_mode(told_of_busy(served.verdict, serving.diagnosis.load), serving.diagnosis.training)
+    serving.journal.decided(verdict)
+    for candidate_id in served.used:
+        serving.runner.fetch(serving.journal.trials[candidate_id])
+    return msgspec.structs.replace(served.plan, because=verdict.because)
+
+
+def asked(search: Search, runner: Runner, spending: Spending) -> list[Candidate]:
+    """What is tried next; nothing while nobody could take it, or no time is left."""
+    slots = runner.free_slots()
+    if not slots or not spending.may_try():
+        return []
+    return [one for one in search.ask(slots, spending.for_trials()) if one.id not in runner.pending]
+
+
 def tell_room(runner: Runner, finalists: int, observer: Observer) -> None:
     """A model so large that not all finalists can live at once is worth a note."""
     room = runner.capacity.workers
@@ -134,6 +183,9 @@ def keep_the_best(runner: Runner, journal: RunJournal, finalists: int) -> None:
 # ------------------------------------------------------------------------------------------------------------ the run
 
 
+MakeRunner = Callable[[RunDir, TuneOptions, Observer], Runner]
+
+
 class Tuned(NamedTuple):
     """What a run gives back."""
 
@@ -143,23 +195,28 @@ class Tuned(NamedTuple):
     trials: tuple[Trial, ...]
 
 
-def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Observer, *, resume: bool = False) -> Tuned:
-    """Make or reopen the run directory, tune on this machine, and write plan.json, trials.csv and report.html."""
+def run(
+    shipment: Shipment,
+    run_dir: Path,
+    options: TuneOptions,
+    observer: Observer,
+    *,
+    resume: bool = False,
+    make_runner: MakeRunner | None = None,
+) -> Tuned:
+    """Make or reopen the run directory, tune, and write plan.json, trials.csv and report.html.
+
+    make_runner: of whoever runs the candidates; None: this machine does.
+    """
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
     prior = Prior(partial(earlier.recalled, directory)) if options.prior else None
-    search = GuidedSearch(
-        options.engines,
-        options.allow_precision,
-        horizon_calls=options.goal.horizon_calls,
-        callers=options.goal.concurrency,
-        prior=prior,
-        quick_start=options.goal.objective is Objective.STARTUP,
-    )
+    search = usual_search(options, prior)
     with (
-        RunJournal(directory, options, budget, observer, resume=resume) as journal,
+        noted(observer, directory.path, options.budget_s) as watcher,
+        RunJournal(directory, options, budget, watcher, resume=resume) as journal,
         remembered(directory, workload_label(shipment), observer),
-        local_runner(directory, options, observer) as runner,
+        (make_runner or local_runner)(directory, options, watcher) as runner,
     ):
         plan = tune(
             shipment,
@@ -169,8 +226,9 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
             budget=budget,
             goal=options.goal,
             finalists=options.finalists,
-            observer=observer,
+            observer=watcher,
             prior=prior,
+            trace=options.trace,
         )
         assert journal.verdict is not None  # `tune` ends with it
         directory.save_plan(plan)
@@ -181,6 +239,22 @@ def run(shipment: Shipment, run_dir: Path, options: TuneOptions, observer: Obser
         write_report(directory, observer)
         observer.decided(journal.verdict, plan)
         return Tuned(plan, journal.verdict, directory.path, tuple(journal.trials.values()))
+
+
+def usual_search(options: TuneOptions, prior: Prior | None) -> Search:
+    """Over ways to run a model, or to train it: which one is known when the model was looked at."""
+    goal, engines, precisions = options.goal, options.engines, options.allow_precision
+    models = GuidedSearch(
+        engines,
+        precisions,
+        horizon_calls=goal.horizon_calls,
+        callers=goal.concurrency,
+        prior=prior,
+        quick_start=goal.objective is Objective.STARTUP,
+    )
+    for_memory = goal.objective is Objective.MEMORY or options.max_memory_bytes is not None
+    trainings = TrainingSearch(engines, precisions, horizon_calls=goal.horizon_calls, for_memory=for_memory)
+    return SearchByKind(models, trainings)
 
 
 def write_report(directory: RunDir, observer: Observer) -> None:
@@ -213,8 +287,11 @@ def workload_label(shipment: Shipment) -> str:
     return shipment.target or (shipment.ref.label if shipment.ref is not None else "")
 
 
-def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> LocalRunner:
-    """This machine; the compiler's trial and the doctor beside eager's start, unless the budget is short."""
+def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer, *, examine: bool = True) -> LocalRunner:
+    """This machine; the compiler's trial and the doctor beside eager's start, unless the budget is short.
+
+    examine: with the doctor; another machine may have that done already.
+    """
     spare = default_memory_limit()
     memory = options.max_memory_bytes or spare
     limits = Limits(memory_bytes=memory, machine_bytes=spare, cold_s=options.max_compile_s).within(options.budget_s)
@@ -227,7 +304,7 @@ def local_runner(run_dir: RunDir, options: TuneOptions, observer: Observer) -> L
         tolerance=options.tolerance,
         max_error=options.max_error,
         compiler_first=prepare,
-        doctor=doctor if prepare else None,
+        doctor=doctor if prepare and examine else None,
         callers=options.goal.concurrency,
     )
 

@@ -51,18 +51,24 @@ class Repairing:
         return self._search.ask(slots, budget) or [step.candidate]
 
     def _step(self, budget: TimeLeft) -> Promise | None:
-        """The next trial of a repair, where it fits into the time."""
+        """The next trial of a repair, where it fits into the time; a training has none: its parts are tried apart."""
+        if self._diagnosis.step is not None:
+            return None
         trials = list(self._trials.values())
         best = max([0.0, *(worth.speed(t) or 0.0 for t in trials if not t.candidate.is_eager)])
         step = next_step(self._diagnosis, trials, best)
         return step if step is not None and step.worth.seconds < budget.remaining_s else None
 
     def told(self, verdict: Verdict) -> Verdict:
-        """The verdict with the repairs that the chosen candidate comes from."""
+        """The verdict with the repairs that the chosen candidate comes from; of kept eager, whom to blame."""
         chosen = self._trials.get(verdict.chosen_id)
-        if chosen is None or verdict.decision is not Decision.USE:
+        if self._diagnosis.step is not None:
             return verdict
         every = records_of(self._diagnosis, list(self._trials.values()))
+        if verdict.decision is not Decision.USE:
+            return msgspec.structs.replace(verdict, repairs=tuple(one for one in every if one.culprits and one.found))
+        if chosen is None:
+            return verdict
         own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
         own = [_priced(one, chosen, self._diagnosis) for one in own]
         return msgspec.structs.replace(verdict, repairs=tuple(own))

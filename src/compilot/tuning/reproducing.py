@@ -58,6 +58,7 @@ class Claimed(NamedTuple):
 
 def reproduce(claim: Claimed, runner: Runner, run_dir: RunDir, budget: Budget, observer: Observer) -> Reproduced:
     """Measure a claim again, as far as the budget lasts."""
+    budget.excuse(lambda: runner.capacity.waited_s)
     observer.stage("starting eager, the baseline")
     model = runner.open(claim.shipment)
     seen = runner.inspect()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
-from compilot.records import Repair, State, Verdict, WideningStep
+from compilot.records import Decision, Repair, State, Verdict, WideningStep
 from compilot.verdict.words import percent, times
 
 LEAST_PRICE = 0.005  # of the speed: what costs less costs nothing to speak of
@@ -20,7 +20,8 @@ def clauses(verdict: Verdict) -> list[str]:
     """Everything that a verdict has to say of its boundary."""
     grown = [widening_words(verdict.widening)] if len(verdict.widening) > 1 else []
     free = [breaks_words(verdict.free_breaks)] if verdict.free_breaks else []
-    return [*map(repair_words, verdict.repairs), *grown, *free]
+    words = repair_words if verdict.decision is Decision.USE else blame_words
+    return [*map(words, verdict.repairs), *grown, *free]
 
 
 def repair_words(repair: Repair) -> str:
@@ -34,6 +35,12 @@ def repair_words(repair: Repair) -> str:
         return f"on the whole model {repair.engine} {did}; what is to blame was not found in time"
     stay, it = ("stays", "it") if len(repair.culprits) == 1 else ("stay", "them")
     return f"{_names(repair.culprits)} {stay} in eager: with {it} {repair.engine} {did}{_cost(repair)}"
+
+
+def blame_words(repair: Repair) -> str:
+    """Where eager is kept: "inductor gave wrong answers because of layers.5"."""
+    did = _DID.get(repair.state, "cannot be built")
+    return f"{repair.engine} {did} because of {_names(repair.culprits)}"
 
 
 def _cost(repair: Repair) -> str:

@@ -57,7 +57,7 @@ def compare_columns(
         ratio=ratio,
         low=low,
         high=high,
-        outcome=_outcome(low, high, margin) if interval else Outcome.UNDECIDED,
+        outcome=outcome_of(low, high, margin) if interval else Outcome.UNDECIDED,
         margin=margin,
         mde=mde(interval.half_width if interval else 0.0, margin),
         aa_noise=noise or 0.0,
@@ -65,7 +65,7 @@ def compare_columns(
         pairs=min((len(pairs) for pairs in used), default=0),
         all_pairs=sum(len(pairs) for pairs in used),
         far_out=sum(count_far_out(pairs) for pairs in used) if interval else 0,
-        doubts=_doubts(race, len(used), noise, interval),
+        doubts=race_doubts(race, len(used), noise, interval),
     )
 
 
@@ -75,13 +75,14 @@ def _ratios(interval: Interval | None) -> tuple[float, float, float]:
     return math.exp(interval.estimate), math.exp(interval.low), math.exp(interval.high)
 
 
-def _outcome(low: float, high: float, margin: float) -> Outcome:
+def outcome_of(low: float, high: float, margin: float) -> Outcome:
+    """What an interval of a ratio shows."""
     if low > 1.0 + margin:
         return Outcome.FASTER
     return Outcome.SLOWER if high < 1.0 - margin else Outcome.NO_DIFFERENCE
 
 
-def _doubts(race: Race, used: int, noise: float | None, interval: Interval | None) -> tuple[str, ...]:
+def race_doubts(race: Race, used: int, noise: float | None, interval: Interval | None) -> tuple[str, ...]:
     """Everything that makes the figures less than they seem."""
     timeouts = sum(process.settle_timeouts for process in race.processes)
     doubts = {

@@ -24,6 +24,7 @@ FINALISTS = 3
 def choose_finalists(trials: Iterable[Trial], limit: int = FINALISTS) -> list[str]:
     """Ids of the most promising candidates; the best one always, so that a verdict can be given."""
     able = [t for t in trials if t.state is State.OK and not t.candidate.is_eager and t.same_as is None]
+    able = [t for t in able if not t.candidate.sizes]  # those are programs of a plan for many sizes
     ranked = sorted({t.candidate.id: t for t in able}.values(), key=_score, reverse=True)
     kept = ranked[:1] + [trial for trial in ranked[1:] if not _clearly_slower(trial)]
     return [trial.candidate.id for trial in kept[: max(1, limit)]]

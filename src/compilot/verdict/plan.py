@@ -35,6 +35,7 @@ from compilot.records import (
 from compilot.verdict.boundary_words import repair_words
 from compilot.verdict.compare import compare
 from compilot.verdict.contenders import column_median
+from compilot.verdict.step_words import in_words_of
 from compilot.verdict.words import count, pays_back, seconds, shown, size, varied
 
 # Best first; a CPU is named by the widest extension that code generators use.
@@ -62,6 +63,7 @@ def make_plan(
         evidence = make_evidence(verdict, trial, trials, race, warm_starts.get(verdict.chosen_id), plain_compile_id)
         evidence = msgspec.structs.replace(evidence, callers=header.concurrency)
         sentence = honest_sentence(evidence, header.fingerprint.machine, trial.candidate, aa=aa)
+        sentence = in_words_of(header.workload.kind, sentence)
         entries = (_entry(verdict, trial, evidence, sentence, artifacts_dir),)
         process = trial.candidate.process
     return Plan(

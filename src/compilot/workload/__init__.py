@@ -12,18 +12,20 @@ if TYPE_CHECKING:
     from compilot._tree import Call
     from compilot.workload.dynamic import parse_dynamic
     from compilot.workload.target import load_target
+    from compilot.workload.training import Training
     from compilot.workload.unit import Unit
     from compilot.workload.workload import Workload
 
 _HOMES = {
     "Call": "compilot._tree",
+    "Training": "compilot.workload.training",
     "Unit": "compilot.workload.unit",
     "Workload": "compilot.workload.workload",
     "load_target": "compilot.workload.target",
     "parse_dynamic": "compilot.workload.dynamic",
 }
 
-__all__ = ["Call", "Unit", "Workload", "load_target", "parse_dynamic"]
+__all__ = ["Call", "Training", "Unit", "Workload", "load_target", "parse_dynamic"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from compilot.engines import registry
@@ -15,7 +15,13 @@ from compilot.records import DynamicDim, Shipment
 from compilot.workload.place import absolute_target
 
 
-def ship_target(target: str, *, seed: int | None = None, extra_dynamic: Sequence[DynamicDim] = ()) -> Shipment:
+def ship_target(
+    target: str,
+    *,
+    seed: int | None = None,
+    extra_dynamic: Sequence[DynamicDim] = (),
+    padding: Mapping[str, bool | int | float] | None = None,
+) -> Shipment:
     """A shipment of a target that a worker will open first."""
     path = tuple(os.path.abspath(entry) for entry in sys.path)
     return Shipment(
@@ -24,5 +30,6 @@ def ship_target(target: str, *, seed: int | None = None, extra_dynamic: Sequence
         cwd=str(Path.cwd()),
         seed=seed,
         extra_dynamic=tuple(extra_dynamic),
+        padding=dict(padding or {}),
         engine_modules=registry.registered_modules(),
     )

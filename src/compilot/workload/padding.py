@@ -1,6 +1,6 @@
 """What padding is about in a workload: which sizes move together, and what may be put where nothing is.
 
-In: `{"input_ids": 0, "attention_mask": 0}` or "input_ids=0" from the command line, and the workload's declared dynamic
+In: `{"input_ids": 0, "attention_mask": 0}`, and the workload's declared dynamic
 dimensions. Out: the value for each input; the groups of dimensions that have one size in every call; calls of other
 sizes. An input that nobody named gets zero where that is one of its own values, else the smallest of its own; a mask
 and what looks like one (ones only) gets zeros. A mask is a bool input, or integers 0 and 1 in an input that is called
@@ -21,21 +21,7 @@ from compilot.errors import InputError
 from compilot.inputs.alike import grouped
 from compilot.inputs.values import can_vary, copied, draw, generator, is_mask, like, map_tensors, repeated
 from compilot.records import DynamicDim
-
-PadValue = bool | int | float
-PadSpec = Mapping[str, PadValue]
-
-
-def parse_pad(text: str) -> tuple[str, PadValue]:
-    """The name and the value of "input_ids=0", as it is spelled on the command line."""
-    name, sign, value = (part.strip() for part in text.partition("="))
-    for read in (int, float):
-        try:
-            if name and sign:
-                return name, read(value)
-        except ValueError:
-            continue
-    raise InputError(f"cannot read the padding '{text}'; write NAME=VALUE, such as input_ids=0.")
+from compilot.workload.pad_spelling import PadSpec, PadValue
 
 
 def checked(spec: PadSpec | None, forward: Callable[..., Any], call: Call) -> dict[str, PadValue]:

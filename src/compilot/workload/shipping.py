@@ -26,10 +26,11 @@ import torch
 from compilot.artifacts.rundir import RunDir
 from compilot.engines import registry
 from compilot.errors import EnvironmentProblem, RunDirError, UnpicklableError
-from compilot.records import Shipment
+from compilot.records import Kind, Shipment
 from compilot.workload.culprit import find_culprit
 from compilot.workload.place import absolute_target
 from compilot.workload.target import load_target
+from compilot.workload.training import Training
 from compilot.workload.variations import at_sizes
 from compilot.workload.weights import WeightsPickler, WeightsUnpickler, WeightsWriter
 from compilot.workload.workload import Workload
@@ -82,7 +83,9 @@ def _unshipped(shipment: Shipment) -> Workload:
     workload = load_target(shipment.target) if shipment.target is not None else _read(shipment)
     ref = shipment.ref
     if ref is None:  # a target nobody has opened yet: its own word counts, and what was asked for on top
-        return _replaying(workload.replaced(seed=shipment.seed).with_dynamic(shipment.extra_dynamic), shipment)
+        padding = {**workload.padding, **shipment.padding}
+        workload = workload.replaced(seed=shipment.seed, padding=padding)
+        return _replaying(workload.with_dynamic(shipment.extra_dynamic), shipment)
     workload = workload.replaced(seed=ref.seed, grad=ref.grad, dynamic=ref.dynamic, padding=ref.padding)
     workload.label, workload.target, workload.payload_sha256 = ref.label, ref.target, ref.payload_sha256
     return _replaying(workload, shipment)
@@ -92,8 +95,10 @@ def _replaying(workload: Workload, shipment: Shipment) -> Workload:
     """With the requests of a trace as its work, where some were shipped."""
     if not shipment.replay:
         return workload
-    from compilot.workload.replay import replayed  # here: most shipments have no trace
+    from compilot.workload.replay import declared_by, replayed  # here: most shipments have no trace
 
+    if shipment.replay_later:
+        return declared_by(workload, shipment.replay, shipment.replay_ranges)
     return replayed(workload, shipment.replay, shipment.replay_ranges)
 
 
@@ -128,7 +133,7 @@ def _dump(parts: dict[str, Any], file: Any, writer: WeightsWriter) -> None:
 
 
 def _first_culprit(parts: dict[str, Any]) -> str:
-    names = {"_inputs": "inputs", "_items": "items"}
+    names = {"_inputs": "inputs", "_items": "items", "_batches": "batches", "make_optimizer": "optimizer"}
     shown = {names.get(name, name): part for name, part in parts.items()}
     return find_culprit(shown, "").removeprefix("['").replace("']", "", 1)
 
@@ -142,8 +147,7 @@ def _private(path: Path) -> Any:
 def _lost_modules(workload: Workload) -> list[ModuleType]:
     """Modules that define parts of the model but that a child could not import by name."""
     classes = {kind for module in workload.model.modules() for kind in type(module).__mro__}
-    functions = (workload.input_function, workload.drive, workload.request, workload.item_function)
-    found = {inspect.getmodule(part) for part in (*classes, *functions)}
+    found = {inspect.getmodule(part) for part in (*classes, *workload.functions)}
     return [module for module in found if module is not None and not _importable(module.__name__)]
 
 
@@ -176,6 +180,7 @@ def _read(shipment: Shipment) -> Workload:
         raise EnvironmentProblem(f"cannot read the shipped model {problem.filename}: {problem.strerror}.") from problem
     except (ImportError, AttributeError, pickle.UnpicklingError) as problem:
         raise UnpicklableError(f"the model cannot be rebuilt in a worker process: {problem}; {_ADVICE}.") from problem
-    workload = Workload.__new__(Workload)
+    made = Training if parts["kind"] is Kind.TRAINING else Workload
+    workload = made.__new__(made)
     vars(workload).update(parts)
     return workload

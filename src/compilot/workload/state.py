@@ -7,16 +7,18 @@ described, so that a change can be named. Not covered: which tensors a unit chan
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
+import numpy.random  # noqa: F401  # so that its state is saved, too
 import torch
 from torch import Tensor, nn
 
+from compilot.modules.randomness import RandomState
 from compilot.workload.outputs import flatten, plain, same_values
+
+__all__ = ["Kept", "RandomState", "changed_attributes", "save_attributes", "seeded"]
 
 
 class Kept(NamedTuple):
@@ -40,29 +42,6 @@ class Kept(NamedTuple):
                 tensor.copy_(values)
             else:  # it was resized
                 tensor.data = values.clone()
-
-
-class RandomState(NamedTuple):
-    """The states of the generators that a model may draw from."""
-
-    torch: Tensor
-    cuda: tuple[Tensor, ...]
-    python: Any
-    numpy: Any
-
-    @classmethod
-    def now(cls) -> RandomState:
-        """Save the random state."""
-        cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-        return cls(torch.get_rng_state(), tuple(cuda), random.getstate(), np.random.get_state())
-
-    def put_back(self) -> None:
-        """Draw the same numbers again."""
-        torch.set_rng_state(self.torch)
-        if self.cuda:
-            torch.cuda.set_rng_state_all(list(self.cuda))
-        random.setstate(self.python)
-        np.random.set_state(self.numpy)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from compilot.workload.place import Place, parse_target
 from compilot.workload.workload import Workload
 
 _SEED = 0  # any fixed value: parent and children must agree on random weights
-_RETURNS = "return (model, args), (model, args, kwargs) or compilot.Workload(...)"
+_RETURNS = "return (model, args), (model, args, kwargs) compilot.Workload(...) or compilot.Training(...)"
 
 
 def load_target(target: str) -> Workload:

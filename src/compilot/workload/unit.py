@@ -52,6 +52,7 @@ class Saved(NamedTuple):
     state: dict[str, Kept]
     inputs: tuple[Kept, ...]
     random: RandomState
+    more: Any = None  # what a kind keeps beyond these
 
 
 class ModelShare(NamedTuple):
@@ -90,6 +91,12 @@ class Unit(ABC):
     def model_share(self) -> ModelShare | None:
         """How much of the work is the model's; None: all of it."""
         return None
+
+    def begin_again(self) -> None:  # noqa: B027  # nothing to do is right for most
+        """Go back to where timing begins, outside of any timer; only kinds that leave something behind do."""
+
+    def between(self) -> None:  # noqa: B027
+        """After a timed call and outside of its time: go back where a long row of calls would lead too far."""
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the work may change, by name; the model's buffers, unless a kind has more."""

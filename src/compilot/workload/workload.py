@@ -20,7 +20,8 @@ from compilot.errors import InputError
 from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
 from compilot.workload.dynamic import DynamicSpec, as_dims, merge, spelled_out
-from compilot.workload.padding import PadSpec, Sized, checked
+from compilot.workload.pad_spelling import PadSpec
+from compilot.workload.padding import Sized, checked
 from compilot.workload.requests import Items, Request, calls_of, check_request, judged_items, timed_items
 from compilot.workload.unit import UNITS, Unit
 
@@ -64,14 +65,14 @@ class Workload:
         request: Request | None = None,
         items: Items | None = None,
     ) -> None:
-        self.model = _check_model(model)
+        self.model = check_model(model)
         self.seed, self.grad = seed, grad
         self.request, self._items = check_request(request, items)
         self.kind = Kind.INFERENCE if self.request is None else Kind.REQUEST  # picks the unit of work
         self.replay_order: tuple[int, ...] = ()  # of a trace: which example each one is, in order (replay.py)
         self.trace_notes: tuple[str, ...] = ()  # what the trace declared
         self.label = label or type(model).__name__
-        self.loader = _check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
+        self.loader = check_loader(loader)  # only looked at by the doctor, for how long a step waits for its data
         self.target: str | None = None  # set by load_target: how a child process rebuilds this workload
         self.payload_sha256: str | None = None  # set by ship
         self._inputs = _check_inputs(inputs)
@@ -123,6 +124,11 @@ class Workload:
     def item_function(self) -> Callable[[int], Any] | None:
         """The user's own function of a seed for items, if there is one."""
         return self._items if callable(self._items) else None
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        """The user's own functions, which travel with the model."""
+        return (self.input_function, self.drive, self.request, self.item_function)
 
     def inputs(self, seed: int) -> Call:
         """A call made from a seed: by the user's function, or else a variation of the first example."""
@@ -245,7 +251,8 @@ def _joined(args: Any, kwargs: Mapping[str, Any] | None) -> Call:
     return Call(call.args, {**call.kwargs, **_keywords(kwargs)})
 
 
-def _check_model(model: Any) -> nn.Module:
+def check_model(model: Any) -> nn.Module:
+    """The model; InputError for what is none."""
     if not isinstance(model, nn.Module):
         is_function = callable(model) and not isinstance(model, type)
         advice = "wrap it in an nn.Module whose forward calls it" if is_function else "pass an instance of nn.Module"
@@ -262,7 +269,8 @@ def _check_inputs(inputs: Any) -> InputFunction | None:
     return inputs  # type: ignore[no-any-return]
 
 
-def _check_loader(loader: Any) -> Any:
+def check_loader(loader: Any) -> Any:
+    """What gives batches, as it is; InputError for anything else."""
     if loader is not None and not callable(loader) and not hasattr(loader, "__iter__"):
         raise InputError("loader must be a DataLoader, another iterable of batches, or a function that returns one.")
     return loader

@@ -126,6 +126,13 @@ def test_one_program_for_like_blocks_costs_what_one_of_them_costs(made: Made) ->
     assert seconds["file on 24 x Block"] > 60.0  # each block is a file of its own
 
 
+def test_backends_of_other_packages_are_given_each_block_anew(made: Made) -> None:
+    backend = EngineTraits(build_cost=BuildCost.BACKEND, through_dynamo=True)
+    search = made(gpt2(24), {"jit": backend})
+    search.tell(ended(named(search, "jit"), 1.5, cold_s=60.0))
+    assert next(o.worth.seconds for o in search.pool() if o.candidate.label == "jit on 24 x Block") > 60.0
+
+
 def test_what_regions_really_took_corrects_the_guess(made: Made) -> None:
     search = made(gpt2())
     search.tell(ended(named(search, "jit"), 1.5, cold_s=30.0))

@@ -13,7 +13,8 @@ from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.rundir import RunDir
 from compilot.progress import Observer
 from compilot.records import Diagnosis, ProcessSamples, Shipment, State, Trial
-from compilot.testing.runner import FakeRunner
+from compilot.testing.fake_sizes import FakeSizes
+from compilot.testing.runner import FakeRunner, Fate
 from compilot.trials import local
 from compilot.trials.runner import ArmLost, FreshSet, Inspection, Model, SetRules
 from compilot.tuning import pipeline
@@ -28,7 +29,14 @@ class FakePipeline:
         self.asked: dict[str, Any] = {}
 
     def run(
-        self, shipment: Shipment, run_dir: Path, options: Any, observer: Observer, *, resume: bool = False
+        self,
+        shipment: Shipment,
+        run_dir: Path,
+        options: Any,
+        observer: Observer,
+        *,
+        resume: bool = False,
+        make_runner: Any = None,
     ) -> pipeline.Tuned:
         self.asked = {"shipment": shipment, "run_dir": run_dir, "options": options, "resume": resume}
         small = self.small_run
@@ -75,12 +83,13 @@ class BenchRunner(FakeRunner):
     shipment: Any = None
 
     def __init__(self, run_dir: RunDir, **_: Any) -> None:
-        super().__init__({}, workers=self.room)
+        super().__init__(lambda _: Fate(speed=2.0), workers=self.room, sizes=FakeSizes({"x:0": (1, 9)}))
         BenchRunner.races = []
         self.known = {t.candidate.id: t for t in self.small.trials}
 
     def open(self, workload: Shipment) -> Model:
         BenchRunner.shipment = workload
+        self._requests = workload.replay
         return Model(self.small.header.workload, ("the model is in train mode",))
 
     def inspect(self) -> Inspection:

@@ -204,11 +204,18 @@ def test_a_missing_plan_is_one_sentence(fake_runner: Any, compilot: Any) -> None
 
 def test_a_trace_is_what_every_arm_replays(fake_runner: Any, compilot: Any, tmp_path: Path) -> None:
     (tmp_path / "sizes.txt").write_text("x:0=4\n" * 300 + "x:0=9\n" * 100)
-    result = compilot("bench", "net.py:net", "--trace", "sizes.txt", "--out", "one", "--json", "--quiet")
+    how = ("--trace", "sizes.txt", "--plan", "plan.json", "--quiet")
+    result = compilot("bench", "net.py:net", *how, "--out", "one", "--json")
     assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["sizes"]
+    assert [row["policy"] for row in found["rows"]] == ["eager", "plan.json"]  # a whole plan, with its own files
+    assert (found["requests"], found["calls"], found["distinct"], found["processes"]) == (128, 400, 2, 3)
+    assert found["rows"][1]["versus_eager"]["pairs"] == 128
+    shown = compilot("bench", "net.py:net", *how, "--out", "again").stdout
+    assert "128 requests of the trace (400 calls, 2 sizes" in " ".join(shown.split())
     shipment = fake_runner.shipment
     sizes = [call.sizes["x:0"] for call in shipment.replay]
-    assert (sizes.count(4), sizes.count(9)) == (48, 16)
+    assert (sizes.count(4), sizes.count(9)) == (96, 32)
     assert (shipment.replay_ranges["x:0"].min, shipment.replay_ranges["x:0"].max) == (4, 9)
     (tmp_path / "sizes.txt").write_text("x:0=4\nx:0=-9\n")
     refused = compilot("bench", "net.py:net", "--trace", "sizes.txt", "--out", "two", "--quiet")

@@ -60,10 +60,12 @@ def name_of(block: Block) -> str:
 SLOW = {  # what takes long, or needs what is not here: a store, a run, a bundle
     compilot: [
         *("tune", "results", "write_report", "charts", "bench", "examine", "check_fixes", "environment", "why_cold"),
-        *("pack", "verify", "push", "pull", "history", "show", "compare", "reproduce", "status"),
+        *("pack", "verify", "push", "pull", "history", "show", "compare", "reproduce", "status", "ui"),
+        *("check", "baseline"),
     ],
     compilot.store: ["ls", "rm", "gc"],
     compilot.cache: ["ls", "verify", "prune"],
+    compilot.fleet: ["run"],
 }
 
 
@@ -308,7 +310,9 @@ def test_targets_of_make_and_extras_that_pages_name_exist() -> None:
 
 
 def test_blocks_of_commands_have_a_language_that_is_read() -> None:
-    strange = [block.name for block in BLOCKS if block.language not in (*SHELL, "python", "text", "toml", "dockerfile")]
+    strange = [
+        block.name for block in BLOCKS if block.language not in (*SHELL, "python", "text", "toml", "yaml", "dockerfile")
+    ]
     assert strange == []
 
 

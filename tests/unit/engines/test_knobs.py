@@ -90,7 +90,7 @@ def test_streams_are_as_many_as_there_are_threads_for(threads: int, counts: list
 def test_aoti_has_the_compilers_knobs_and_none_of_torch_compile() -> None:
     assert {knob.name for knob in aoti.KNOBS} == {*(k.name for k in compiler_knobs.SHARED), "memory_format"}
     own = {knob.name for knob in inductor.KNOBS} - {knob.name for knob in aoti.KNOBS}
-    assert own == {"cpp_wrapper", "asserts", "light_guards", "nested_blocks", "shapes", "fallback_random"}
+    assert own == {"cpp_wrapper", "asserts", "light_guards", "nested_blocks", "shapes", "sizes", "fallback_random"}
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------

@@ -126,7 +126,10 @@ def full_report() -> DoctorReport:
                 advice="fusion (any compiler) and lower precision help, because both move fewer bytes",
             ),
         ),
-        graphs=tuple(Graph(index=i, where=CodeFrame(file="a.py", line=1, function="f"), ops=9) for i in range(2)),
+        graphs=tuple(
+            Graph(index=i, where=CodeFrame(file="a.py", line=1, function="f"), ops=9, modules=("", "first"), text=text)
+            for i, text in enumerate(("# first\nlinear: float32[2, 4] = linear(x, first.weight, first.bias)", ""))
+        ),
         breaks=(
             _break(41, "if scores.max() > 0:", Category.DATA_DEPENDENT_BRANCH),
             _break(47, NASTY, Category.PRINT),

@@ -9,8 +9,9 @@ import msgspec
 from doctor_fakes import full_report
 from stories import Story, told
 
+from compilot.artifacts.journal import Journal
 from compilot.artifacts.planfile import save_plan
-from compilot.records import OutputCheck, State, Trial
+from compilot.records import BatchRaceLine, OutputCheck, ProcessSamples, Race, State, Trial
 from compilot.report.doctor_html import write_page as write_doctors_page
 from compilot.testing.runner import Fate
 
@@ -25,10 +26,22 @@ def full(small_run: Any, folder: Path) -> Path:
     """Every section has figures: the small run with checks by output and with an examination."""
     small_run.trials = tuple(map(_checked, small_run.trials))
     small_run.write(folder)
+    with Journal.open(folder / "journal.jsonl") as journal:
+        for batch, seconds in ((1, 0.4), (2, 0.6), (4, 1.0), (8, 1.9)):
+            journal.append(BatchRaceLine(batch=batch, race=_slower(small_run.confirm, seconds)))
+        journal.append(BatchRaceLine(batch=16, race=None, lost={small_run.trials[0].candidate.id: "no memory"}))
     (folder / "doctor").mkdir()
     (folder / "doctor" / "report.json").write_bytes(msgspec.json.encode(full_report()))
     write_doctors_page(full_report(), folder / "doctor" / "report.html")
     return folder
+
+
+def _slower(race: Race, times: float) -> Race:
+    sets = tuple(
+        ProcessSamples(rounds=tuple(tuple(one * times for one in row) for row in process.rounds))
+        for process in race.processes
+    )
+    return msgspec.structs.replace(race, processes=sets)
 
 
 def _checked(trial: Trial) -> Trial:

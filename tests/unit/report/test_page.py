@@ -15,10 +15,12 @@ from compilot.artifacts.rundir import RunDir
 from compilot.errors import RunDirError
 from compilot.records import Candidate, Diagnosis, Region, RepeatedBlock, Settings
 from compilot.report import cells
+from compilot.report.batches import batch_sizes
 from compilot.report.data import paid_back, read_run
 from compilot.report.page import SECTIONS, page_of
 from compilot.report.page_files import ReportFormat, write_page
 from compilot.report.page_head import KEEP, OPEN, USE
+from compilot.report.page_html import page_html
 from compilot.report.page_modules import regions, where_table
 from compilot.report.page_records import Page, Section
 from compilot.report.page_tables import again_command
@@ -26,8 +28,8 @@ from compilot.report.picture_rows import MOST
 from compilot.report.results import results_of
 
 ALL = [
-    *("candidates", "search", "intervals", "calls", "starts", "front", "payback", "modules", "findings"),
-    *("correctness", "environment", "again"),
+    *("candidates", "search", "intervals", "calls", "starts", "front", "payback", "batches"),
+    *("modules", "findings", "correctness", "environment", "again"),
 ]
 
 
@@ -90,7 +92,8 @@ def test_a_comparison_has_a_sentence_for_each_arm(small_run: Any, tmp_path: Path
 
 def test_a_full_run_has_every_section_and_none_is_forgotten(full_run: Path) -> None:
     assert [one.id for one in page_of(full_run).sections] == ALL
-    assert len(SECTIONS) == len(ALL)
+    others = 3  # the sizes of a trace; the parts and the losses of a training
+    assert len(SECTIONS) == len(ALL) + others
 
 
 def test_every_candidate_is_in_the_table_with_the_cells_of_its_row(full_run: Path) -> None:
@@ -125,6 +128,22 @@ def test_the_break_even_has_the_interval_of_the_record(full_run: Path) -> None:
     assert any(word.startswith(f"warm start: pays back after {even.warm_calls:,} calls") for word in words)
 
 
+def test_batch_sizes_are_drawn_with_the_figures_of_the_table(full_run: Path) -> None:
+    found = section(page_of(full_run), "batches")
+    known = batch_sizes(RunDir(full_run).lines())
+    assert known is not None
+    assert found.picture is not None
+    rates = [point.samples_per_s for point in known.points if point.candidate == "inductor freezing"]
+    for drawn in found.picture:
+        marks = re.findall(r'cy="([\d.]+)" r="4.0"><title>inductor freezing:', drawn)
+        assert len(marks) == len(rates) == 4
+        assert sorted(marks, key=float, reverse=True) == sorted(marks, key=lambda up: rates[marks.index(up)] or 0)
+        assert all(f"inductor freezing at batch {batch} " in drawn for batch in (1, 2, 4, 8))
+        assert drawn.count('class="ring"') == len(known.advice)
+    assert "no memory" in {row[-1] for row in found.tables[0].rows}
+    assert any("max_batch_size" in note for note in found.notes)
+
+
 def test_intervals_stand_where_their_figures_are(full_run: Path) -> None:
     picture = section(page_of(full_run), "intervals").picture
     assert picture is not None
@@ -149,6 +168,9 @@ def test_the_doctors_findings_and_the_tree_come_from_the_runs_own_files(full_run
     tree = section(page, "modules").body
     assert tree.root.class_name == full_report().modules[0].class_name
     assert tree.graphs == full_report().graphs
+    drawn = page_html(page)
+    assert drawn.count("<summary><b>graph ") == 2
+    assert ">" + full_report().graphs[0].text + "</pre>" in drawn  # on demand, inside of a summary
 
 
 @pytest.mark.parametrize("damage", [b"{", b'{"schema": 1}', None])

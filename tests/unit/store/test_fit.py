@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from store_fakes import HERE
 
-from compilot.artifacts.store.fit import about_weights, none_fits, rank
+from compilot.artifacts.store.fit import about_weights, none_fits, rank, weights_by_age
 from compilot.artifacts.store.layout import STORE_SCHEMA, StoreEntry
 from compilot.records import BUNDLE_SCHEMA, Fingerprint, ModelFingerprint
 
@@ -54,7 +54,7 @@ def order(*entries: StoreEntry) -> list[str]:
 
 def said_of_weights(*entries: StoreEntry) -> str:
     fits = rank(entries, HERE)
-    return about_weights(fits, fits[0])
+    return about_weights(weights_by_age(fit.entry for fit in fits), fits[0])
 
 
 def test_the_nearest_machine_wins_then_the_newest() -> None:

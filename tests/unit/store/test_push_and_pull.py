@@ -147,7 +147,7 @@ def test_a_damaged_object_is_refused_by_its_digest(make_bundle: MakeBundle, tmp_
         store.pull(url, tmp_path / "out", HERE)
     assert not (tmp_path / "out").exists()
     removed = json.loads(run.invoke(app, ["store", "gc", url, "--verify", "--json"]).stdout)
-    assert {one["name"] for one in removed} == {entry.object_name, entry.index_name}
+    assert {one["name"] for one in removed} == {entry.object_name, entry.index_name, *entry.names}
 
 
 def test_an_index_entry_that_lies_is_refused(make_bundle: MakeBundle, tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ from compilot.trials.protocol import (
     Failed,
     PackingRequest,
     Quit,
+    SizesRequest,
     TimeBatch,
+    TrainingRequest,
     TrialRequest,
     decode_request,
 )
@@ -152,10 +154,17 @@ def test_last_words_are_the_last_lines_that_say_something(tmp_path: Path):
 
 
 def test_every_request_has_one_handler():
-    from compilot.trials.steps import HANDLERS
+    from compilot.trials.steps import HANDLERS, training
 
-    wanted = {*typing.get_args(TrialRequest), *typing.get_args(DoctorRequest), *typing.get_args(PackingRequest)}
+    wanted = {
+        *typing.get_args(TrialRequest),
+        *typing.get_args(SizesRequest),
+        *typing.get_args(DoctorRequest),
+        *typing.get_args(PackingRequest),
+    }
     assert set(HANDLERS) == wanted
+    wanted |= {*typing.get_args(TrainingRequest)}  # which have handlers of their own
+    assert wanted & set(training.HANDLERS) >= {*typing.get_args(TrainingRequest)}
     assert wanted | {Quit} == set(typing.get_args(AnyRequest))
 
 

@@ -54,3 +54,14 @@ def test_more_budget_affords_more_pairs_and_never_less_than_the_first_look():
     assert pairs(1.0) == 20
     assert pairs(65.0) == 40
     assert pairs(10_000.0) == 80
+
+
+def test_what_was_waited_for_others_is_not_counted():
+    clock, waited = FakeClock(), [0.0]
+    budget = Budget(60.0, clock)
+    budget.excuse(lambda: waited[0])
+    clock.now += 50.0
+    assert budget.remaining_s == 10.0
+    waited[0] = 40.0
+    assert budget.remaining_s == 50.0
+    assert budget.elapsed_s == 50.0  # the journal's times are those of the clock

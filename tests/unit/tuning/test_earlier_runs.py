@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from compilot.artifacts.state import Ending
 from compilot.candidates.past import PAST_SCHEMA
 from compilot.engines import registry
 from compilot.engines.traits import BuildCost, EngineTraits
+from compilot.ledger import index
 from compilot.progress import Observer
 from compilot.records import (
     JOURNAL_SCHEMA,
@@ -29,12 +31,13 @@ from compilot.records import (
     Trial,
     TrialLine,
     VerdictLine,
+    encode,
 )
 from compilot.report import results_of
 from compilot.testing.runner import FakeRunner, Fate
 from compilot.tuning import earlier, pipeline
 from compilot.tuning.budget import Budget
-from compilot.tuning.earlier import Summary, recalled
+from compilot.tuning.earlier import Lesson, recalled
 from compilot.tuning.options import TuneOptions, options_of
 
 FEATURES = Features(
@@ -81,13 +84,13 @@ def labels(found: Sequence[Any]) -> list[str]:
 # ------------------------------------------------------------------------------------------------------ reading them
 
 
-def test_finished_runs_are_read_newest_first_and_keep_a_summary(
+def test_finished_runs_are_read_newest_first_and_once(
     finished: Callable[..., RunDir], small_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = [msgspec.structs.replace(small_run.header.workload, label=label) for label in ("Old", "New")]
-    runs = [finished(ref.label, header=msgspec.structs.replace(small_run.header, workload=ref)) for ref in named]
+    for ref in named:
+        finished(ref.label, header=msgspec.structs.replace(small_run.header, workload=ref))
     assert labels(recalled().runs) == ["New", "Old"]
-    assert all(run.learned.is_file() for run in runs)
     monkeypatch.setattr(RunDir, "lines", lambda self: pytest.fail("a journal was read again"))
     again = recalled()
     assert (labels(again.runs), again.unreadable) == (["New", "Old"], 0)
@@ -116,19 +119,60 @@ def test_what_cannot_be_used_is_counted_and_passed_over(finished: Callable[..., 
     os.rename(gone.path, gone.path.with_name("moved"))
     finished("killed", how=None)
     finished("stopped", how=Ending.INTERRUPTED)
-    good = finished("good")
-    good.learned.write_bytes(b"{not json")
-    found = recalled()
-    assert (len(found.runs), found.unreadable) == (1, 7)
-    assert msgspec.json.decode(good.learned.read_bytes(), type=Summary).schema == PAST_SCHEMA  # made again
+    finished("good")
+    for _ in range(2):  # from journals, then from the index
+        found = recalled()
+        assert (len(found.runs), found.unreadable) == (1, 7)
 
 
-def test_a_summary_of_another_version_is_made_again(finished: Callable[..., RunDir]) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE lessons SET entry = replace(entry, 'Net', 'Ten')",
+        "UPDATE lessons SET entry = '{not json'",
+        "ALTER TABLE lessons RENAME COLUMN entry TO other",
+        "DROP TABLE lessons",
+        "PRAGMA user_version = 99",
+    ],
+)
+def test_what_the_index_has_of_it_is_checked_and_made_again(
+    finished: Callable[..., RunDir], tmp_path: Path, damage: str
+) -> None:
+    finished("run")
+    expected = recalled().runs
+    assert len(expected) == 1
+    connection = sqlite3.connect(tmp_path / "state" / index.FILE_NAME)
+    with connection:
+        connection.execute(damage)
+    connection.close()
+    assert recalled().runs == expected
+    assert recalled().runs == expected
+
+
+def test_a_lesson_of_another_version_is_made_again(
+    finished: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = finished("run")
     expected = recalled().runs
-    summary = msgspec.json.decode(run.learned.read_bytes())
-    run.learned.write_bytes(msgspec.json.encode({**summary, "schema": 99, "run": None}))
+    with index.opened() as opened:
+        data = encode(Lesson(schema=PAST_SCHEMA + 1, run=None))
+        opened.keep_lesson(str(run.path), index.stamp_of(run), data)
     assert recalled().runs == expected
+
+
+def test_without_an_index_the_answers_are_the_same(
+    finished: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished("run")
+    expected = recalled()
+    monkeypatch.setattr(index, "is_on_network", lambda path: True)
+    assert recalled() == expected
+    monkeypatch.setattr(index, "opened", unusable)
+    assert recalled() == expected
+
+
+def unusable() -> Any:
+    raise sqlite3.OperationalError("no such thing")
 
 
 def test_a_run_without_features_teaches_nothing(small_run: Any, tmp_path: Path) -> None:
@@ -149,15 +193,15 @@ def test_a_folder_that_nobody_can_write_to_is_read_all_the_same(
     finished: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError("no space")
+        raise sqlite3.OperationalError("database or disk is full")
 
     finished("run")
-    monkeypatch.setattr(earlier.atomic, "write_bytes", full)
+    monkeypatch.setattr(index.Index, "keep_lesson", full)
     assert len(recalled().runs) == 1
 
 
 def test_reading_ends_after_so_many_runs_and_so_much_time(
-    finished: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
+    finished: Callable[..., RunDir], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(4):
         finished(f"run{number}")
@@ -166,8 +210,8 @@ def test_reading_ends_after_so_many_runs_and_so_much_time(
     monkeypatch.setattr(earlier, "MOST_RUNS", 3)
     assert len(recalled().runs) == 3
     monkeypatch.setattr(earlier, "LARGEST_BYTES", 10)
-    for path in (known.run_dir.learned for known in state.runs()):
-        path.unlink(missing_ok=True)
+    index.throw_away()
+    (tmp_path / "state" / index.FILE_NAME).unlink(missing_ok=True)
     assert recalled() == ([], 3)
 
 
@@ -211,9 +255,15 @@ def tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _two_engines: None) -
     return run
 
 
+def lesson_of(run_dir: RunDir) -> bytes | None:
+    """What the index has of a run, before anybody asked for it."""
+    with index.opened() as opened:
+        return opened.lesson(str(run_dir.path), index.stamp_of(run_dir))
+
+
 def test_the_second_run_tries_first_what_the_first_one_found_and_says_so(tuned: Callable[..., Any]) -> None:
     first_dir, first = tuned("first", prior=True)
-    assert first_dir.learned.is_file()
+    assert lesson_of(first_dir) is not None
     assert first_dir.header().expected is None
     assert first.tried[1] == "quick a"
     second_dir, second = tuned("second", prior=True)
@@ -245,7 +295,7 @@ def test_no_prior_reads_nothing_and_expects_nothing(tuned: Callable[..., Any], m
     assert (run_dir.header().prior, run_dir.header().expected) == (False, None)
     assert runner.tried[1] == "quick a"
     assert results_of(run_dir.path).prior is None
-    assert run_dir.learned.is_file()  # later ones may learn from it all the same
+    assert lesson_of(run_dir) is not None  # later ones may learn from it all the same
 
 
 def test_without_features_the_order_is_as_usual(tuned: Callable[..., Any]) -> None:

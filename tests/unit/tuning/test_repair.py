@@ -171,6 +171,17 @@ def test_an_engine_that_fails_everywhere_keeps_eager(tmp_path: Path, engine: Any
     assert found.verdict.repairs == ()
 
 
+def test_where_eager_is_kept_the_culprit_is_named_all_the_same(tmp_path: Path, engine: Any) -> None:
+    diagnosis = gpt2()
+    fate = wrong_with(diagnosis, "model.h.5")
+    slower = lambda candidate: fate(candidate)._replace(speed=0.7)  # noqa: E731  # right, but not worth it
+    found = story(tmp_path, diagnosis, slower, guided=False)
+    assert found.verdict.decision is Decision.KEEP_EAGER
+    assert [one.culprits for one in found.verdict.repairs] == [("model.h.5",)]
+    assert "jit gave wrong answers because of model.h.5" in found.verdict.because
+    assert not found.plan.entries
+
+
 def test_a_repair_stops_with_the_budget_and_the_best_so_far_is_the_plan(tmp_path: Path, engine: Any) -> None:
     diagnosis = gpt2()
     found = story(tmp_path, diagnosis, wrong_with(diagnosis, "model.h.11"), guided=False, budget_s=55.0)

@@ -29,7 +29,7 @@ from compilot.records import (
     WarmStartLine,
 )
 from compilot.testing.runner import FakeRunner, Fate
-from compilot.trials.runner import BESIDE, FreshSet, SetRules
+from compilot.trials.runner import BESIDE, Capacity, FreshSet, SetRules
 
 THREE = {"quick": Fate(speed=2.0), "slow": Fate(speed=0.7), "good": Fate(speed=1.5)}
 
@@ -248,3 +248,18 @@ def test_eager_kept_in_train_mode_says_to_call_eval(tmp_path: Path, training: bo
 def test_no_candidate_for_a_model_in_train_mode_says_why(tmp_path: Path) -> None:
     story = told(tmp_path, {}, diagnosis=Diagnosis(training=True))
     assert story.verdict.because.startswith("no candidate was tried; the model is in train mode")
+
+
+def test_what_was_waited_for_other_runs_costs_no_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = FakeRunner.open
+
+    def late(self: FakeRunner, workload: Any) -> Any:
+        self._now_s += 5000.0
+        return begin(self, workload)
+
+    monkeypatch.setattr(FakeRunner, "open", late)
+    assert told(tmp_path / "paid", THREE).runner.tried == ["eager", "quick"]  # the time was the run's own
+    monkeypatch.setattr(
+        FakeRunner, "capacity", property(lambda self: Capacity(99, 5.0, waited_s=self._now_s and 5000.0))
+    )
+    assert told(tmp_path / "excused", THREE).runner.tried == ["eager", "quick", "slow", "good"]

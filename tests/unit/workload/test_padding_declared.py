@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from compilot.errors import InputError
-from compilot.workload.padding import parse_pad
+from compilot.workload.pad_spelling import parse_pad
 from compilot.workload.shipping import ship, unship
 from compilot.workload.workload import Workload
 

@@ -15,7 +15,7 @@ from compilot.errors import InputError
 from compilot.records import CallSizes, DimRange, Kind
 from compilot.traces.sampling import sample
 from compilot.workload import Workload
-from compilot.workload.replay import Replay, replayed
+from compilot.workload.replay import Replay, declared_by, replayed
 from compilot.workload.shipping import ship, unship
 
 CALLS = [CallSizes(line=n, sizes={"x:0": size, "x:1": 3}) for n, size in enumerate([4, 9, 4, 1], 1)]
@@ -49,8 +49,26 @@ def test_the_seconds_of_each_request_come_in_the_same_order(workload: Workload) 
     ticks = itertools.count()
     unit = replayed(workload, CALLS).unit(workload.model)
     assert isinstance(unit, Replay)
-    assert unit.time_requests(clock=lambda: float(next(ticks))) == (1.0, 1.0, 1.0, 1.0)
-    assert workload.model.seen == [(4, 3), (9, 3), (4, 3), (1, 3)]
+    assert unit.time_some(0, 4, clock=lambda: float(next(ticks))) == (1.0, 1.0, 1.0, 1.0)
+    assert workload.model.seen == [(1, 3), (4, 3), (9, 3), (4, 3), (1, 3)]  # the one before them is not timed
+
+
+def test_a_part_of_the_requests_and_every_size_once(workload: Workload) -> None:
+    unit = replayed(workload, CALLS).unit(workload.model)
+    assert isinstance(unit, Replay)
+    assert len(unit.time_some(1, 2)) == 2
+    assert workload.model.seen == [(4, 3), (9, 3), (4, 3)]
+    workload.model.seen.clear()
+    unit.once()
+    assert workload.model.seen == [(4, 3), (9, 3), (1, 3)]
+
+
+def test_a_trace_may_declare_what_varies_and_leave_the_work_as_it_is(workload: Workload) -> None:
+    found = declared_by(workload, CALLS)
+    assert found.kind is Kind.INFERENCE
+    assert [call.args[0].shape for call in found.examples] == [(2, 3)]
+    assert [(dim.dim, dim.min, dim.max) for dim in found.dynamic] == [(0, 1, 9)]
+    assert found.notes == ["x:0 varies in the trace and is not declared; its range there, 1..9, is used"]
 
 
 def test_two_arms_get_equal_inputs_and_equal_sizes_share_them(workload: Workload) -> None:
@@ -143,3 +161,10 @@ def test_a_shipment_brings_its_trace_along(workload: Workload, tmp_path: Path) -
     assert there.model.seen == [(4, 3), (9, 3), (4, 3), (1, 3)]
     assert [(dim.min, dim.max) for dim in there.dynamic] == [(1, 9)]
     assert unship(shipment).kind is Kind.INFERENCE
+
+
+def test_the_seconds_of_a_request_are_the_mean_of_its_passes(workload: Workload) -> None:
+    ticks = iter([0.0, 1.0, 1.0, 3.0, 3.0, 6.0, 6.0, 10.0])  # of two requests, 1 and 2 seconds, then 3 and 4
+    unit = replayed(workload, CALLS).unit(workload.model)
+    assert isinstance(unit, Replay)
+    assert unit.time_some(0, 2, 2, clock=lambda: next(ticks)) == (2.0, 3.0)

@@ -10,30 +10,32 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from compilot.artifacts.bundle_trust import Trust
+from compilot.artifacts.store import finding
 from compilot.artifacts.store.describe import check_pulled, claimed_signer, describe, refuse_damaged
 from compilot.artifacts.store.fetching import Download, download, has_digest
-from compilot.artifacts.store.fit import Fit, about_weights, none_fits, rank
+from compilot.artifacts.store.finding import SHORTEST_ID, Candidates, Model
+from compilot.artifacts.store.fit import Fit, about_weights, chosen_because, machine_line, none_fits, rank
 from compilot.artifacts.store.layout import (
-    INDEX,
     SUFFIX,
+    IndexName,
     StoreEntry,
     Unreadable,
-    is_index_name,
+    machine_id,
     make_entry,
-    model_id,
     parse_entry,
 )
 from compilot.artifacts.store.remote import Remote
 from compilot.errors import InputError, NoneFits, StoreError, UntrustedBundle
 from compilot.records import MachineFingerprint, ModelFingerprint, Record, encode
 
-SHORTEST_ID = 4  # digits of a digest that are taken for one
 SHOWN_DIGITS = 12  # of a bundle's digest, as 'store ls' has them
+MOST_MODELS = 20  # that a sentence names
+__all__ = ["SHORTEST_ID", "SHOWN_DIGITS", "Listing", "Pulled", "Pushed", "choices", "listing", "pull", "push"]
 
 
 class Listing(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -72,6 +74,9 @@ def push(bundle: Path, url: str) -> Pushed:
     was_there = _put_once(remote, entry, bundle)
     if _is_news(remote, entry):
         remote.put_bytes(entry.index_name, encode(entry))
+    for name in entry.names:
+        if remote.size(name) is None:
+            remote.put_bytes(name, b"{}\n")  # some servers have no empty files
     return Pushed(entry, was_there)
 
 
@@ -81,23 +86,33 @@ def pull(
     machine: MachineFingerprint,
     wanted: str | ModelFingerprint | None = None,
     trust: Trust | None = None,
+    *,
+    by_digest: bool = False,
 ) -> Pulled:
-    """Get the trusted bundle that fits this machine best; a file that is it already is left alone."""
+    """Get the trusted bundle that fits this machine best; a file that is it already is left alone.
+
+    by_digest: in the folder `out` it is called by its digest, so that versions lie side by side.
+    """
     remote = Remote(url)
     remote.must_exist()
     refused: list[str] = []
-    for fit in choices(listing(remote), machine, wanted, remote.url):
+    for fit in choices(remote, machine, wanted):
         try:
-            return _take(remote, fit, out, trust or Trust())._replace(skipped=tuple(refused))
+            return _take(remote, fit, path_in(out, fit, by_digest), trust or Trust())._replace(skipped=tuple(refused))
         except UntrustedBundle as refusal:
             refused.append(str(refusal))
     more = f" Nor is any other that fits ({len(refused) - 1})." if len(refused) > 1 else ""
     raise UntrustedBundle(refused[0] + more)
 
 
-def _take(remote: Remote, fit: Fit, out: Path, trust: Trust) -> Pulled:
+def path_in(out: Path, fit: Fit, by_digest: bool) -> Path:
+    """The file to write: out itself, or a name in that folder."""
+    name = f"{fit.entry.sha256}{SUFFIX}" if by_digest else file_name(fit.entry.label)
+    return out / name if out.is_dir() else out
+
+
+def _take(remote: Remote, fit: Fit, path: Path, trust: Trust) -> Pulled:
     """Get this one; UntrustedBundle if it is not trusted, and then nothing of it stays."""
-    path = out / file_name(fit.entry.label) if out.is_dir() else out
     name = f"bundle {fit.entry.sha256[:SHOWN_DIGITS]} in {remote.url}"
     signers: list[str | None] = []
 
@@ -116,54 +131,78 @@ def file_name(label: str) -> str:
     return (re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "model") + SUFFIX
 
 
-def listing(remote: Remote) -> Listing:
-    """Every bundle that a store knows of."""
-    names = [name for name in remote.sizes(INDEX) if is_index_name(name)]
+def listing(remote: Remote, model: str | None = None) -> Listing:
+    """Every bundle that a store knows of; model: only those of this name or id."""
+    found = finding.names_of(remote) if model is None else finding.candidates(remote, model).names
+    names = [one.name for one in found]
     parsed = [parse_entry(name, data) for name, data in remote.read(names).items()]
     entries = sorted((one for one in parsed if isinstance(one, StoreEntry)), key=lambda entry: entry.created)
     problems = tuple(one.why for one in parsed if isinstance(one, Unreadable))
     return Listing(entries=tuple(reversed(entries)), problems=problems)
 
 
-def choices(found: Listing, machine: MachineFingerprint, wanted: str | ModelFingerprint | None, url: str) -> list[Fit]:
-    """The bundles for one model that fit, the best first; raises NoneFits with what each of them needs."""
+def choices(remote: Remote, machine: MachineFingerprint, wanted: str | ModelFingerprint | None) -> Iterator[Fit]:
+    """The bundles for one model that fit, the best first; raises NoneFits with what each of them needs.
+
+    Entries are read as they are needed: the first choice is enough for most.
+    """
+    found = finding.candidates(remote, wanted)
+    _refuse_unclear(found, wanted, remote.url)
     model = wanted if isinstance(wanted, ModelFingerprint) else None
-    entries = _of_model(found, wanted, url)
-    fits = rank(entries, machine, model)
-    if not fits[0].ok:
-        raise NoneFits(f"{none_fits(fits)}; tune and pack it on a machine like this one, then push.")
-    fitting = [fit for fit in fits if fit.ok]
-    return fitting if model is not None else [fit._replace(note=about_weights(fits, fit)) for fit in fitting]
+    names = finding.told(remote, found.names)
+    ages = finding.weights_by_age(names)
+    unfit: list[Fit] = []
+    fitting = 0
+    for fit in _ranked(remote, names, machine, model):
+        if not fit.ok:
+            unfit.append(fit)
+            continue
+        fitting += 1
+        note = "" if model is not None else about_weights(ages, fit)
+        yield fit._replace(note=note, because=chosen_because(fit, len(names)))
+    if not unfit and not fitting:
+        raise _empty(remote.url, len(found.names))
+    if not fitting:
+        ask = "tune and pack it on a machine like this one, then push; or add to [machines] of a fleet's manifest: "
+        raise NoneFits(f"{none_fits(unfit)}; {ask}{machine_line(machine)}")
 
 
-def _of_model(found: Listing, wanted: str | ModelFingerprint | None, url: str) -> list[StoreEntry]:
-    if not found.entries:
-        damaged = f" ({len(found.problems)} damaged index entries)" if found.problems else ""
-        raise StoreError(f"{url} holds no bundles{damaged}; put one there with 'compilot push'.")
-    entries = _wanted(found.entries, wanted)
-    if not entries:
-        raise NoneFits(f"none fits: {url} has no bundle of that model; it has {_models(found.entries)}.")
-    if not isinstance(wanted, ModelFingerprint) and len({entry.model_id for entry in entries}) > 1:
-        raise InputError(f"{url} has bundles of several models; say which model: {_models(entries)}.")
-    return entries
+def _ranked(
+    remote: Remote, names: Sequence[IndexName], machine: MachineFingerprint, model: ModelFingerprint | None
+) -> Iterator[Fit]:
+    """Every entry with its fit; one of this very machine is looked at before the others with the same weights."""
+    here = machine_id(machine)
+    for group in finding.in_groups(names, model):
+        mine = [one for one in group if one.machine == here]
+        own = rank(finding.read(remote, mine).values(), machine, model)
+        perfect = [fit for fit in own if fit.ok and not fit.unproven]
+        yield from perfect
+        others = finding.read(remote, [one for one in group if one.machine != here]).values()
+        rest = [fit.entry for fit in own if fit not in perfect]
+        yield from rank([*rest, *others], machine, model)
 
 
-def _wanted(entries: Iterable[StoreEntry], wanted: str | ModelFingerprint | None) -> list[StoreEntry]:
-    """Bundles of the wanted model; a fingerprint without any gets those of its class: their fit says what differs."""
-    if not isinstance(wanted, ModelFingerprint):
-        return [entry for entry in entries if wanted is None or _is_called(entry, wanted)]
-    same = [entry for entry in entries if entry.model_id == model_id(wanted)]
-    return same or [entry for entry in entries if entry.fingerprint.model.class_name == wanted.class_name]
+def _refuse_unclear(found: Candidates, wanted: str | ModelFingerprint | None, url: str) -> None:
+    """No such model, or several."""
+    if not found.names and not found.models:
+        raise _empty(url, 0)
+    if not found.names:
+        raise NoneFits(f"none fits: {url} has no bundle of that model; it has {_models(found.models)}.")
+    ids = {one.model for one in found.names}
+    if not isinstance(wanted, ModelFingerprint) and len(ids) > 1:
+        several = [model for model in found.models if model.id in ids]
+        raise InputError(f"{url} has bundles of several models; say which model: {_models(several)}.")
 
 
-def _is_called(entry: StoreEntry, name: str) -> bool:
-    """By class name, or by the beginning of what 'store ls' shows: bundle, model, weights."""
-    ids = (entry.sha256, entry.model_id, entry.weights)
-    return entry.label == name or (len(name) >= SHORTEST_ID and any(one.startswith(name) for one in ids))
+def _empty(url: str, damaged: int) -> StoreError:
+    more = f" ({damaged} damaged index entries)" if damaged else ""
+    return StoreError(f"{url} holds no bundles{more}; put one there with 'compilot push'.")
 
 
-def _models(entries: Iterable[StoreEntry]) -> str:
-    return ", ".join(sorted({f"{entry.label} ({entry.model_id})" for entry in entries}))
+def _models(models: Iterable[Model]) -> str:
+    shown = sorted(f"{model.label} ({model.id})" for model in models)
+    more = f" and {len(shown) - MOST_MODELS} more" if len(shown) > MOST_MODELS else ""
+    return ", ".join(shown[:MOST_MODELS]) + more
 
 
 def _is_news(remote: Remote, entry: StoreEntry) -> bool:

@@ -19,6 +19,7 @@ class PulledBundle(StoreEntry, frozen=True, kw_only=True, omit_defaults=False):
     """A bundle that was pulled: its entry in the store; `signed_by` is the trusted key that signed it, None: nobody."""
 
     path: Path  # where it is now
+    because: str = ""  # why this one
     note: str = ""  # what else could have been chosen
     skipped: tuple[str, ...] = ()  # better fits that nobody trusted signed, a sentence each
     unproven: tuple[str, ...] = ()  # what differs from where its speed was measured, a sentence each
@@ -36,6 +37,7 @@ def pulled_bundle(done: Pulled) -> PulledBundle:
     return PulledBundle(
         **_fields(done.fit.entry) | {"signed_by": done.signed_by},
         path=done.path,
+        because=done.fit.because,
         note=done.fit.note,
         skipped=done.skipped,
         unproven=tuple(difference.sentence for difference in done.fit.unproven),

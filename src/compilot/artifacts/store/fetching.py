@@ -61,11 +61,16 @@ def _accepted(partial: Path, accept: Accept) -> None:
         raise
 
 
+def digest_of_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def has_digest(path: Path, sha256: str) -> bool:
     """True if the file is there and has this digest."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+        return digest_of_file(path) == sha256
     except OSError:
         return False
 

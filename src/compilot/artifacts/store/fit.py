@@ -7,6 +7,8 @@ newest bundle. Weights are as old as the first bundle with them: packing old one
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ class Fit(NamedTuple):
     unsafe: tuple[Difference, ...]  # it would not be loaded here
     unproven: tuple[Difference, ...]  # right answers, speed measured elsewhere
     note: str = ""  # what else could have been chosen
+    because: str = ""  # why it was
 
     @property
     def ok(self) -> bool:
@@ -38,24 +41,33 @@ def rank(
 ) -> list[Fit]:
     """Every entry with its fit, best first."""
     newest_first = sorted(entries, key=lambda entry: (entry.created, entry.sha256), reverse=True)
-    ages = {weights: age for age, weights in enumerate(_weights_by_age(newest_first))}
+    ages = {weights: age for age, weights in enumerate(weights_by_age(newest_first))}
     fits = [_fit(entry, machine, model) for entry in newest_first]
     return sorted(fits, key=lambda fit: (len(fit.unsafe), ages.get(fit.entry.weights, 0), len(fit.unproven)))
 
 
-def about_weights(fits: Sequence[Fit], chosen: Fit) -> str:
-    """Which weights the chosen one has, where bundles of one model have several; "" where there is no choice."""
-    ages, taken = _weights_by_age(fit.entry for fit in fits), chosen.entry.weights
+def about_weights(newest_first: Sequence[str], chosen: Fit) -> str:
+    """Which weights the chosen one has, where bundles of one model have several; "" where there is no choice.
+
+    newest_first: the beginnings of the digests of all of them.
+    """
+    ages, taken = [one[:WEIGHTS_DIGITS] for one in newest_first], chosen.entry.weights[:WEIGHTS_DIGITS]
     if not taken or len(ages) < 2:
         return ""
-    newer = [one[:WEIGHTS_DIGITS] for one in ages[: ages.index(taken)]]
+    newer = ages[: ages.index(taken)]
     rank = f"no bundle with the newer {', '.join(newer)} can be used here" if newer else "the newest"
-    others = ", ".join(one[:WEIGHTS_DIGITS] for one in ages if one != taken)
-    words = f"bundles of this model have different weights; this one has {taken[:WEIGHTS_DIGITS]}, {rank}"
+    others = ", ".join(one for one in ages if one != taken)
+    words = f"bundles of this model have different weights; this one has {taken}, {rank}"
     return f"{words}. Others: {others}; to have one of them, name it as the model"
 
 
-def _weights_by_age(entries: Iterable[StoreEntry]) -> list[str]:
+def chosen_because(fit: Fit, seen: int) -> str:
+    """Why this one was taken; seen: how many bundles of the model are there."""
+    near = "made on a machine like this one" if not fit.unproven else f"{len(fit.unproven)} differences, none unsafe"
+    return near if seen == 1 else f"{near}; the best fit of {seen} bundles of this model"
+
+
+def weights_by_age(entries: Iterable[StoreEntry]) -> list[str]:
     """The sets of weights that bundles are bound to, the newest first."""
     first: dict[str, str] = {}
     for entry in entries:
@@ -69,6 +81,16 @@ def none_fits(fits: Sequence[Fit]) -> str:
     reasons = list(dict.fromkeys(_reason(fit) for fit in fits))
     more = f"; and {len(reasons) - MOST_REASONS} other reasons" if len(reasons) > MOST_REASONS else ""
     return f"none fits: {'; another '.join(reasons[:MOST_REASONS])}{more}"
+
+
+def machine_line(machine: MachineFingerprint) -> str:
+    """The line that asks a fleet for bundles of machines like this one, for [machines] of its manifest."""
+    cpu = re.sub(r"\((?:R|TM)\)|\bCPU\b|@.*", " ", machine.gpu or machine.cpu_model)
+    words = "-".join(re.findall(r"[a-z0-9]+", cpu.lower()))
+    facts = {"cpu": json.dumps(machine.cpu_model), "cores": machine.cores}
+    facts |= {"gpu": json.dumps(machine.gpu)} if machine.gpu else {}
+    told = ", ".join(f"{name} = {value}" for name, value in facts.items())
+    return f"{words or 'machine'}-{machine.cores} = {{ {told} }}"
 
 
 def _fit(entry: StoreEntry, machine: MachineFingerprint, model: ModelFingerprint | None) -> Fit:

@@ -1,8 +1,9 @@
 """Cleaning a store. In: a store. Out: what is of no use there, with the reason, and its removal.
 
 Of no use: objects without an entry (after a day: a push may be under way), entries without an object, objects with a
-wrong size (with `verify`: a wrong digest), index files that are no JSON or lie under a wrong name, uploads that were
-never finished; and, only when asked for, all but the newest bundles of each model, set of weights and machine.
+wrong size (with `verify`: a wrong digest), index files that are no JSON or lie under a wrong name, names of models
+without bundles, uploads that were never finished; and, only when asked for, all but the newest bundles of each model,
+set of weights and machine.
 Never touched: entries of another version of compilot, and every object that a file in the index names.
 The order matters: an entry goes before its object, so that nobody is sent to something that is gone.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from compilot.artifacts.store.fetching import CHUNK
 from compilot.artifacts.store.layout import (
     INDEX,
+    NAMES,
     OBJECTS,
     StoreEntry,
     Unreadable,
@@ -23,6 +25,7 @@ from compilot.artifacts.store.layout import (
     named_objects,
     object_digest,
     parse_entry,
+    parse_model_name,
 )
 from compilot.artifacts.store.remote import UPLOADS, Remote
 from compilot.records import Record
@@ -49,10 +52,12 @@ def find_garbage(remote: Remote, *, keep: int | None = None, verify: bool = Fals
     damaged = dict(_damaged(remote, entries, {n: s for n, s in objects.items() if n not in foreign}, verify))
     gone = {name: "its object is not there" for name, entry in entries.items() if entry.object_name not in objects}
     gone |= {name: "its object is damaged" for name, entry in entries.items() if entry.object_name in damaged}
+    gone |= {name: "it has a newer name, too" for name, entry in entries.items() if _is_old_name(name, entry, entries)}
     gone |= dict.fromkeys(_surplus(entries, gone, keep), f"older than the newest {keep}")
     kept = foreign | {entry.object_name for name, entry in entries.items() if name not in gone}
     loose = dict(_loose(remote, objects, kept, {entry.object_name for entry in entries.values()}))
-    reasons = broken | gone | loose | damaged | _uploads(remote)
+    unused = _unused_names(remote, {name for name in indexed if name not in gone})
+    reasons = broken | gone | loose | damaged | unused | _uploads(remote)
     return [Garbage(name=name, why=why, size_bytes=objects.get(name)) for name, why in reasons.items()]
 
 
@@ -88,6 +93,17 @@ def _digest(remote: Remote, name: str, size: int) -> str:
     for start in range(0, size, CHUNK):
         digest.update(remote.read_range(name, start, min(start + CHUNK, size)))
     return digest.hexdigest()
+
+
+def _is_old_name(name: str, entry: StoreEntry, entries: dict[str, StoreEntry]) -> bool:
+    return name != entry.index_name and entry.index_name in entries
+
+
+def _unused_names(remote: Remote, indexed: set[str]) -> dict[str, str]:
+    """Names of models that have no entry any more."""
+    there = {name.split("/")[1] for name in indexed}
+    named = {name: parse_model_name(name) for name in remote.sizes(NAMES)}
+    return {name: "its model has no bundle" for name, one in named.items() if one and one.model not in there}
 
 
 def _surplus(entries: dict[str, StoreEntry], gone: dict[str, str], keep: int | None) -> Iterator[str]:

@@ -1,11 +1,14 @@
 """How a store is laid out: what is where, and why nobody can get in anybody's way.
 
-    objects/ab/ab12....cpbundle              a bundle, by the SHA-256 of its bytes; written once, never changed
-    index/MODEL/MACHINE/ab12....json         one small StoreEntry for each bundle
+    objects/ab/ab12....cpbundle                         a bundle, by the SHA-256 of its bytes; written once
+    index/MODEL/MACHINE/CREATED.WEIGHTS.ab12....json    one small StoreEntry for each bundle
+    names/NAME/MODEL.KIND                               which models are called so: by label, or by class
 
 In: a bundle's description. Out: names and bytes. MODEL and MACHINE are digests of the fingerprints, so that a bundle
-for a model is found by listing one prefix. There is no central index that two pushes could fight over: an index entry
-is written after its object, and both have names that only the same content can have.
+for a model is found by listing one prefix; CREATED and WEIGHTS tell which entries are worth reading. There is no
+central index that two pushes could fight over: an index entry is written after its object, and all have names that only
+the same content can have. Names are a help: models without them are found by one of their entries. Before names there
+was only index/MODEL/MACHINE/ab12....json: such entries are read as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import NamedTuple
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -21,10 +25,16 @@ from compilot.records import Fingerprint, MachineFingerprint, ModelFingerprint, 
 STORE_SCHEMA = 2  # raised when an older compilot could misread an entry; it leaves those alone. 2: as the plan's
 INDEX = "index"
 OBJECTS = "objects"
+NAMES = "names"
 SUFFIX = ".cpbundle"
 ID_DIGITS = 16  # of a model or machine: enough to be unique, short enough to type
 MAX_ENTRY_BYTES = 2**20  # an entry has about a kilobyte
-_INDEX_NAME = re.compile(rf"{INDEX}/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{{ID_DIGITS}}})/([0-9a-f]{{64}})\.json")
+ANY_WEIGHTS = "any"  # in a name: the bundle runs with whatever weights the user's model has
+CARRIED = "c"  # in a name, after the weights: they go into the user's model, whatever it has
+_ID = rf"[0-9a-f]{{{ID_DIGITS}}}"
+_FACTS = rf"(?:(\d{{0,14}})\.({ANY_WEIGHTS}|{_ID})({CARRIED}?)\.)?"
+_INDEX_NAME = re.compile(rf"{INDEX}/({_ID})/({_ID})/{_FACTS}([0-9a-f]{{64}})\.json")
+_NAMED = re.compile(rf"{NAMES}/([^/]+)/({_ID})\.(label|class)")
 _SHA256 = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _OBJECT_NAME = re.compile(rf"{OBJECTS}/[0-9a-f]{{2}}/([0-9a-f]{{64}}){re.escape(SUFFIX)}")
 
@@ -83,8 +93,21 @@ class StoreEntry(Record, frozen=True, kw_only=True):
 
     @property
     def index_name(self) -> str:
-        machine = machine_id(self.fingerprint.machine)
-        return f"{INDEX}/{self.model_id}/{machine}/{self.sha256}.json"
+        folder, _, file = self.old_index_name.rpartition("/")
+        created = re.sub(r"\D", "", self.created, flags=re.ASCII)[:14]  # UTC: to the second
+        weights = self.weights[:ID_DIGITS] or ANY_WEIGHTS
+        return f"{folder}/{created}.{weights}{CARRIED if self.carries_weights else ''}.{file}"
+
+    @property
+    def old_index_name(self) -> str:
+        """Its name before names told anything but the digest."""
+        return f"{INDEX}/{self.model_id}/{machine_id(self.fingerprint.machine)}/{self.sha256}.json"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The small files by which its model is found."""
+        called = {"label": self.label, "class": self.fingerprint.model.class_name}
+        return tuple(f"{NAMES}/{quote(name, safe='')}/{self.model_id}.{kind}" for kind, name in called.items() if name)
 
 
 def make_entry(description: Description, sha256: str, size_bytes: int, signed_by: str) -> StoreEntry:
@@ -112,7 +135,44 @@ def parse_entry(name: str, data: bytes) -> StoreEntry | Unreadable:
         entry = msgspec.json.decode(data, type=StoreEntry)
     except msgspec.DecodeError as problem:
         return Unreadable(f"{name} is of another version of compilot: {problem}", False)
-    return entry if entry.index_name == name else Unreadable(f"{name} is not about what its name says", True)
+    own = {entry.index_name, entry.old_index_name}
+    return entry if name in own else Unreadable(f"{name} is not about what its name says", True)
+
+
+class IndexName(NamedTuple):
+    """What the name of an index entry tells; an old one tells neither age nor weights."""
+
+    name: str
+    model: str
+    machine: str
+    sha256: str
+    created: str | None  # digits that sort by age
+    weights: str | None  # the first digits of its digest, "" for any
+    carried: bool  # its weights go into the user's model, whatever it has
+
+
+def parse_name(name: str) -> IndexName | None:
+    """What a name tells; None: it is not that of an index entry."""
+    match = _INDEX_NAME.fullmatch(name)
+    if match is None:
+        return None
+    model, machine, created, weights, carried, sha256 = match.groups()
+    known = "" if weights == ANY_WEIGHTS else weights
+    return IndexName(name, model, machine, sha256, created, known, bool(carried))
+
+
+class ModelName(NamedTuple):
+    """One name of a model."""
+
+    model: str  # its id
+    name: str
+    kind: str  # "label" or "class"
+
+
+def parse_model_name(name: str) -> ModelName | None:
+    """What a file below `names` says; None: it is somebody else's."""
+    match = _NAMED.fullmatch(name)
+    return ModelName(match[2], unquote(match[1]), match[3]) if match else None
 
 
 def model_id(model: ModelFingerprint) -> str:

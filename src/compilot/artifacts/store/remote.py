@@ -12,13 +12,13 @@ import re
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
 from compilot.artifacts.store.ssh import known_hosts_policy
-from compilot.errors import CompilotError, StoreError, first_cause
+from compilot.errors import CompilotError, StoreError, StoreUnreachable, first_cause
 from compilot.files import atomic
 
 SSH = {"sftp", "ssh"}
@@ -71,6 +71,22 @@ class Remote:
                 return {}
         return {self._name(path): facts.get("size") for path, facts in found.items()}
 
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders right below a prefix; none if there is no such place. One small listing."""
+        with self._told("listed"):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.ls(self._path(prefix), detail=True)
+            except FileNotFoundError:
+                self._reached()
+                return []
+        return [one["name"].rstrip("/").rpartition("/")[2] for one in found if one["type"] == "directory"]
+
+    def _reached(self) -> None:
+        """Raise if the server is not there at all: some take that for an empty place."""
+        with suppress(FileNotFoundError):
+            self._fs.ls(self._root)
+
     def read(self, names: Sequence[str]) -> dict[str, bytes]:
         """Small files as a whole; those that vanished meanwhile are left out."""
         if not names:
@@ -80,7 +96,7 @@ class Remote:
         kept = {self._name(path): data for path, data in found.items() if isinstance(data, bytes)}
         broken = [data for data in found.values() if not isinstance(data, bytes | FileNotFoundError)]
         if broken:
-            raise StoreError(f"{self.url} cannot be read: {first_cause(broken[0])}.")
+            raise StoreUnreachable(f"{self.url} cannot be read: {first_cause(broken[0])}.")
         return kept
 
     def size(self, name: str) -> int | None:
@@ -181,7 +197,7 @@ class Remote:
         except PermissionError as problem:
             raise StoreError(f"{self.url} cannot be {verb}: access denied ({first_cause(problem)}).") from problem
         except Exception as problem:
-            raise StoreError(f"{self.url} cannot be {verb}: {first_cause(problem)}.") from problem
+            raise StoreUnreachable(f"{self.url} cannot be {verb}: {first_cause(problem)}.") from problem
 
 
 def shown(url: str) -> str:

@@ -6,7 +6,7 @@ index names stays. A name or a beginning that several bundles have is refused: n
 
 from __future__ import annotations
 
-from compilot.artifacts.store import SHORTEST_ID, SHOWN_DIGITS, listing
+from compilot.artifacts.store import SHORTEST_ID, SHOWN_DIGITS, finding, listing
 from compilot.artifacts.store.layout import INDEX, StoreEntry, named_objects
 from compilot.artifacts.store.remote import Remote
 from compilot.errors import InputError
@@ -17,10 +17,12 @@ def remove(url: str, wanted: str) -> StoreEntry:
     remote = Remote(url)
     remote.must_be_writable()
     entry = _only(remote, wanted)
-    remote.delete([entry.index_name])
+    remote.delete([entry.index_name, entry.old_index_name])
     others = {name for one in remote.sizes(INDEX) for name in named_objects(one)}
     if entry.object_name not in others:
         remote.delete([entry.object_name])
+    if not finding.names_of(remote, [entry.model_id]):
+        remote.delete(entry.names)
     return entry
 
 

@@ -21,6 +21,7 @@ from torch import fx, nn
 
 from compilot._torch.dynamo_events import FunctionPart, compiled_part, compiled_self, current_compile_id
 from compilot.diagnose import frames
+from compilot.diagnose.graphs.listing import listing
 
 _CALLS = ("call_function", "call_method", "call_module")
 
@@ -32,6 +33,7 @@ class Captured(NamedTuple):
     part: FunctionPart
     ops: int
     modules: dict[str, None]  # paths of the submodules whose work it does, in order; one graph may serve many blocks
+    text: str = ""  # its operators
 
 
 class GraphRun(NamedTuple):
@@ -63,7 +65,8 @@ class Watch:
         base = self._paths.get(id(compiled_self()), "")
         inner = _modules(module)
         modules = dict.fromkeys(_joined(base, path) for path in inner)
-        self.graphs.append(Captured(current_compile_id(), compiled_part(), _ops(module), modules))
+        text = listing(module.graph, lambda node: _joined(base, _module(node)))
+        self.graphs.append(Captured(current_compile_id(), compiled_part(), _ops(module), modules, text))
 
         def run(*args: Any) -> Any:
             if self.mapping:
@@ -117,9 +120,12 @@ def _parts(module: nn.Module) -> Iterator[torch.Tensor]:
 
 def _modules(module: fx.GraphModule) -> tuple[str, ...]:
     """Paths of the submodules whose own forward put work into the graph, below the one that was compiled."""
-    stacks = (node.meta.get("nn_module_stack") for node in module.graph.nodes if node.op in _CALLS)
-    paths = (module_path(list(stack.values())[-1][0]) if stack else "" for stack in stacks)
-    return tuple(dict.fromkeys(paths))
+    return tuple(dict.fromkeys(_module(node) for node in module.graph.nodes if node.op in _CALLS))
+
+
+def _module(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack")
+    return module_path(list(stack.values())[-1][0]) if stack else ""
 
 
 def _joined(base: str, path: str) -> str:

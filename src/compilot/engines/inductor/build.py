@@ -19,6 +19,7 @@ from compilot._tree import map_call
 from compilot.engines import compiler_knobs
 from compilot.engines.arithmetic import cast_problems, cast_seeds
 from compilot.engines.compiler_knobs import FREEZING, MAX_AUTOTUNE
+from compilot.engines.compiler_options import SIZES
 from compilot.engines.needs import other_precision, unknown_options
 from compilot.engines.protocol import Availability, BuildRequest, Infeasible
 from compilot.engines.space import (
@@ -78,6 +79,14 @@ KNOBS = (
         (Shapes.STATIC, Shapes.DYNAMIC),
         "no recompile when a size changes",
         needs=(Need.UNDECLARED_SIZES,),
+        variations=(),
+    ),
+    Knob(
+        SIZES,
+        Acts.OPTION,
+        ("marked", "automatic", "all"),
+        "the declared dimensions are marked as dynamic, found by torch itself, or all dimensions are dynamic",
+        needs=(Need.DECLARED_SIZES,),
         variations=(),
     ),
     Knob(

@@ -24,7 +24,7 @@ import torch
 from compilot._torch import compiling
 from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
-from compilot.engines.compiler_options import torchs_own
+from compilot.engines.compiler_options import SIZES, torchs_own
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.inductor.nested import with_nested_blocks
 from compilot.engines.protocol import Baked, Follows, Infeasible, Loaded, LoadRequest
@@ -34,7 +34,8 @@ from compilot.modules.likeness import differing_integers
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
-_OURS = ("freezing", "light_guards", "nested_blocks")  # no options of torch.compile
+_OURS = ("freezing", "light_guards", "nested_blocks", SIZES)  # no options of torch.compile
+_ALL_OR_AUTOMATIC: dict[object, bool | None] = {"automatic": None, "all": True}  # what torch.compile calls dynamic
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
 
 logger = logging.getLogger("compilot")
@@ -74,13 +75,19 @@ def _compiled(request: LoadRequest, ours: Converted, light: LightGuards | None, 
     common: dict[str, Any] = {
         "backend": _backend(settings),
         "options": _options(settings),
-        "dynamic": settings.shapes is Shapes.DYNAMIC and not _declared(request.guard),
+        "dynamic": _dynamic(settings, request.guard),
     }
     if alike is None or alone or light is not None:  # light guards take one module for another
         return compiling.compile_module(ours.model, **common, recompile_limit=RECOMPILE_LIMIT, guard_filter=light)
     limit = RECOMPILE_LIMIT * len(alike.modules)  # where they are not quite alike, each gets a program of its own
     shared = alike.once("compiled", lambda: compiling.compile_for_all(**common, recompile_limit=limit))
     return partial(shared, ours.model)
+
+
+def _dynamic(settings: Settings, guard: Guard) -> bool | None:
+    """What torch.compile is told of sizes; declared ones are marked on the tensors, unless the plan says otherwise."""
+    undeclared = settings.shapes is Shapes.DYNAMIC and not _declared(guard)
+    return _ALL_OR_AUTOMATIC.get(settings.options.get(SIZES), undeclared)
 
 
 def _varying(request: LoadRequest) -> tuple[str, ...]:
@@ -109,7 +116,9 @@ class _Preparation:
         if artifacts is None and not self._said:
             logger.warning("building at the first call: no files next to the plan")
             self._said = True
-        call = _marked(self._ready(args, kwargs), self._request.guard)
+        call = self._ready(args, kwargs)
+        if settings.options.get(SIZES) not in _ALL_OR_AUTOMATIC:
+            call = _marked(call, self._request.guard)
         before = compiling.graphs_built()
         with (
             _cache_in(artifacts),

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from compilot.identity.model import model_fingerprint
 from compilot.measure import build_cost
 from compilot.measure.callers import Callers
-from compilot.records import Candidate, Guard, ModelFingerprint
+from compilot.records import Candidate, Guard, Kind, ModelFingerprint
 from compilot.trials.protocol import Reply, Request
-from compilot.trials.serving import Serving
+from compilot.trials.serving import Answers, Serving
 from compilot.trials.thread_state import like_this_thread
 from compilot.workload import Workload
 from compilot.workload.unit import Unit
 
 if TYPE_CHECKING:
     from compilot.diagnose.examination import Examination
+    from compilot.measure.step_seen import StepSeen
 
 
 class WorkerState:
@@ -32,10 +33,17 @@ class WorkerState:
         self.candidate: Candidate
         self.workspace: Path
         self.fn: Callable[..., Any]
-        self.serving: Serving
+        self.serving: Answers
         self.unit: Unit
+        self.compiled = 0  # programs made before the requests of a trace were timed
         self.batch = 1  # calls of the unit, of all callers together
         self.examination: Examination | None = None
+        self.first_step: StepSeen | None = None  # of a training: what the very first step did
+
+    @property
+    def kind(self) -> Kind | None:
+        """Of the work that was opened; None: nothing was."""
+        return self.workload.kind if hasattr(self, "workload") else None
 
     def use(self, fn: Callable[..., Any], guard: Guard) -> None:
         """This callable is the one to judge and to time; its first call is made."""

@@ -37,9 +37,9 @@ from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.measure import build_cost, correctness, sampling
 from compilot.modules.regions import placed
-from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Guard, IndexFacts, State
+from compilot.records import ArtifactFile, Candidate, Check, Fingerprint, Guard, IndexFacts, Shapes, State
 from compilot.runtime.dispatch import Dispatcher
-from compilot.runtime.fast import Fast, attach
+from compilot.runtime.fast import attach
 from compilot.runtime.guards import in_range, make_guard
 from compilot.runtime.process import apply_settings
 from compilot.trials.protocol import (
@@ -64,11 +64,13 @@ from compilot.trials.protocol import (
     Warm,
     Warmed,
 )
+from compilot.trials.serving import Serving
 from compilot.trials.steps.importing import installed_since
+from compilot.trials.steps.sizes import fixed
 from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.workload.shipping import unship
 from compilot.workload.unit import ModelShare
-from compilot.workload.variations import at_batch, cases
+from compilot.workload.variations import at_batch, at_sizes, cases
 
 WORKERS_END_LIMIT_S = 20.0
 SHARE_TURNS = 5  # over all items: a share needs fewer than a speed-up
@@ -145,7 +147,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
     fresh = same_as is None and not request.reuse
     if fresh:
         _note_key(worker, guard)
-    _wait_for_compile_workers()
+    wait_for_compile_workers()
     return Built(
         cold_s=cold_s + reused.wall_s,
         shared_s=reused.wall_s,
@@ -154,7 +156,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
         cpu_s=build_cost.cpu_seconds() - cpu + reused.cpu_s,
         compiler_runs=worker.compiler.count - runs,
         guard=guard,
-        artifacts=(*files, *_cache(worker)) if fresh else (),
+        artifacts=(*files, *kept_cache(worker)) if fresh else (),
         code_sha256=_program_digest(worker.candidate, codes) if codes else None,
         same_as=same_as,
         frozen_weights=same_as is None and bool(getattr(worker.fn, "frozen_weights", False)),
@@ -165,7 +167,8 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
 
 def _guard(worker: WorkerState, facts: IndexFacts) -> Guard:
     settings, load = worker.candidate.settings, worker.workload
-    found = {} if is_eager_only(worker.candidate) else in_range(facts, settings.shapes)  # eager looks for itself
+    known = Shapes.DYNAMIC if worker.candidate.sizes else settings.shapes  # the facts are about the example's sizes
+    found = {} if is_eager_only(worker.candidate) else in_range(facts, known)  # eager looks for itself
     return make_guard(
         load.model, load.call, dynamic=load.dynamic, shapes=settings.shapes, grad=load.grad, indices=found
     )
@@ -206,7 +209,7 @@ def _program_digest(candidate: Candidate, codes: list[str]) -> str:
     return hashlib.sha256("\0".join([str(len(codes)), below, *codes]).encode()).hexdigest()
 
 
-def _cache(worker: WorkerState) -> tuple[ArtifactFile, ...]:
+def kept_cache(worker: WorkerState) -> tuple[ArtifactFile, ...]:
     """The compile cache as one artifact, its files listed beside it; of engines that open it at each start."""
     folder = traits_of(worker.candidate).cache_folder
     found = write_list(worker.workspace, f"{folder}/") if folder else None
@@ -228,7 +231,7 @@ def _note_key(worker: WorkerState, guard: Guard) -> None:
     save_components(found, worker.workspace / KEY_FILE)
 
 
-def _wait_for_compile_workers() -> None:
+def wait_for_compile_workers() -> None:
     """Timing starts only when no compiler or compile worker of this process is left."""
     toolchain.shutdown_compile_workers()
     children = psutil.Process().children(recursive=True)
@@ -241,14 +244,16 @@ def _wait_for_compile_workers() -> None:
 def verify(worker: WorkerState, request: Verify) -> Verified | Failed:
     """Check the callable against the references; eager's answers in its place do not count."""
     load, wanted = worker.workload, (Path(request.references), request.reference, request.tolerance)
+    load = fixed(load) if worker.candidate.sizes else load
     serving = worker.serving
+    assert isinstance(serving, Serving)  # a training has a judge of its own
     try:
         check = correctness.check(worker.fn, load, cases(load), *wanted, missed=serving.missed, takes=serving.takes)
     except correctness.NotServed as missed:
         return Failed(state=State.INFEASIBLE, reason=str(missed))
     lost = dict.fromkeys(text for part in _engines(worker) for text in vanishing_checks.caveats(*part))
     check = msgspec.structs.replace(check, caveats=(*check.caveats, *lost))
-    return Verified(check=_writable(check))
+    return Verified(check=writable(check))
 
 
 def _engines(worker: WorkerState) -> list[tuple[nn.Module, str]]:
@@ -258,7 +263,7 @@ def _engines(worker: WorkerState) -> list[tuple[nn.Module, str]]:
     return [(one.module, regions[one.region].settings.engine) for one in places] or [(model, candidate.settings.engine)]
 
 
-def _writable(check: Check) -> Check:
+def writable(check: Check) -> Check:
     """JSON has no infinity: the largest number stands for it."""
     worst = tuple(
         msgspec.structs.replace(
@@ -280,7 +285,11 @@ def _finite(value: float) -> float:
 def use_batch(worker: WorkerState, request: UseBatch) -> Done | Failed:
     """Work on calls with another number of samples; a candidate that cannot serve them says so."""
     load = worker.workload
-    worker.work_on(load if request.batch is None else at_batch(load, request.batch))
+    if request.sizes:
+        load = at_sizes(load, request.sizes)
+    elif request.batch is not None:
+        load = at_batch(load, request.batch)
+    worker.work_on(load)
     return _eagers_time(worker) or Done()
 
 
@@ -289,7 +298,7 @@ def warm(worker: WorkerState, request: Warm) -> Warmed | Failed:
     worker.call_from(request.callers)
     callers = worker.callers
     call = worker.unit.call if callers is None else callers.once
-    steadied = sampling.warm_up(call, lambda: _compiles(worker), request.for_s)
+    steadied = sampling.warm_up(call, worker.serving.compiles, request.for_s, worker.unit.between)
     worker.batch = steadied.calls_per_batch if callers is None else callers.calibrated(steadied.calls_per_batch)
     share = _model_share(worker)
     return _eagers_time(worker) or Warmed(
@@ -310,13 +319,10 @@ def _model_share(worker: WorkerState) -> ModelShare | None:
     return sorted(shares)[len(shares) // 2] if shares else None
 
 
-def _compiles(worker: WorkerState) -> int:
-    return worker.fn.stats().compiles if isinstance(worker.fn, Fast) else 0
-
-
 def time_batch(worker: WorkerState, request: TimeBatch) -> BatchTimed | Failed:
     """Time one calibrated batch."""
     callers = worker.callers
+    worker.unit.begin_again()
     with no_collector():
         if callers is None:
             per_unit = sampling.time_batch(worker.unit.call, worker.batch)
@@ -327,8 +333,9 @@ def time_batch(worker: WorkerState, request: TimeBatch) -> BatchTimed | Failed:
 
 def time_calls(worker: WorkerState, request: TimeCalls) -> CallsTimed | Failed:
     """Time single calls, for the tails."""
-    callers, asked = worker.callers, (request.calls, request.for_s)
-    samples = sampling.time_calls(worker.unit.call, *asked) if callers is None else callers.time_calls(*asked)
+    callers, unit, asked = worker.callers, worker.unit, (request.calls, request.for_s)
+    unit.begin_again()
+    samples = sampling.time_calls(unit.call, *asked, unit.between) if callers is None else callers.time_calls(*asked)
     per_call = tuple(s / worker.unit.calls for s in samples)
     peak = build_cost.peak_rss_bytes()
     return _eagers_time(worker) or CallsTimed(call_s=per_call, peak_rss_bytes=peak)

@@ -1,0 +1,68 @@
+"""The server that bench/serving.py loads: FastAPI around one model, eager alone or with a Swap.
+
+    uvicorn serving_app:app        COMPILOT_BENCH_SERVING=eager|swap, COMPILOT_BENCH_LOG=FILE
+
+POST /predict takes a seed and answers with the sum and the first scores of the model's answer to that seed's image: a
+request is small, the work is the model's. GET /state says who answers and which process builds.
+"""
+
+import os
+from contextlib import asynccontextmanager
+
+import torch
+from fastapi import FastAPI, Request
+from torch import nn
+
+import compilot
+
+SIDE = 96
+MODE = os.environ.get("COMPILOT_BENCH_SERVING", "swap")
+
+
+def model():
+    """A small residual network: some ten milliseconds on two cores."""
+    torch.manual_seed(0)
+    blocks = []
+    for into, out, stride in ((3, 32, 2), (32, 64, 2), (64, 128, 2), (128, 128, 1), (128, 256, 2)):
+        blocks += [nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 100)).eval()
+
+
+def image(seed):
+    """The image of a seed, the same in every process."""
+    return torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
+
+
+@torch.inference_mode()
+def scores(call, seed):
+    """What a request is answered with."""
+    return call(image(seed))[0, :4].tolist()
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI):
+    plain = model()
+    app.state.swap = None
+    app.state.call = plain
+    if MODE == "swap":
+        app.state.swap = app.state.call = compilot.serve.Swap(plain, log=os.environ.get("COMPILOT_BENCH_LOG"))
+    yield
+    if app.state.swap is not None:
+        app.state.swap.close()
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+@app.post("/predict")
+def predict(seed: int, request: Request) -> dict[str, object]:
+    swap = request.app.state.swap
+    return {"scores": scores(request.app.state.call, seed), "state": "eager" if swap is None else str(swap.state)}
+
+
+@app.get("/state")
+def state(request: Request) -> dict[str, object]:
+    swap = request.app.state.swap
+    if swap is None:
+        return {"state": "eager", "building": None, "reason": ""}
+    return {"state": str(swap.state), "building": swap.building_pid, "reason": swap.reason}

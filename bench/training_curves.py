@@ -1,0 +1,197 @@
+"""200 steps on two small real tasks: eager, the plan and float64, and a picture for docs/training.md.
+
+    python bench/training_curves.py [--only text,images] [--budget 5m] [--steps 200] [--picture docs/training.svg]
+
+Text: a byte-level language model on the documentation of this repository. Images: digits-like patterns made from a
+seed, with noise. For each: `compilot.tune`, then the losses of eager (as it is, from weights one rounding away four
+times, with another number of threads), of the plan's step and of float64, all from the same weights on the same
+batches. The plan must stay within BAND times what eager's own runs are off. Writes one JSON line per task to
+--results/curves.jsonl; a task that is there is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from compilot import Training
+from compilot.measure.step_curve import EagerCurves, judge_band
+from compilot.measure.step_reference import nudge
+from compilot.records import LossCurve, Record
+from compilot.workload.loop import Loop
+from compilot.workload.steps import double_loop, in_double
+from stepping import StampedLines, chosen_models, say
+
+HERE = Path(__file__).parent
+NAMES = ("text", "images")
+NUDGES = 4
+STEPS = 200
+LENGTH, BATCH = 48, 16
+
+
+class Curve(Record, frozen=True, kw_only=True):
+    """One task."""
+
+    task: str
+    plan: str
+    curve: LossCurve
+    why: str = ""  # it left eager's band
+    at: str = ""
+    code: str = ""
+
+
+class Bytes(nn.Module):
+    """A small language model over bytes."""
+
+    def __init__(self, size: int = 96) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(256, size), nn.Parameter(torch.zeros(LENGTH, size))
+        layer = nn.TransformerEncoderLayer(size, 4, 4 * size, dropout=0.0, batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = nn.Linear(size, 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=self.places.dtype)
+        return self.out(self.blocks(self.words(x) + self.places, mask=mask, is_causal=True))
+
+
+def corpus() -> Tensor:
+    """The documentation, as bytes."""
+    pages = sorted((HERE.parent / "docs").glob("*.md"))
+    return torch.tensor(list(b"\n".join(page.read_bytes() for page in pages)), dtype=torch.uint8)
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(parameters, lr=1e-3)
+
+
+def text() -> Training:
+    """Predict the next byte."""
+    data = corpus()
+
+    def batch(seed: int) -> Tensor:
+        starts = torch.randint(0, len(data) - LENGTH - 1, (BATCH,), generator=torch.Generator().manual_seed(seed))
+        return torch.stack([data[s : s + LENGTH + 1] for s in starts.tolist()]).long()
+
+    def loss(model: nn.Module, rows: Tensor) -> Tensor:
+        return F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
+
+    return Training(Bytes(), loss, adamw, batch, clip_norm=1.0, scheduler=one_cycle)
+
+
+def one_cycle(optimizer: torch.optim.Optimizer) -> Any:
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, STEPS + 10)
+
+
+def images() -> Training:
+    """Tell ten patterns apart, through noise."""
+    patterns = torch.randn(10, 1, 16, 16, generator=torch.Generator().manual_seed(1))
+
+    def batch(seed: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(seed)
+        labels = torch.randint(0, 10, (32,), generator=generator)
+        return patterns[labels] + 1.5 * torch.randn(32, 1, 16, 16, generator=generator), labels
+
+    def loss(model: nn.Module, given: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(model(given[0]), given[1])
+
+    net = nn.Sequential(
+        *(nn.Conv2d(1, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32)),
+        *(nn.ReLU(), nn.Flatten(), nn.Linear(512, 10)),
+    )
+    return Training(net, loss, sgd, batch)
+
+
+def sgd(parameters: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.02, momentum=0.9)
+
+
+def losses(loop: Loop, training: Training, steps: int, *, double: bool = False) -> tuple[float, ...]:
+    """So many steps, each on batches of its own."""
+    found, size = [], training.rules.accumulate
+    for number in range(steps):
+        batches = [training._batches(number * size + place) for place in range(size)]  # type: ignore[operator, misc]
+        batches = [in_double(batch) for batch in batches] if double else batches
+        found.append(statistics.mean(float(value) for value in loop.window(batches)))
+    return tuple(found)
+
+
+def task(name: str, run: Path, budget: str, steps: int) -> Curve:
+    """Tune, then train every arm from the same weights."""
+    import compilot
+
+    plan = compilot.tune(f"{Path(__file__)}:{name}", budget=budget, out=run) if not run.exists() else None
+    plan = plan or compilot.load_plan(run)
+    torch.manual_seed(0)
+    training = globals()[name]()
+    begin = {key: value.clone() for key, value in training.model.state_dict().items()}
+
+    def fresh(make: Any = None) -> Loop:
+        training.model.load_state_dict(begin)
+        return Loop(training, make)
+
+    runs = [losses(fresh(), training, steps)]
+    for seed in range(NUDGES):
+        loop = fresh()
+        nudge(loop, seed + 1)
+        runs.append(losses(loop, training, steps))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if threads > 1 else 2)
+    runs.append(losses(fresh(), training, steps))
+    torch.set_num_threads(threads)
+    fresh()
+    exact = losses(double_loop(training), training, steps, double=True)
+    own = fresh(lambda model, loss, optimizer: compilot.train_step(model, loss, optimizer, run / "plan.json"))
+    curve, why = judge_band(losses(own, training, steps), EagerCurves(steps=steps, exact=exact, runs=tuple(runs)))
+    return Curve(task=name, plan=str(plan), curve=curve, why=why)
+
+
+def picture(curves: list[Curve]) -> str:
+    """Both tasks side by side, with the report's own drawing."""
+    from compilot.report.page_training import curve_picture
+
+    style = (
+        "<style>.curve{fill:none;stroke-width:1.6}.quiet{stroke:#bbb}.c0{stroke:#4269d0}.c1{stroke:#ef8f2e}"
+        ".grid{stroke:#ddd}text{font:12px sans-serif;fill:#555}</style>"
+    )
+    drawn = [curve_picture(one.curve).narrow for one in curves]
+    placed = [svg.replace("<svg ", f'<svg x="{360 * place}" y="24" ', 1) for place, svg in enumerate(drawn)]
+    names = [f'<text x="{360 * place + 62}" y="16">{one.task}</text>' for place, one in enumerate(curves)]
+    size = f'viewBox="0 0 {360 * len(curves)} 330" width="{360 * len(curves)}" height="330"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{style}{"".join(names)}{"".join(placed)}</svg>\n'
+
+
+def main(argv: list[str]) -> int:
+    """What is not there yet; then the picture."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only")
+    parser.add_argument("--budget", default="5m")
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--work", type=Path, default=Path("compilot-bench-training"))
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "training")
+    parser.add_argument("--picture", type=Path)
+    asked = parser.parse_args(argv)
+    journal: StampedLines[Curve] = StampedLines(asked.results / "curves.jsonl", Curve)
+    for name in chosen_models(asked.only, NAMES):
+        if any(line.task == name for line in journal.lines):
+            continue
+        say(name, "tuning and training")
+        journal.append(task(name, asked.work.absolute() / "curves" / name, asked.budget, asked.steps))
+    for line in journal.lines:
+        last = line.curve
+        told = line.why or "within eager's own band"
+        say(line.task, f"{line.plan}: loss {last.losses[-1]:.4f}, eager {last.eager[-1]:.4f}: {told}")
+    if asked.picture is not None:
+        asked.picture.write_text(picture(journal.lines))
+    return int(any(line.why for line in journal.lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,46 @@
+"""The environment of a node's workers: that of the user, not what Ray makes of it.
+
+In: the driver's settings. Out: this process's environment, which its children inherit. Ray gives a worker without CPUs
+of its own OMP_NUM_THREADS=1, no GPUs and a low priority: every timing would be another one than the same run's on the
+machine itself. Covered: thread counts as the driver has them, or none; GPUs that Ray has hidden; the priority where we
+may raise it. Not covered: limits of the container that the node runs in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "GOMP_CPU_AFFINITY")
+HIDDEN_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+PASSED = (*THREADS, "OMP_PROC_BIND", "OMP_PLACES", "OMP_WAIT_POLICY", "KMP_AFFINITY", "KMP_BLOCKTIME")
+
+
+def of_driver() -> dict[str, str]:
+    """What the nodes take over from the process that started the run."""
+    return {name: os.environ[name] for name in PASSED if name in os.environ}
+
+
+def apply(driver: Mapping[str, str]) -> tuple[str, ...]:
+    """Make this process's environment the user's; gives what could not be put right, for people."""
+    for name in PASSED:
+        os.environ.pop(name, None)
+    os.environ.update(driver)
+    for name in HIDDEN_GPUS:
+        if os.environ.get(name) == "":
+            del os.environ[name]
+    return _usual_priority()
+
+
+def _usual_priority() -> tuple[str, ...]:
+    """Ray's workers have priority 15 behind others; only root may raise it again."""
+    with contextlib.suppress(OSError):
+        low = os.getpriority(os.PRIO_PROCESS, 0)
+        if low <= 0:
+            return ()
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+            return ()
+        return (f"Ray runs its workers at niceness {low}: start its nodes with RAY_worker_niceness=0 for quiet timing",)
+    return ()

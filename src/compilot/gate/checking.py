@@ -1,0 +1,205 @@
+"""READ FIRST of this room: `check_sides`, the whole story of a check in one function.
+
+In: who gives sets of processes, what is compared, options. Out: metrics with verdicts, and the samples behind them.
+A first race; what looks worse in it is raced a second time with fresh builds; then every metric has its verdict. The
+time of a set is fixed before it begins: nobody stops because something looks significant. Not covered: where the sides
+come from (sides.py, worktree.py), the processes (races.py), the statistics (effects.py, judging.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compilot.gate.answers import judge_numbers, why_not
+from compilot.gate.baselines import unpacked, why_other_inputs
+from compilot.gate.effects import Effect, Key, effects_of, effects_since
+from compilot.gate.judging import (
+    judge,
+    judge_counts,
+    judge_failures,
+    not_measured,
+    suspects,
+    with_throughput,
+)
+from compilot.gate.metrics import LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT
+from compilot.gate.races import OneSet, Races
+from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
+from compilot.gate.sides import BASE, HEAD
+from compilot.trials.protocol import ArmFacts
+
+RACE_SHARE = 0.45  # of the budget: two races must fit, and what looks worse is always raced twice
+LONG_BUDGET_S = 360.0
+PROCESSES, MORE_PROCESSES = 3, 5  # sets of a race: when an interval is wide, more processes help and more pairs hardly
+MOST_ROUNDS, MORE_ROUNDS = 160, 320
+FIRST_OVERHEAD_S = 15.0  # of a set, before one was seen: starting five processes, a build, warming up
+LEAST_TIMING_S = 2.0  # of a set, however little time is left
+LONG_BUILDS = 0.15  # of a race's time: builds that take longer are made once per race, not once per set
+
+
+class CheckOptions(NamedTuple):
+    """How a check is made."""
+
+    budget_s: float = 180.0
+    margin: float = LATENCY_MARGIN
+    rule_out: float = RULE_OUT
+    allowed: Collection[str] = ()  # metrics that may get worse
+    processes: int | None = None  # sets of a race; None: as the budget allows
+
+    @property
+    def sets(self) -> int:
+        """How many sets of processes a race has."""
+        return self.processes or (MORE_PROCESSES if self.budget_s >= LONG_BUDGET_S else PROCESSES)
+
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds a set has at the most."""
+        return MORE_ROUNDS if self.budget_s >= LONG_BUDGET_S else MOST_ROUNDS
+
+
+class Stored(NamedTuple):
+    """A baseline to compare with, in place of a side."""
+
+    baseline: Baseline
+    no_times: str  # why its times say nothing here; "": they do
+    folder: Path  # for its answers
+    other_work: str = ""  # why its latencies are of something else; "": they are not
+
+
+class Checked(NamedTuple):
+    """What a check found."""
+
+    metrics: list[MetricResult]
+    races: list[list[OneSet]]
+    label: str
+
+
+Clock = Callable[[], float]
+
+
+def check_sides(
+    races: Races,
+    arms: Sequence[str],
+    options: CheckOptions,
+    *,
+    stored: Stored | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+    clock: Clock = time.monotonic,
+) -> Checked:
+    """Race base and head, race again what looks worse, and judge everything."""
+    first = run_race(races, 0, options, clock)
+    effects = _effects(first, arms, options, stored)
+    doubtful = suspects(effects, options.allowed)
+    second: list[OneSet] | None = None
+    if doubtful:
+        tell(f"{_names(doubtful)} looks worse: a second race with fresh builds has to agree")
+        second = run_race(races, 1, options, clock)
+    again = None if second is None else _effects(second, arms, options, stored)
+    both = [*first, *(second or [])]
+    metrics = [
+        *judge_failures(both, arms),
+        *_times(judge(effects, again, options.allowed), first, arms, stored),
+        *judge_counts(_base_facts(first, arms, stored), _facts(first, HEAD, arms), options.allowed),
+        *_numbers(first[0], arms, options, stored),
+    ]
+    return Checked(metrics, [first, *([second] if second else [])], first[0].label)
+
+
+def run_race(races: Races, number: int, options: CheckOptions, clock: Clock = time.monotonic) -> list[OneSet]:
+    """Sets of fresh processes within the race's share of the budget; at least two, unless the head does not run."""
+    begin, share, sets = clock(), RACE_SHARE * options.budget_s, list[OneSet]()
+    overhead, reuse = FIRST_OVERHEAD_S, False
+    while len(sets) < options.sets:
+        left, remaining = share - (clock() - begin), options.sets - len(sets)
+        if len(sets) >= 2 and left < overhead:
+            break
+        for_s, started = max(LEAST_TIMING_S, left / remaining - overhead), clock()
+        sets.append(races.one_set(number, len(sets), for_s=for_s, most=options.most_rounds, reuse=reuse))
+        overhead = max(0.0, clock() - started - for_s)
+        reuse = reuse or sets[0].builds_s > LONG_BUILDS * share
+        if not sets[-1].samples:
+            break
+    return sets
+
+
+def _effects(
+    sets: Sequence[OneSet], arms: Sequence[str], options: CheckOptions, stored: Stored | None
+) -> dict[Key, Effect]:
+    if stored is not None:
+        since = effects_since(stored.baseline, sets, arms, options.margin, times=not stored.no_times)
+        return {k: one for k, one in since.items() if k.metric != LATENCY or not _why_other_work(sets, k.arm, stored)}
+    found = effects_of(sets, arms, options.margin, options.rule_out)
+    other = sets[0].taken.inputs
+    return {key: one for key, one in found.items() if not other or key.metric != LATENCY}
+
+
+def _times(
+    results: list[MetricResult], sets: Sequence[OneSet], arms: Sequence[str], stored: Stored | None
+) -> list[MetricResult]:
+    """The judged ones with throughput, and why there is no latency where there is none."""
+    facts = _facts(sets, HEAD, arms)
+    samples = {arm: n for arm in facts if facts[arm] and (n := facts[arm][0].samples_per_call)}
+    found = with_throughput(results, samples)
+    have = {one.arm for one in found if one.metric == LATENCY}
+    for arm in arms:
+        if arm in have or not facts.get(arm) or any(f"{s} {arm}" in sets[0].failures for s in (BASE, HEAD)):
+            continue
+        found.append(not_measured(LATENCY, arm, _why_no_latency(sets, arm, stored)))
+    return found
+
+
+def _why_no_latency(sets: Sequence[OneSet], arm: str, stored: Stored | None) -> str:
+    if stored is not None and (why := stored.no_times or _why_other_work(sets, arm, stored)):
+        return why
+    if sets[0].taken.inputs:
+        return f"the example inputs are others, so it is not the same work: {sets[0].taken.inputs}"
+    return "too few pairs, or none, were timed; give a larger budget"
+
+
+def _why_other_work(sets: Sequence[OneSet], arm: str, stored: Stored) -> str:
+    head = next((f for one in sets if (f := one.facts.get(f"{HEAD} {arm}")) is not None), None)
+    return stored.other_work or ("" if head is None else why_other_inputs(stored.baseline, arm, head))
+
+
+def _facts(sets: Sequence[OneSet], side: str, arms: Sequence[str]) -> dict[str, list[ArmFacts]]:
+    found = {arm: [f for one in sets if (f := one.facts.get(f"{side} {arm}")) is not None] for arm in arms}
+    return {arm: facts for arm, facts in found.items() if facts}
+
+
+def _base_facts(sets: Sequence[OneSet], arms: Sequence[str], stored: Stored | None) -> Mapping[str, Sequence[ArmFacts]]:
+    return stored.baseline.facts if stored is not None else _facts(sets, BASE, arms)
+
+
+def _numbers(first: OneSet, arms: Sequence[str], options: CheckOptions, stored: Stored | None) -> list[MetricResult]:
+    allowed = NUMBERS in options.allowed
+    if stored is None:
+        return judge_numbers(first.answers, arms, why=why_not(first.taken, first.repeats), allowed=allowed)
+    why = _why_no_stored_numbers(first, arms, stored.baseline)
+    answers = dict(first.answers)
+    if not why and stored.baseline.answers is not None:
+        answers[f"{BASE} {arms[0]}"] = unpacked(stored.baseline.answers, stored.folder / "answers-stored.pt")
+    return judge_numbers(answers, arms, why=why, allowed=allowed)
+
+
+def _why_no_stored_numbers(first: OneSet, arms: Sequence[str], baseline: Baseline) -> str:
+    head, base = first.facts.get(f"{HEAD} {arms[0]}"), baseline.facts.get(arms[0], ())
+    if head is None or not base:
+        return "the baseline has no such arm"
+    if head.parameters_sha256 != base[0].parameters_sha256:
+        return "the model has other parameters than the baseline's"
+    if baseline.answers is None:
+        return "the baseline holds no answers: they are large, or the model does not repeat itself"
+    if baseline.answers.weights_sha256 != head.weights_sha256:
+        return "the weights or the inputs are others than the baseline's"
+    return why_not(first.taken, first.repeats)
+
+
+def _names(keys: Sequence[Key]) -> str:
+    return ", ".join(f"{key.metric} of {key.arm}" for key in keys)
+
+
+def is_red(metrics: Sequence[MetricResult], name: str) -> bool:
+    """Whether one of this name fails the check."""
+    return any(one.metric == name and one.verdict in (GateVerdict.SLOWER, GateVerdict.WORSE) for one in metrics)

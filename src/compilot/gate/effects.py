@@ -1,0 +1,162 @@
+"""How much more the head needs: one `Effect` per noisy metric of a race. In: sets of processes. Out: effects. Pure.
+
+Latency is the paired log ratio of the races with its hierarchical bootstrap, as everywhere; the margin is the larger of
+what was asked for and what equal programs of this race differed by. Everything that a process says once is Student's t.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from compilot.gate.metrics import FIGURES, LATENCY, OTHER_DAY, RULE_OUT, Figure
+from compilot.gate.races import OneSet
+from compilot.gate.report_records import Baseline
+from compilot.gate.sides import BASE, HEAD
+from compilot.gate.small_samples import LogEffect, paired, unpaired
+from compilot.measure.stats import bootstrap_draws, log_ratios, mde
+from compilot.records import Outcome, Race
+from compilot.trials.protocol import ArmFacts
+from compilot.verdict.compare import compare_columns
+
+BASE_COLUMN, HEAD_COLUMN = 2, 3  # of a set's samples; the two before are the base against itself
+STORED_FLOOR = 0.02  # the least spread of stored latencies that is believed
+
+
+class Key(NamedTuple):
+    """Which metric of which arm."""
+
+    metric: str
+    arm: str
+
+
+class Effect(NamedTuple):
+    """The head against the base; relative, above 0: the head needs more."""
+
+    base: float
+    head: float
+    unit: str
+    change: float
+    low: float
+    high: float
+    margin: float
+    rule_out: float
+    mde: float
+    p: float  # of a change no larger than the margin
+    is_time: bool = True
+    size: str = ""  # how much was measured
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether the whole interval is beyond the margin, and the change larger than what could have been seen."""
+        return self.low > self.margin and self.change > max(self.margin, self.mde)
+
+
+def effects_of(sets: Sequence[OneSet], arms: Sequence[str], margin: float, rule_out: float) -> dict[Key, Effect]:
+    """Every noisy metric that these sets have for both sides."""
+    found: dict[Key, Effect] = {}
+    for arm in arms:
+        if (latency := _latency(sets, arm, margin, rule_out)) is not None:
+            found[Key(LATENCY, arm)] = latency
+        for figure in FIGURES:
+            base, head = (_figures(sets, side, arm, figure) for side in (BASE, HEAD))
+            effect = paired(base, head, margin=figure.margin, floor=figure.floor)
+            if effect is not None:
+                found[Key(figure.name, arm)] = _of_figure(effect, figure, base, head)
+    return found
+
+
+def effects_since(
+    baseline: Baseline, sets: Sequence[OneSet], arms: Sequence[str], margin: float, *, times: bool
+) -> dict[Key, Effect]:
+    """The same against stored figures; times: they are of this very machine."""
+    found: dict[Key, Effect] = {}
+    for arm in arms:
+        stored = baseline.facts.get(arm, ())
+        if times and (effect := _stored_latency(baseline, sets, arm, margin)) is not None:
+            found[Key(LATENCY, arm)] = effect
+        for figure in FIGURES:
+            if figure.is_time and not times:
+                continue
+            base, head = _read(stored, figure), _figures(sets, HEAD, arm, figure)
+            about = figure._replace(margin=figure.margin + OTHER_DAY) if figure.is_time else figure
+            if (got := unpaired(base, head, margin=about.margin, floor=about.floor)) is not None:
+                found[Key(figure.name, arm)] = _of_figure(got, about, base, head)
+    return found
+
+
+def race_of(sets: Sequence[OneSet], arm: str) -> Race | None:
+    """The samples of one arm as a race; None: no set has any."""
+    samples = tuple(one.samples[arm] for one in sets if arm in one.samples)
+    if not samples:
+        return None
+    with_aa = all(arm in one.with_aa for one in sets if arm in one.samples)
+    load = next((one.load for one in sets if one.load), "")
+    return Race(arms=("base", "base", f"base {arm}", f"head {arm}"), with_aa=with_aa, processes=samples, load=load)
+
+
+def set_medians(sets: Sequence[OneSet], arm: str, column: int) -> list[float]:
+    """The usual seconds per call of each set."""
+    found = [[row[column] for row in one.samples[arm].rounds] for one in sets if arm in one.samples]
+    return [statistics.median(rows) for rows in found if rows]
+
+
+def _latency(sets: Sequence[OneSet], arm: str, margin: float, rule_out: float) -> Effect | None:
+    race = race_of(sets, arm)
+    if race is None:
+        return None
+    seen = compare_columns(race, HEAD_COLUMN, BASE_COLUMN)
+    draws = bootstrap_draws(log_ratios(race, HEAD_COLUMN, BASE_COLUMN))
+    if seen.outcome is Outcome.UNDECIDED or draws is None:
+        return None
+    least = max(margin, seen.margin)
+    within = int(np.sum(-draws <= math.log1p(least)))  # the ratio of a race is base / head
+    half = (math.log(seen.high) - math.log(seen.low)) / 2
+    base, head = (statistics.median(set_medians(sets, arm, column)) for column in (BASE_COLUMN, HEAD_COLUMN))
+    return Effect(
+        *(base, head, "s", 1.0 / seen.ratio - 1.0, 1.0 / seen.high - 1.0, 1.0 / seen.low - 1.0),
+        margin=least,
+        rule_out=rule_out,
+        mde=mde(half, least),
+        p=(within + 1) / (len(draws) + 1),
+        size=f"{seen.processes} x {seen.pairs} pairs",
+    )
+
+
+def _stored_latency(baseline: Baseline, sets: Sequence[OneSet], arm: str, margin: float) -> Effect | None:
+    base, head = list(baseline.call_s.get(arm, ())), set_medians(sets, arm, HEAD_COLUMN)
+    least = margin + OTHER_DAY
+    effect = unpaired(base, head, margin=least, floor=STORED_FLOOR)
+    about = Figure(LATENCY, "s", lambda facts: None, least, RULE_OUT + 2 * OTHER_DAY, STORED_FLOOR)
+    return None if effect is None else _of_figure(effect, about, base, head)
+
+
+def _figures(sets: Sequence[OneSet], side: str, arm: str, figure: Figure) -> list[float]:
+    """One for each set in which both sides have it."""
+    names = {f"{BASE} {arm}", f"{HEAD} {arm}"}
+    alone = not any(f"{BASE} {arm}" in one.facts for one in sets)
+    both = [one for one in sets if alone or names <= one.facts.keys()]
+    return _read([one.facts[f"{side} {arm}"] for one in both if f"{side} {arm}" in one.facts], figure)
+
+
+def _read(facts: Sequence[ArmFacts], figure: Figure) -> list[float]:
+    used = [one for one in facts if one.cold_cache or not figure.cold]
+    used = [one for one in used if one.kernels is not None or not figure.compiled]
+    return [value for one in used if (value := figure.read(one)) is not None]
+
+
+def _of_figure(effect: LogEffect, figure: Figure, base: Sequence[float], head: Sequence[float]) -> Effect:
+    change, low, high = (math.expm1(value) for value in (effect.estimate, effect.low, effect.high))
+    return Effect(
+        *(statistics.median(base), statistics.median(head), figure.unit, change, low, high),
+        margin=figure.margin,
+        rule_out=figure.rule_out,
+        mde=mde((effect.high - effect.low) / 2, figure.margin),
+        p=effect.p,
+        is_time=figure.is_time,
+        size=f"{len(head)} processes",
+    )

@@ -1,0 +1,218 @@
+"""What the effects of one or two races mean: a verdict for each metric. In: effects, counts. Out: results. Pure.
+
+Red only when the whole interval exceeds the margin in the first race (after Holm's correction over all metrics) and in
+a second race with fresh builds. A pass can exclude a change of `rule_out`, and names the smallest change that it could
+have shown. Everything else is inconclusive. Counts do not depend on noise: they are compared exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from compilot.gate import words
+from compilot.gate.effects import Effect, Key
+from compilot.gate.metrics import COUNTS, RUNS, THROUGHPUT, Count
+from compilot.gate.races import Failure, OneSet
+from compilot.gate.report_records import GateVerdict, MetricResult
+from compilot.gate.sides import BASE, HEAD
+from compilot.gate.small_samples import holm
+from compilot.trials.protocol import ArmFacts
+
+
+def suspects(effects: Mapping[Key, Effect], allowed: Collection[str] = ()) -> list[Key]:
+    """Metrics that look worse after a race: they are what a second race is for."""
+    asked = [key for key in effects if key.metric not in allowed]
+    rejected = holm([effects[key].p for key in asked])
+    return [key for key, says in zip(asked, rejected, strict=True) if says and effects[key].exceeds]
+
+
+def judge(
+    first: Mapping[Key, Effect], second: Mapping[Key, Effect] | None, allowed: Collection[str] = ()
+) -> list[MetricResult]:
+    """A verdict for each effect; second: of the race for the suspects, None where there was none."""
+    looked = suspects(first, allowed)
+    again = suspects({key: one for key, one in (second or {}).items() if key in looked}, allowed)
+    return [
+        _judged(key, effect, None if second is None else second.get(key), key in looked, key in again, allowed)
+        for key, effect in first.items()
+    ]
+
+
+def _judged(
+    key: Key, first: Effect, second: Effect | None, looked: bool, again: bool, allowed: Collection[str]
+) -> MetricResult:
+    verdict, because = _verdict(first, second, looked, again)
+    if key.metric in allowed:
+        verdict, because = GateVerdict.PASS, f"{words.effect(first)}; a change is allowed"
+    return MetricResult(
+        metric=key.metric,
+        arm=key.arm,
+        verdict=verdict,
+        because=because,
+        unit=first.unit,
+        base=first.base,
+        head=first.head,
+        change=first.change,
+        low=first.low,
+        high=first.high,
+        margin=first.margin,
+        mde=first.mde,
+        races=1 if second is None else 2,
+    )
+
+
+def _verdict(first: Effect, second: Effect | None, looked: bool, again: bool) -> tuple[GateVerdict, str]:
+    if looked and again:
+        assert second is not None
+        red = GateVerdict.SLOWER if first.is_time else GateVerdict.WORSE
+        return red, f"{words.effect(first)}, and {words.change(second)} in a second race with fresh builds"
+    if looked and second is None:
+        return GateVerdict.INCONCLUSIVE, f"looks {words.effect(first)}, but no second race could confirm it"
+    if looked and second is not None:
+        text = f"looked {words.effect(first)}, but a second race with fresh builds gave {words.change(second)}"
+        return GateVerdict.INCONCLUSIVE, f"{text}: not confirmed"
+    quiet = first.margin <= first.rule_out  # equal programs did not differ by more than what is to be excluded
+    if quiet and first.high < first.rule_out and first.change <= first.margin:
+        return GateVerdict.PASS, f"{words.effect(first)}; {words.seen(first)}"
+    if not quiet:
+        text = f"{words.effect(first)}, but the base against itself differed by {words.share(first.margin)}"
+        return GateVerdict.INCONCLUSIVE, f"{text}: give a larger budget, or a quieter machine"
+    if first.change > first.margin:
+        return GateVerdict.INCONCLUSIVE, f"looks {words.effect(first)}, which is not proven: {words.more_time(first)}"
+    return GateVerdict.INCONCLUSIVE, f"{words.effect(first)}: {words.more_time(first)}"
+
+
+def with_throughput(results: Sequence[MetricResult], samples: Mapping[str, int]) -> list[MetricResult]:
+    """Samples per second beside each latency: the same measurement in the unit of those who serve."""
+    found = []
+    for one in results:
+        found.append(one)
+        if one.metric == "latency" and one.arm in samples and one.base and one.head:
+            found.append(_throughput(one, samples[one.arm]))
+    return found
+
+
+def _throughput(latency: MetricResult, samples: int) -> MetricResult:
+    assert latency.base
+    assert latency.head
+    return MetricResult(
+        metric=THROUGHPUT,
+        arm=latency.arm,
+        verdict=latency.verdict,
+        because="from the latency, which is the same measurement",
+        unit="samples/s",
+        base=samples / latency.base,
+        head=samples / latency.head,
+        change=_inverse(latency.change),
+        low=_inverse(latency.high),
+        high=_inverse(latency.low),
+        margin=latency.margin,
+        mde=latency.mde,
+        races=latency.races,
+    )
+
+
+def _inverse(change: float | None) -> float | None:
+    """What a change of the time is for what is done in that time."""
+    return None if change is None else 1.0 / (1.0 + change) - 1.0
+
+
+# ------------------------------------------------------------------------------------------------------------- counts
+
+
+def judge_counts(
+    base: Mapping[str, Sequence[ArmFacts]], head: Mapping[str, Sequence[ArmFacts]], allowed: Collection[str] = ()
+) -> list[MetricResult]:
+    """Everything that can be compared exactly, by arm; base and head: facts of each set."""
+    return [
+        result
+        for arm in head
+        for count in COUNTS
+        if (result := _counted(count, arm, base.get(arm, ()), head[arm], allowed)) is not None
+    ]
+
+
+def _counted(
+    count: Count, arm: str, base: Sequence[ArmFacts], head: Sequence[ArmFacts], allowed: Collection[str]
+) -> MetricResult | None:
+    before, after = _values(count, base), _values(count, head)
+    if not before or not after or (max(before) == max(after) == 0 and count.name in ("compiler-runs", "fallbacks")):
+        return None
+    old, new = min(before), min(after)
+    verdict, because = GateVerdict.PASS, f"{words.count(old, count.unit)}, as before; compared exactly"
+    if new != old:
+        because = f"{words.count(old, count.unit)} before, {words.count(new, count.unit)} now"
+    if new > old * (1.0 + count.growth):
+        verdict = GateVerdict.PASS if count.name in allowed else GateVerdict.WORSE
+        because += "; a change is allowed" if count.name in allowed else ""
+        if new <= max(before):
+            verdict, because = GateVerdict.INCONCLUSIVE, f"{because}, but the base itself varied up to {max(before)}"
+    change = (new - old) / old if old else (0.0 if new == old else None)
+    return MetricResult(
+        metric=count.name,
+        arm=arm,
+        verdict=verdict,
+        because=because,
+        unit=count.unit,
+        base=float(old),
+        head=float(new),
+        change=change,
+        margin=count.growth,
+        mde=0.0,
+        races=1,
+    )
+
+
+def _values(count: Count, facts: Sequence[ArmFacts]) -> list[int]:
+    """Of builds that began with nothing: a loaded one counts less."""
+    return [value for one in facts if one.cold_cache and (value := count.read(one)) is not None]
+
+
+# ----------------------------------------------------------------------------------------------------------- failures
+
+
+def judge_failures(sets: Sequence[OneSet], arms: Sequence[str]) -> list[MetricResult]:
+    """An arm that fails: red where only the head's does, not measured where there is nothing to compare with."""
+    failures: dict[str, Failure] = {}
+    for one in sets:
+        for name, failure in one.failures.items():
+            failures.setdefault(name, failure)
+    found = []
+    for arm in arms:
+        base, head = failures.get(f"{BASE} {arm}"), failures.get(f"{HEAD} {arm}")
+        if base is not None:
+            both = f"both sides fail: {base.reason}" if head is not None else f"the base fails: {base.reason}"
+            found.append(_failed(arm, GateVerdict.NOT_MEASURED, both))
+        elif head is not None:
+            text = f"the head {'crashed' if head.crashed else 'fails'} where the base works: {head.reason}"
+            found.append(_failed(arm, GateVerdict.WORSE, text))
+    return found
+
+
+def _failed(arm: str, verdict: GateVerdict, because: str) -> MetricResult:
+    return MetricResult(metric=RUNS, arm=arm, verdict=verdict, because=because, unit="")
+
+
+def not_measured(metric: str, arm: str, because: str) -> MetricResult:
+    """A metric without a figure, and why."""
+    return MetricResult(metric=metric, arm=arm, verdict=GateVerdict.NOT_MEASURED, because=because, unit="")
+
+
+def overall(results: Sequence[MetricResult]) -> tuple[GateVerdict, str]:
+    """The verdict of the whole check and its sentence."""
+    results = [one for one in results if one.metric != THROUGHPUT]  # its latency speaks for it
+    red = [one for one in results if one.verdict.is_red]
+    if red:
+        slower = any(one.verdict is GateVerdict.SLOWER for one in red)
+        verdict = GateVerdict.SLOWER if slower else GateVerdict.WORSE
+        return verdict, "; ".join(f"{one.metric} of {one.arm}: {one.because}" for one in red[:3])
+    measured = [one for one in results if one.verdict is not GateVerdict.NOT_MEASURED]
+    if not measured:
+        return GateVerdict.NOT_MEASURED, next((one.because for one in results), "nothing could be measured")
+    doubtful = [one for one in measured if one.verdict is GateVerdict.INCONCLUSIVE]
+    if doubtful:
+        return GateVerdict.INCONCLUSIVE, "; ".join(f"{one.metric} of {one.arm}: {one.because}" for one in doubtful[:2])
+    latency = [one for one in measured if one.metric == "latency" and one.mde is not None]
+    shown = max((one.mde or 0.0 for one in latency), default=None)
+    text = f"nothing is slower or worse in {words.plural(len(measured), 'metric')}"
+    return GateVerdict.PASS, text if shown is None else f"{text}; a slow-down of {shown:.1%} would have been seen"

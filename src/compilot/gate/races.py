@@ -1,0 +1,259 @@
+"""Races of a check: sets of fresh processes of both sides, timed in turns. In: sides, candidates. Out: `OneSet`s.
+
+Base and head of one arm open, build and are timed side by side, so that both see the same machine; a second process of
+the base shows how much equal programs differ. All arms run with the first arm's weights and inputs, where they fit.
+`Races` is the seam: tests judge what a fake gives. Covered: arms that fail or die, machines with little memory, builds
+too long to be repeated. Not covered: how many sets and how long (checking.py), what the samples mean (judging.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import psutil
+
+from compilot.gate.arms import ArmFailed, LiveArm, Role
+from compilot.gate.sides import BASE, Side
+from compilot.measure.racing import race
+from compilot.records import Candidate, ProcessSamples
+from compilot.trials.limits import Limits, affordable_workers
+from compilot.trials.load import LoadWatch
+from compilot.trials.protocol import ArmFacts, StateTaken
+
+Tell = Callable[[str], None]
+
+
+class Failure(NamedTuple):
+    """Why an arm has no figures."""
+
+    reason: str
+    crashed: bool = False
+
+
+class OneSet(NamedTuple):
+    """What one set of fresh processes gave, by the label of the candidate and by the name of the arm."""
+
+    samples: Mapping[str, ProcessSamples]  # columns: base, base again (or base), base of this arm, head of this arm
+    with_aa: Collection[str]  # labels whose first two columns are two processes of the base; of others they are one
+    facts: Mapping[str, ArmFacts]
+    failures: Mapping[str, Failure]
+    taken: StateTaken = StateTaken()  # what the head did not have in common with the base
+    answers: Mapping[str, Path] = {}  # of the first set: files, by arm
+    repeats: bool = True  # the base gave the same answer twice
+    load: str = ""
+    label: str = ""  # the model's class
+    builds_s: float = 0.0  # for all builds of the set
+
+
+class Races(Protocol):
+    """Who gives sets of processes."""
+
+    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> OneSet:
+        """Fresh processes; reuse: what the race's first set built is loaded instead of built again."""
+
+
+class LocalRaces:
+    """Sets of processes on this machine."""
+
+    def __init__(
+        self,
+        sides: Sequence[Side],
+        candidates: Sequence[Candidate],
+        folder: Path,
+        *,
+        limits: Limits,
+        callers: int = 1,
+        tell: Tell = lambda text: None,
+        weights: bool = False,
+    ) -> None:
+        """sides: base and head, or one alone. weights: have the digest of the weights' values in the facts."""
+        self._sides, self._candidates, self._folder = sides, list(candidates), folder
+        self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
+        self._room = 99  # arms that may live at once, until the first has shown its size
+
+    @property
+    def state(self) -> Path:
+        """File with the first arm's weights, inputs and cases."""
+        return self._folder / "state.pt"
+
+    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> OneSet:
+        """Open, build, warm up and time every arm once; an arm that fails is left out, and said."""
+        found = _Set(self, race, number, reuse)
+        together = len(self._candidates) * len(self._sides) + 1 <= self._room
+        groups = [self._candidates] if together else [[one] for one in self._candidates]
+        for group in groups:
+            with found.alive():
+                found.open(group)
+                found.warm(group)
+                found.time(group, for_s / len(groups), most)
+                found.answer()
+        return found.result()
+
+
+class _Set:
+    """One set while it is under way."""
+
+    def __init__(self, lab: LocalRaces, race: int, number: int, reuse: bool) -> None:
+        self._lab, self._race, self._number, self._reuse = lab, race, number, reuse
+        self._arms: dict[str, LiveArm] = {}
+        self._samples: dict[str, ProcessSamples] = {}
+        self._facts: dict[str, ArmFacts] = {}
+        self._failures: dict[str, Failure] = {}
+        self._answers: dict[str, Path] = {}
+        self._taken = StateTaken()
+        self._with_aa: set[str] = set()
+        self._repeats, self._label, self._load, self._builds_s = True, "", "", 0.0
+
+    def result(self) -> OneSet:
+        """What there is."""
+        return OneSet(
+            samples=self._samples,
+            with_aa=self._with_aa,
+            facts=self._facts,
+            failures=self._failures,
+            taken=self._taken,
+            answers=self._answers,
+            repeats=self._repeats,
+            load=self._load,
+            label=self._label,
+            builds_s=self._builds_s,
+        )
+
+    @contextlib.contextmanager
+    def alive(self) -> Iterator[None]:
+        """Arms of this block end with it, whatever happens."""
+        try:
+            yield
+        except BaseException:
+            for arm in self._arms.values():
+                arm.kill()
+            raise
+        finally:
+            for arm in self._arms.values():
+                arm.close()
+            self._arms.clear()
+
+    # ------------------------------------------------------------------------------------------------------ opening
+
+    def open(self, candidates: Sequence[Candidate]) -> None:
+        """Open and build base and head of each candidate side by side."""
+        for position, candidate in enumerate(candidates):
+            roles = [Role(side, candidate) for side in self._lab._sides]
+            if position == len(candidates) - 1 and self._wants_aa():
+                roles.append(Role(self._lab._sides[0], candidates[0], again=True))
+            self._open_pair(roles)
+
+    def _wants_aa(self) -> bool:
+        return len(self._lab._sides) == 2 and self._lab._room >= 3
+
+    def _open_pair(self, roles: Sequence[Role]) -> None:
+        self._lab._tell(f"race {self._race + 1}, set {self._number + 1}: opening {' and '.join(r.name for r in roles)}")
+        arms = [arm for role in roles if (arm := self._start(role)) is not None]
+        self._each(arms, LiveArm.begin_opening)
+        self._each(arms, self._opened)
+        begin = time.monotonic()
+        self._each(arms, LiveArm.begin_building)
+        self._each(arms, LiveArm.built)
+        self._builds_s += time.monotonic() - begin
+
+    def _start(self, role: Role) -> LiveArm | None:
+        if self._is_hopeless(role):
+            return None
+        number = "shared" if self._reuse or self._number == 0 else str(self._number)
+        name = role.name.replace(" ", "-")
+        workspace = self._lab._folder / f"race{self._race}" / number / name
+        log = self._lab._folder / "logs" / f"{name}-{self._race}-{self._number}.log"
+        arm = LiveArm(role, workspace, log, self._lab._limits)
+        self._arms[role.name] = arm
+        return arm
+
+    def _is_hopeless(self, role: Role) -> bool:
+        """A side whose first arm did not open has no others."""
+        first = Role(role.side, self._lab._candidates[0]).name
+        return first in self._failures
+
+    def _each(self, arms: Sequence[LiveArm], step: Callable[[LiveArm], object]) -> None:
+        """The step of every arm that still works."""
+        for arm in arms:
+            if arm.name not in self._failures:
+                try:
+                    step(arm)
+                except ArmFailed as failed:
+                    self._fail(failed)
+
+    def _fail(self, failed: ArmFailed) -> None:
+        self._failures[failed.name] = Failure(failed.reason, failed.crashed)
+        if (arm := self._arms.pop(failed.name, None)) is not None:
+            arm.kill()
+
+    def _opened(self, arm: LiveArm) -> None:
+        self._label = arm.opened().ref.label
+        if not self._lab.state.exists():
+            arm.keep_state(self._lab.state)
+        taken = arm.take_state(self._lab.state)
+        if arm.role.side.name != BASE and (taken.parameters or taken.inputs):
+            self._taken = taken
+
+    def answer(self) -> None:
+        """The first set's answers, after all that is measured: a reference in float64 takes memory in one arm alone."""
+        if self._race == self._number == 0:
+            self._each([arm for arm in self._arms.values() if not arm.role.again], self._answer)
+
+    def _answer(self, arm: LiveArm) -> None:
+        path = self._lab._folder / f"answers-{arm.name.replace(' ', '-')}.pt"
+        kept = arm.keep_answers(self._lab.state, path, double=not self._answers)
+        if not self._answers:
+            self._repeats = kept.repeats
+        self._answers[arm.name] = path
+
+    # ------------------------------------------------------------------------------------------------------- timing
+
+    def warm(self, candidates: Sequence[Candidate]) -> None:
+        """Warm up one after another, and note how large they are."""
+        self._lab._tell(f"race {self._race + 1}, set {self._number + 1}: warming up")
+        for arm in list(self._arms.values()):
+            self._each([arm], lambda arm: arm.warm(self._lab._callers))
+            self._each([arm], self._look)
+        sizes = [self._facts[name].steady_rss_bytes for name in self._arms if name in self._facts]
+        if sizes:
+            available = psutil.virtual_memory().available + sum(sizes)
+            self._lab._room = affordable_workers(max(sizes), available)
+
+    def _look(self, arm: LiveArm) -> None:
+        self._facts[arm.name] = arm.look(weights=self._lab._weights and not self._facts)
+
+    def time(self, candidates: Sequence[Candidate], for_s: float, most: int) -> None:
+        """Rounds over all arms whose other side works, too; again without an arm that fails in them."""
+        while True:
+            raced = [one for one in candidates if all(Role(s, one).name in self._arms for s in self._lab._sides)]
+            if not raced:
+                return
+            try:
+                self._time(raced, candidates[0], for_s, most)
+            except ArmFailed as failed:
+                self._fail(failed)
+                continue
+            return
+
+    def _time(self, raced: Sequence[Candidate], first: Candidate, for_s: float, most: int) -> None:
+        self._lab._tell(f"race {self._race + 1}, set {self._number + 1}: timing base and head in turns")
+        names = [Role(side, one).name for one in raced for side in self._lab._sides]
+        again = Role(self._lab._sides[0], first, again=True).name
+        with_aa = again in self._arms and first in raced
+        names += [again] if with_aa else []
+        arms, end = [self._arms[name] for name in names], time.monotonic() + for_s
+        watch = LoadWatch([arm.pid for arm in arms])
+        seed = 100 * self._race + self._number
+        timed = race(arms, looks=(most,), stop=lambda rows: True, seed=seed, time_is_up=lambda: time.monotonic() > end)
+        self._load = watch.odd()
+        for one in raced:
+            own = [names.index(Role(side, one).name) for side in self._lab._sides]
+            calm = [names.index(Role(self._lab._sides[0], first).name), names.index(again)] if with_aa else []
+            columns = [*(calm or [own[0], own[0]]), own[0], own[-1]]
+            rows = tuple(tuple(row[column] for column in columns) for row in timed.rounds)
+            self._with_aa |= {one.label} if with_aa else set()
+            self._samples[one.label] = ProcessSamples(rounds=rows, settle_timeouts=timed.settle_timeouts)

@@ -1,0 +1,104 @@
+"""The code of a commit beside the working tree. In: a repository and a ref. Out: a folder with its files, for a while.
+
+A git worktree in a temporary folder: the user's own tree, index and branches are not touched, no hook runs, and the
+entry in .git/worktrees goes with it. `links` are untracked files or folders that the factory reads (weights, data).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from compilot.errors import EnvironmentProblem, InputError
+
+GIT_LIMIT_S = 300.0
+_QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+_INNER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set while a hook of git runs
+
+
+class Tree(NamedTuple):
+    """A commit's files."""
+
+    path: Path
+    commit: str
+
+
+@contextlib.contextmanager
+def checked_out(root: Path, ref: str, links: Sequence[str | os.PathLike[str]] = ()) -> Iterator[Tree]:
+    """The files of a ref in a folder of their own, until the end of the block."""
+    commit = resolve(root, ref)
+    linked = [_inside(root, link) for link in links]
+    with tempfile.TemporaryDirectory(prefix="compilot-base-") as folder:
+        path = Path(os.path.realpath(folder)) / "tree"
+        entry: Path | None = None
+        try:
+            _git(root, "worktree", "add", "--detach", "--force", str(path), commit)
+            entry = Path(_git(path, "rev-parse", "--absolute-git-dir").strip())
+            for relative in linked:
+                _link(root / relative, path / relative)
+            yield Tree(path, commit)
+        finally:
+            with contextlib.suppress(EnvironmentProblem):
+                _git(root, "worktree", "remove", "--force", "--force", str(path))
+            if entry is not None and entry.parent.name == "worktrees":  # never more: others have entries there, too
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def resolve(root: Path, ref: str) -> str:
+    """The commit that a ref names."""
+    if ref.startswith("-"):
+        raise InputError(f"'{ref}' is no git ref; give a branch, a tag or a commit.")
+    try:
+        return _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
+    except EnvironmentProblem:
+        text = f"git knows no '{ref}' in {root}; fetch it first"
+        shallow = (root / ".git" / "shallow").exists()
+        raise InputError(
+            f"{text}: git fetch origin {ref.removeprefix('origin/')}, or check out with fetch-depth: 0."
+            if shallow or ref.startswith("origin/")
+            else f"{text}, or check its spelling."
+        ) from None
+
+
+def _inside(root: Path, link: str | os.PathLike[str]) -> Path:
+    path = Path(os.path.abspath(link))
+    if not path.exists():
+        raise InputError(f"there is no {os.fspath(link)} to link; check the path.")
+    real = Path(os.path.realpath(path.parent)) / path.name
+    if not real.is_relative_to(root):
+        raise InputError(f"{os.fspath(link)} is outside of {root}; the old code finds it where it is, leave it out.")
+    return real.relative_to(root)
+
+
+def _link(source: Path, place: Path) -> None:
+    if place.is_dir() and not place.is_symlink() and source.is_dir():
+        for inner in source.iterdir():  # some of it is tracked: the commit's own files stay
+            if not (place / inner.name).exists():
+                _link(inner, place / inner.name)
+        return
+    if place.exists() or place.is_symlink():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(source)
+
+
+def _git(root: Path, *words: str) -> str:
+    """What git prints; EnvironmentProblem with what it said where it fails."""
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", str(root), *words]
+    env = {name: value for name, value in os.environ.items() if name not in _INNER} | _QUIET
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=GIT_LIMIT_S, check=False, env=env
+        )
+    except (OSError, subprocess.SubprocessError) as problem:
+        raise EnvironmentProblem(f"git cannot be run: {problem}; install git.") from problem
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise EnvironmentProblem(f"git {words[0]} failed: {said}.")
+    return done.stdout

@@ -1,0 +1,89 @@
+"""Bounds of a building child, from both sides: what it does to itself, and what is done to those that it starts.
+
+In: Bounds. Out: a process that takes what the server leaves. Covered: CPU (nice, autogroups, one core where there are
+several), I/O class, threads, the end of the server. `nice` only counts among processes of one autogroup, and every new
+session has one of its own: so the child stays in the server's session, and the autogroups of the workers that it starts
+are made nice from outside. Not covered: cgroups (a server that has one of its own shares it with its child).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from compilot._cores import usable_cores
+from compilot.serve.records import Bounds
+
+ENVIRONMENT = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",  # threads that wait leave the core
+}
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def bound_myself(bounds: Bounds, parent: int) -> None:
+    """In the child, first of all: nice, idle I/O, one core; it ends with the thread that started it."""
+    die_with(parent)
+    with contextlib.suppress(OSError):
+        os.nice(bounds.nice)
+    with contextlib.suppress(psutil.Error, OSError, AttributeError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    if usable_cores() >= bounds.one_core_from and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel end this process when the thread ends that started it; the parent may be gone already."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def calm(processes: Iterable[psutil.Process], own_session: int, nice: int) -> None:
+    """Make the autogroups nice of processes that left the server's session; those of the server itself stay."""
+    for process in processes:
+        with contextlib.suppress(OSError, psutil.Error):
+            if os.getsid(process.pid) != own_session:
+                Path(f"/proc/{process.pid}/autogroup").write_text(f"{nice}\n")
+
+
+def free_bytes() -> int:
+    """Memory that may still be used: the machine's, or what is left of this process's cgroup."""
+    free = int(psutil.virtual_memory().available)
+    limits = [left for left in (_left_v2(), _left_v1()) if left is not None]
+    return min([free, *limits])
+
+
+def _left_v2() -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        inner = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        folder = CGROUP / inner.partition("::")[2].lstrip("/")
+        return _left(folder / "memory.max", folder / "memory.current")
+    return None
+
+
+def _left_v1() -> int | None:
+    folder = CGROUP / "memory"
+    return _left(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes")
+
+
+def _left(limit: Path, used: Path) -> int | None:
+    """None: there is no limit, or nobody says it."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(0, int(limit.read_text()) - int(used.read_text()))
+    return None

@@ -1,0 +1,166 @@
+"""The building child, seen from the server: started, kept within its bounds, ended.
+
+In: a BuildJob. Out: its BuildResult and what it used; Later where it was killed, ran out of memory or time. It must be
+run in a thread that lives as long as the server wants the child to: the kernel ends the child with that thread. No
+module of the tuning plane is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import psutil
+
+from compilot.files import atomic
+from compilot.records import encode
+from compilot.serve.bounding import ENVIRONMENT, calm, free_bytes
+from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
+
+LOOK_S = 0.5  # between looks at the child's process tree
+END_S = 5.0
+QUOTED = 300  # characters of its last output
+MODEL_COPIES = 3  # of the weights that a build has in memory: eager's, the candidate's, the export's
+
+
+class Later(Exception):
+    """It did not work now and may work later; the reason."""
+
+
+class Closing(Exception):
+    """Nobody waits for it any more."""
+
+
+class Spent(NamedTuple):
+    """What a child used."""
+
+    seconds: float
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+class Ran(NamedTuple):
+    """A child that came to its end."""
+
+    result: BuildResult
+    spent: Spent
+
+
+class Child:
+    """The one child that a server may have."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self.pid: int | None = None  # while there is one
+        self.peak_rss_bytes = 0
+
+    def run(self, job: BuildJob, model_bytes: int, stop: threading.Event) -> Ran:
+        """Start it, watch it, read its result. Raises Later, Closing."""
+        self._refuse_without_room(model_bytes)
+        folder = Path(job.folder)
+        job_file = folder.with_name(folder.name + ".job")
+        begin = time.monotonic()
+        try:
+            atomic.write_bytes(job_file, encode(job))
+            with _log(folder).open("wb") as log:
+                process = _started(job_file, self._bounds, log.fileno())
+        except OSError as problem:
+            raise Later(f"a build cannot be started: {problem.strerror or problem}") from problem
+        self.pid, self.peak_rss_bytes = process.pid, 0
+        try:
+            self._watch(process, stop, begin)
+        finally:
+            _end(process)
+            self.pid = None
+            job_file.unlink(missing_ok=True)
+        result = _result(Path(job.result), process.returncode, folder)
+        return Ran(result, Spent(time.monotonic() - begin, result.cpu_s, self.peak_rss_bytes))
+
+    def _refuse_without_room(self, model_bytes: int) -> None:
+        free, needed = free_bytes(), MODEL_COPIES * model_bytes + self._bounds.least_free_bytes
+        if free < needed:
+            mib = f"{free / 2**20:.0f} MiB of memory are free, a build wants {needed / 2**20:.0f} MiB"
+            raise Later(f"memory is short: {mib}")
+
+    def _watch(self, process: subprocess.Popen[bytes], stop: threading.Event, begin: float) -> None:
+        limit = int(free_bytes() * self._bounds.memory_share)
+        session = os.getsid(0)
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=LOOK_S)
+                return
+            if stop.is_set():
+                raise Closing
+            tree = _tree(process.pid)
+            calm(tree, session, self._bounds.nice)
+            used = sum(map(_rss, tree))
+            self.peak_rss_bytes = max(self.peak_rss_bytes, used)
+            if used > limit:
+                text = f"the build used {used / 2**20:.0f} MiB, more than its share of {limit / 2**20:.0f} MiB"
+                raise Later(f"memory is short: {text}")
+            if time.monotonic() - begin > self._bounds.limit_s:
+                raise Later(f"the build took longer than {self._bounds.limit_s:.0f} s and was ended")
+
+
+def _started(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes]:
+    """In the server's own session, and so in its autogroup: only there `nice` counts against the server."""
+    numbers = (os.getpid(), bounds.nice, bounds.one_core_from)
+    return subprocess.Popen(
+        [sys.executable, "-m", "compilot.serve.builder", str(job_file), *map(str, numbers)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        process_group=0,
+        env={**os.environ, **ENVIRONMENT},
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End its group; what it started in other sessions ends with it (trials/keeper.py)."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=END_S)
+
+
+def _result(path: Path, code: int | None, folder: Path) -> BuildResult:
+    try:
+        return decode_result(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        pass
+    how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
+    words = _last_words(_log(folder))
+    raise Later(f"the building process {how}" + (f"; its last output: {words}" if words else ""))
+
+
+def _log(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".log")
+
+
+def _last_words(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n")
+        return " | ".join(line.strip() for line in lines if line.strip())[-QUOTED:]
+    return ""
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
+
+
+def _rss(process: psutil.Process) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_info().rss)
+    return 0

@@ -1,0 +1,101 @@
+"""Whole plans over the requests of a trace, in several sets of fresh processes.
+
+In: a runner that has opened a trace, arms with their records. Out: one `Replay`. An arm that fails is left out, with
+its reason, and the sets begin anew: every set has the same arms. Used by `tune` and `bench`. Not covered: one set
+(trials/replaying.py), which arms there are, what the seconds mean (verdict/replays.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.engines.eager.build import EAGER
+from compilot.progress import Observer
+from compilot.records import PolicyArm, Race, Replay, ShapePolicy
+from compilot.trials.runner import Arm, ArmLost, ArmSeen, FreshReplay, ReplayRules, Runner
+from compilot.verdict.words import count
+
+CONFIRMING = 1000  # the number of the first set that confirms
+
+
+class Made(NamedTuple):
+    """A way to serve the trace, as it is replayed."""
+
+    arm: Arm
+    record: PolicyArm
+
+
+class ReplayPlan(NamedTuple):
+    """How much is replayed."""
+
+    processes: int
+    requests: Callable[[int], int]  # from the number of arms
+    left_s: Callable[[], float] = lambda: math.inf
+    calls: int = 0  # of the whole trace
+    distinct: int = 0  # sizes among them
+    purpose: str = "replay"  # or "confirm": the chosen one again
+
+    def number(self, done: int) -> int:
+        """Of the next set: those that confirm have orders of their own."""
+        return done if self.purpose == "replay" else CONFIRMING + done
+
+
+def replayed(runner: Runner, arms: Sequence[Made], how: ReplayPlan, observer: Observer) -> Replay | None:
+    """Set after set; None: no arm was left, or there are none."""
+    left, lost, sets = list(arms), dict[str, str](), list[FreshReplay]()
+    while left and len(sets) < how.processes and (not sets or how.left_s() > 0):
+        requests = min((len(one.samples.rounds) for one in sets), default=how.requests(len(left)))
+        observer.stage(_stage(how, requests, len(sets) + 1))
+        for_s = max(0.0, how.left_s()) / (how.processes - len(sets))
+        try:
+            rules = ReplayRules(requests, how.number(len(sets)), for_s, purpose=how.purpose)
+            sets.append(runner.replay([one.arm for one in left], rules))
+        except ArmLost as gone:
+            observer.note(f"{gone.owner} is left out: {gone.reason}")
+            lost[gone.owner] = gone.reason
+            left, sets = [one for one in left if one.arm.id != gone.owner], []
+    return _record(arms, left, sets, lost, how) if sets else None
+
+
+def _stage(how: ReplayPlan, requests: int, number: int) -> str:
+    again = "" if how.purpose == "replay" else " again with the chosen plan"
+    return f"replaying {count(requests, 'request')} of the trace{again}: set {number} of {how.processes}"
+
+
+def _record(
+    arms: Sequence[Made], left: Sequence[Made], sets: Sequence[FreshReplay], lost: dict[str, str], how: ReplayPlan
+) -> Replay:
+    with_aa = all(one.with_aa for one in sets)
+    race = Race(
+        arms=(EAGER.id, *([EAGER.id] if with_aa else []), *(one.arm.id for one in left)),
+        with_aa=with_aa,
+        processes=tuple(one.samples for one in sets),
+        purpose=how.purpose,
+        load=next((one.load for one in sets if one.load), ""),
+    )
+    eager = PolicyArm(id=EAGER.id, label="eager", engine="eager", policy=ShapePolicy.EAGER)
+    records = [eager, *(one.record for one in left)]
+    gone = [msgspec.structs.replace(one.record, lost=lost[one.arm.id]) for one in arms if one.arm.id in lost]
+    return Replay(
+        race=race,
+        arms=(*(_with_seen(record, [one.seen[record.id] for one in sets]) for record in records), *gone),
+        requests=min(len(one.samples.rounds) for one in sets),
+        calls=how.calls,
+        distinct=how.distinct,
+    )
+
+
+def _with_seen(record: PolicyArm, seen: Sequence[ArmSeen]) -> PolicyArm:
+    """The arm with what its processes said, over all sets."""
+    shares = [one.fast_share for one in seen if one.fast_share is not None]
+    return msgspec.structs.replace(
+        record,
+        loaded_s=sorted(one.loaded_s for one in seen)[len(seen) // 2],
+        fast_share=min(shares, default=None),
+        recompiles=max(one.recompiles for one in seen),
+        peak_rss_bytes=max(one.peak_rss_bytes for one in seen),
+    )

@@ -1,0 +1,394 @@
+"""A trace of many sizes: policies in place of single candidates, and a replay in place of the final.
+
+In: a run whose search is over, the traffic of the trace. Out: a verdict and the entries of its plan. The steps, each
+within its share of what is left: prove which sizes may be padded; measure what programs cost, engine by engine; choose
+policies by forecast; build them as whole plans; replay a sample of the trace over them, in several sets of fresh
+processes; choose; replay the chosen one again in fresh processes, whose figures are the plan's. Covered: engines
+without a program for all sizes, programs that fail, arms that are lost in a replay, budgets that end early. Not
+covered: how each step works (size_costs.py, size_arms.py, verdict/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot._version import __version__
+from compilot.candidates.spaces import candidates_of, space_of, usable_engines
+from compilot.engines import registry
+from compilot.engines.compiler_options import SIZES
+from compilot.engines.eager.build import EAGER
+from compilot.engines.of_candidate import is_eager_only
+from compilot.engines.space import fitting
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Diagnosis,
+    EngineSizes,
+    Goal,
+    Padding,
+    PaddingProof,
+    Plan,
+    Replay,
+    ShapePolicy,
+    SizeDemand,
+    SizesVerdict,
+    State,
+    Traffic,
+    TrafficLine,
+    Trial,
+    Verdict,
+)
+from compilot.trials.replaying import LONGEST_WINDOW, WINDOW_S
+from compilot.trials.runner import Job, Runner
+from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
+from compilot.tuning.journal import RunJournal, now
+from compilot.tuning.replays import Made, ReplayPlan, replayed
+from compilot.tuning.size_arms import Base, Policy, made, missing_programs, padding_of, policies_to_try, single
+from compilot.tuning.size_costs import (
+    MOST_DIMS,
+    Curves,
+    SizePrograms,
+    curves,
+    dynamic_cost,
+    places,
+    shape_costs,
+    static_cost,
+    telling_first,
+)
+from compilot.verdict.finalists import screening_ratio
+from compilot.verdict.policies import MAX_ENTRIES, ShapeRules, choose
+from compilot.verdict.replay_confirmation import confirmed
+from compilot.verdict.replays import Decided, decide_replay
+from compilot.verdict.shape_costs import Sizes
+from compilot.verdict.shape_plan import plan_for_sizes, verdict_for_sizes
+from compilot.verdict.words import count
+
+AFTER_SEARCH = 0.65  # of the budget: a search over engines needs few trials, programs and their replay many processes
+CURVES_SHARE = 0.20  # of what is left after the search
+PROGRAMS_SHARE = 0.30  # the same, for programs that only tell what one costs
+BUILDING_SHARE = 0.35  # of what is left by then, for programs of the policies that go on
+PLACE_S = 1.6  # of one arm at one size: a warm-up and a few rounds
+AROUND_A_TRIAL_S = 3.0  # eager's reference and its warm-up at another size
+ENGINES = 2  # whose programs are measured
+MOST_ARMS = 4  # policies of a replay; torch.compile as users know it comes on top
+CONFIRM_SHARE = 0.35  # of what is left for replays: the chosen plan again, beside eager
+REQUESTS = 256
+FEWEST_REQUESTS = 48
+MOST_PLACES = {1: 10, 2: 25}
+FEWEST_PLACES = 4
+ARM_START_S = 3.0  # opening the model and the plan's files, beside others
+LEAST_PROGRAMS = 3
+
+
+class ServedTrace(NamedTuple):
+    """What the run came to."""
+
+    verdict: Verdict
+    plan: Plan
+    used: tuple[str, ...]  # candidates whose files the plan needs
+
+
+class Serving(NamedTuple):
+    """A run that serves a trace."""
+
+    runner: Runner
+    journal: RunJournal
+    spending: Spending
+    goal: Goal
+    observer: Observer
+    traffic: Traffic
+    diagnosis: Diagnosis
+
+    def served(self) -> ServedTrace:
+        """The whole of it."""
+        self.observer.stage("proving which sizes may be padded")
+        proof = self.runner.prove_padding()
+        padding, notes = usable_padding(proof, self.traffic), list(told_of_leaks(proof))
+        for note in notes:
+            self.observer.note(note)
+        programs = SizePrograms(self.runner, self.journal, self.traffic, self.observer)
+        engines = self._measured(programs, padding)
+        line = TrafficLine(
+            traffic=self.traffic, proof=proof, engines=tuple(engine for engine, _ in engines), notes=tuple(notes)
+        )
+        self.journal.served(line)
+        arms, problems = self._arms(engines, programs, padding)
+        notes += problems
+        arms += self._as_users_have_it(arms)
+        replay = self._replayed(arms, CONFIRM_SHARE)
+        notes += [*empty_calls_note(self.traffic), *many_sizes_note(self.traffic)]
+        choice = self._chosen(replay, tuple(notes))
+        fresh = self._confirmed(choice, arms)
+        return self._decided(choice, fresh, arms)
+
+    # ---------------------------------------------------------------------------------------------- what things cost
+
+    def _measured(self, programs: SizePrograms, padding: Padding | None) -> list[tuple[EngineSizes, Base]]:
+        """Each engine's costs and what follows from them."""
+        bases = bases_of(list(self.journal.trials.values()))[:ENGINES]
+        dynamic = [base.dynamic for base in bases if base.dynamic is not None]
+        share_s = max(0.0, self.spending.budget.remaining_s)
+        found = self._curves(dynamic, share_s * CURVES_SHARE)
+        if not found.eager:
+            return []
+        each_s = share_s * PROGRAMS_SHARE / max(1, len(bases))
+        measured = [self._engine(base, found, programs, padding, each_s) for base in bases]
+        return [(engine, base) for engine, base in zip(measured, bases, strict=True) if engine is not None]
+
+    def _curves(self, dynamic: Sequence[Trial], share_s: float) -> Curves:
+        dims = len(self.traffic.dims)
+        most = int(share_s / (PLACE_S * (len(dynamic) + 2)))
+        sizes = places(self.traffic, max(FEWEST_PLACES, min(most, MOST_PLACES.get(dims, FEWEST_PLACES))))
+        self.observer.stage(f"timing eager and programs for all sizes at {count(len(sizes), 'size')}")
+        self.runner.keep([trial.candidate.id for trial in dynamic])
+        return curves(self.runner, dynamic, sizes, [dim.name for dim in self.traffic.dims])
+
+    def _engine(
+        self, base: Base, found: Curves, programs: SizePrograms, padding: Padding | None, share_s: float
+    ) -> EngineSizes | None:
+        """One engine: programs for a few sizes tell what such a program costs, then its policies follow."""
+        many = len(self.traffic.dims) > MOST_DIMS
+        trials = {} if many else self._samples(base.candidate, programs, share_s)
+        static = static_cost(found.eager, trials)
+        dynamic = None
+        if base.dynamic is not None:
+            dynamic = dynamic_cost(base.dynamic, found.dynamic[base.dynamic.candidate.id])
+        if static is None and dynamic is None:
+            return None
+        notes = [f"{t.candidate.label}: {t.state}, {t.reason}" for t in trials.values() if t.state is not State.OK]
+        pad_s, may_pad = self._stands_padding(trials, programs, padding, notes)
+        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad)
+        choice = choose(asked(self.traffic), costs, self._rules(base, trials))
+        self.observer.note(f"{base.candidate.label}: {choice.because} (forecast)")
+        label, engine = base.candidate.label, base.candidate.settings.engine
+        return EngineSizes(engine=engine, label=label, costs=costs, choice=choice, notes=tuple(notes))
+
+    def _samples(self, base: Candidate, programs: SizePrograms, share_s: float) -> dict[Sizes, Trial]:
+        """Programs for the sizes that tell most, as far as time goes; two at the least."""
+        begin, trials = self.spending.budget.elapsed_s, dict[Sizes, Trial]()
+        number = int(share_s / self._program_s(base))
+        wanted = places(self.traffic, max(LEAST_PROGRAMS, min(number, MOST_PLACES.get(len(self.traffic.dims), 4))))
+        self.observer.stage(f"building programs of {base.label} for up to {count(len(wanted), 'size')}")
+        for sizes in telling_first(wanted) if len(self.traffic.dims) == 1 else wanted:
+            spent = self.spending.budget.elapsed_s - begin
+            if len(trials) >= LEAST_PROGRAMS and spent > share_s:
+                break
+            trials[sizes] = programs.built(base, sizes, self._limit_s())
+            if len(trials) == LEAST_PROGRAMS and not any(t.state is State.OK for t in trials.values()):
+                break  # it has no programs for one size
+        return trials
+
+    def _program_s(self, base: Candidate) -> float:
+        """How long one more program takes to try, from those that were tried."""
+        own = [t for t in self.journal.trials.values() if t.candidate.settings.engine == base.settings.engine]
+        sized = [t.wall_s for t in own if t.candidate.sizes] or [t.wall_s for t in own]
+        return max(1.0, sum(sized) / max(1, len(sized))) + AROUND_A_TRIAL_S
+
+    def _stands_padding(
+        self, trials: dict[Sizes, Trial], programs: SizePrograms, padding: Padding | None, notes: list[str]
+    ) -> tuple[float, bool]:
+        """Seconds of padding a call, and whether this engine's programs may be given padded calls."""
+        able = [(sizes, trial) for sizes, trial in sorted(trials.items()) if trial.state is State.OK]
+        if padding is None or not able:
+            return 0.0, False
+        sizes, trial = able[-1]
+        if (leak := programs.leak(trial, padding_of(padding, self.traffic, sizes))) is not None:
+            notes.append(f"{trial.candidate.label} does not stand padding: {leak.why}")
+            return 0.0, False
+        return programs.pad_s[trial.candidate.id], True
+
+    def _rules(self, base: Base, trials: dict[Sizes, Trial]) -> ShapeRules:
+        """No more programs than the user allows, nor than there is time to build."""
+        left_s = max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
+        affordable = sum(t.state is State.OK for t in trials.values()) + int(left_s / self._program_s(base.candidate))
+        allowed = self.journal.header.max_entries or MAX_ENTRIES
+        largest = tuple(dim.max for dim in self.traffic.dims)
+        most = max(1, min(allowed, affordable))
+        return ShapeRules(max_entries=most, horizon_calls=self.goal.horizon_calls, largest=largest)
+
+    # ------------------------------------------------------------------------------------------------------ the arms
+
+    def _arms(
+        self, engines: Sequence[tuple[EngineSizes, Base]], programs: SizePrograms, padding: Padding | None
+    ) -> tuple[list[Made], list[str]]:
+        """The policies that go on, as whole plans, and why others do not."""
+        found, problems = list[Made](), list[str]()
+        for number, policy in enumerate(policies_to_try(engines, MOST_ARMS)):
+            if found and not self._affords(policy, programs):
+                problems.append(f"{policy.label} was not built: the budget is used")
+                continue
+            one = made(policy, number, programs, self.traffic, padding, self._limit_s())
+            found += [one] if isinstance(one, Made) else []
+            problems += [one] if isinstance(one, str) else []
+        for problem in problems:
+            self.observer.note(problem)
+        return found, problems
+
+    def _affords(self, policy: Policy, programs: SizePrograms) -> bool:
+        missing = missing_programs(policy, programs, list(self.journal.trials))
+        needed_s = len(missing) * self._program_s(policy.base.candidate)
+        return needed_s <= max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
+
+    def _as_users_have_it(self, arms: Sequence[Made]) -> list[Made]:
+        """torch.compile in each of its ways with sizes, where it works and time allows: what users would have."""
+        found = []
+        for candidate in plain_candidates(self.diagnosis, self.journal.header.engines):
+            trial = self.journal.trials.get(candidate.id)
+            left_s = max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE / 2
+            if trial is None and left_s > self._program_s(candidate):
+                self.observer.trying(candidate, len(self.journal.trials) + 1, left_s)
+                self.runner.submit([Job(candidate, left_s)])
+                trial = next(iter(self.runner.completed()))
+                self.journal.append(trial)
+            named = {name for one in arms for name in one.record.candidates if len(one.record.candidates) == 1}
+            if trial is not None and trial.state is State.OK and candidate.id not in named:
+                found.append(single(trial, f"as-is-{candidate.id}", candidate.label))
+        return found
+
+    # ---------------------------------------------------------------------------------------------------- the replay
+
+    def _replayed(self, arms: Sequence[Made], reserved: float = 0.0, purpose: str = "replay") -> Replay | None:
+        """Set after set of fresh processes; reserved: of what is left, for later."""
+        calls, budget = sum(one.count for one in self.traffic.demand), self.spending.budget
+        reserve_s = max(0.0, budget.remaining_s) * reserved
+
+        def left_s() -> float:
+            return budget.remaining_s - reserve_s
+
+        def requests(number: int) -> int:
+            return self._requests(number, left_s())
+
+        how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose)
+        replay = replayed(self.runner, arms, how, self.observer)
+        if replay is not None:
+            self.journal.replayed(replay)
+        return replay
+
+    def _requests(self, arms: int, left_s: float) -> int:
+        """As many as fit into what is left: each is answered by every arm, and each size twice before that."""
+        set_s = max(0.0, left_s) / CONFIRM_PROCESSES - ARM_START_S * (arms + 2)
+        mean_s = self._eager_request_s()
+        each_s = 2 * mean_s + max(mean_s, WINDOW_S / LONGEST_WINDOW)
+        return max(FEWEST_REQUESTS, min(REQUESTS, int(set_s / (each_s * (arms + 2)))))
+
+    def _eager_request_s(self) -> float:
+        return max(1e-4, self.spending.costs.eager_call_s)
+
+    def _chosen(self, replay: Replay | None, notes: tuple[str, ...]) -> Decided:
+        """What the replay says; its figures choose, and prove nothing yet."""
+        if replay is not None:
+            return decide_replay(replay, horizon_calls=self.goal.horizon_calls, notes=notes)
+        why = "no program could be built for the sizes of the trace"
+        return Decided(
+            None, SizesVerdict(policy=ShapePolicy.EAGER, arm_id=EAGER.id, because=why, comparisons=(), notes=notes)
+        )
+
+    def _confirmed(self, choice: Decided, arms: Sequence[Made]) -> Replay | None:
+        """The chosen plan again, beside eager and plain torch.compile; None: nothing was chosen, or time is up."""
+        if choice.arm is None or self.spending.budget.remaining_s <= 0:
+            return None
+        wanted = {choice.arm.id, _plain_of(arms)}
+        return self._replayed([one for one in arms if one.arm.id in wanted], purpose="confirm")
+
+    def _decided(self, choice: Decided, fresh: Replay | None, arms: Sequence[Made]) -> ServedTrace:
+        decided = confirmed(choice, fresh, horizon_calls=self.goal.horizon_calls, enough=CONFIRM_PROCESSES)
+        verdict = verdict_for_sizes(decided.verdict, decided.arm, EAGER.id, fresh)
+        entries = next((m.arm.entries for m in arms if decided.arm and m.arm.id == decided.arm.id), ())
+        plan = plan_for_sizes(
+            verdict,
+            entries,
+            fresh,
+            self.journal.header,
+            list(self.journal.trials.values()),
+            plain_id=_plain_of(arms),
+            created=now(),
+            version=__version__,
+        )
+        return ServedTrace(verdict, plan, decided.arm.candidates if decided.arm else ())
+
+    def _limit_s(self) -> float:
+        return max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
+
+
+# ------------------------------------------------------------------------------------------------------ small things
+
+
+def _plain_of(arms: Sequence[Made]) -> str | None:
+    """The arm that is plain torch.compile."""
+    return next((one.arm.id for one in arms if one.record.policy is None), None)
+
+
+def asked(traffic: Traffic) -> list[SizeDemand]:
+    """The sizes that programs are chosen for: an empty input is eager's, or the dynamic program's."""
+    return [one for one in traffic.demand if all(size >= 1 for size in one.sizes)]
+
+
+def empty_calls_note(traffic: Traffic) -> list[str]:
+    """Calls with an empty input are none of a choice's."""
+    calls = sum(one.count for one in traffic.demand if not all(size >= 1 for size in one.sizes))
+    return (
+        [f"{count(calls, 'call')} of the trace have an empty input, and no program is chosen for them"] if calls else []
+    )
+
+
+def many_sizes_note(traffic: Traffic) -> list[str]:
+    """Of more than two sizes no programs for one of them are chosen."""
+    names = ", ".join(dim.name for dim in traffic.dims)
+    return [f"{names} vary: programs are chosen for two sizes at most"] if len(traffic.dims) > MOST_DIMS else []
+
+
+def bases_of(trials: Sequence[Trial]) -> list[Base]:
+    """One for each engine: its fastest program for all sizes; engines that have none come last, as first tried."""
+    own = [t for t in trials if not is_eager_only(t.candidate) and not t.candidate.regions and not t.candidate.sizes]
+    own = [t for t in own if t.candidate.settings.options.get(SIZES) is None]
+    able = sorted((t for t in own if t.state is State.OK), key=lambda t: -(screening_ratio(t) or 0.0))
+    best = {t.candidate.settings.engine: t for t in reversed(able)}
+    dynamic = [Base(t.candidate, t) for t in able if best[t.candidate.settings.engine] is t]
+    first = {t.candidate.settings.engine: t for t in reversed(own)}
+    others = [Base(t.candidate) for name, t in first.items() if name not in best and t.state is not State.TIMED_OUT]
+    return [*dynamic, *others]
+
+
+def plain_candidates(diagnosis: Diagnosis, engines: Sequence[str]) -> list[Candidate]:
+    """Plain torch.compile, in each way that it has with declared sizes; none where it was not asked for."""
+    name = registry.plain_compile()
+    if name not in usable_engines(engines) or diagnosis.compiler_problem:
+        return []
+    plain = candidates_of(name, diagnosis)[:1]
+    ways = [knob for knob in fitting(space_of(name, diagnosis).knobs, diagnosis) if knob.name == SIZES]
+    labels = {"automatic": "torch.compile", "all": "torch.compile dynamic=True"}
+    return [
+        msgspec.structs.replace(
+            candidate,
+            settings=msgspec.structs.replace(
+                candidate.settings, options={**candidate.settings.options, SIZES: str(value)}
+            ),
+            label=labels.get(str(value), str(value)),
+            rationale="what users have without compilot",
+        )
+        for candidate in plain
+        for knob in ways
+        for value in knob.values[1:]
+    ]
+
+
+def usable_padding(proof: PaddingProof, traffic: Traffic) -> Padding | None:
+    """The proven padding as far as the sizes of the trace go; None: one of them may not be padded."""
+    wanted = {(place.path, place.dim) for dim in traffic.dims for place in dim.places}
+    if proof.padding is None:
+        return None
+    dims = [dim for dim in proof.padding.dims if {(one.path, one.dim) for one in dim.inputs} <= wanted]
+    covered = {(one.path, one.dim) for dim in dims for one in dim.inputs}
+    return msgspec.structs.replace(proof.padding, dims=tuple(dims)) if covered == wanted else None
+
+
+def told_of_leaks(proof: PaddingProof) -> list[str]:
+    """One sentence for each size that may not be padded."""
+    found = []
+    for leak in proof.refused:
+        who = ", ".join(leak.inputs) or "the inputs"
+        found.append(f"{who} cannot be padded: {leak.why}; the other policies go on")
+    return found

@@ -1,0 +1,202 @@
+"""What programs cost at the sizes of a trace: measured, engine by engine.
+
+In: a runner that has opened the model, the traffic, one dynamic candidate of each engine that worked. Out: cost curves
+of eager, of the dynamic programs, and of programs for one size, with what building them takes; trials of the latter.
+Eager and the dynamic programs are raced at about ten sizes; a program for one size is an ordinary trial whose example
+has that size, and its cost is eager's there over its speed-up. What time allows decides how many are built, the most
+telling ones first. Not covered: which policy follows (verdict/policies.py), what is raced in the end (size_arms.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from compilot.engines.eager.build import EAGER
+from compilot.errors import EnvironmentProblem
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    CostPoint,
+    DimRange,
+    Padding,
+    PaddingLeak,
+    ProgramCost,
+    ShapeCosts,
+    Shapes,
+    State,
+    Traffic,
+    Trial,
+)
+from compilot.trials.runner import ArmLost, Job, RaceRules, Runner
+from compilot.tuning.journal import RunJournal
+from compilot.verdict.finalists import screening_ratio
+from compilot.verdict.shape_costs import Costs, Sizes
+from compilot.verdict.sizes_to_measure import sizes_to_measure
+
+PAIRS = 6  # at each size: a curve of ten points has sixty
+LEAST_TRIAL_S = 20.0
+MOST_DIMS = 2  # that programs are chosen for; of more, programs for all sizes serve all of it
+FEWEST = 2  # sizes of a curve in each dimension: its ends
+
+
+class Curves(NamedTuple):
+    """Seconds of a call at the measured sizes, from the same rounds."""
+
+    eager: dict[Sizes, float]
+    dynamic: dict[str, dict[Sizes, float]]  # by candidate; sizes at which it failed are missing
+
+
+class SizePrograms:
+    """Programs for one size each, built when they are asked for."""
+
+    def __init__(self, runner: Runner, journal: RunJournal, traffic: Traffic, observer: Observer) -> None:
+        self._runner, self._journal, self._traffic, self._observer = runner, journal, traffic, observer
+        self._leaks: dict[str, PaddingLeak | None] = {}
+        self.pad_s: dict[str, float] = {}  # of padding a call, by candidate
+
+    def candidate(self, base: Candidate, sizes: Sizes) -> Candidate:
+        """The same settings for one size."""
+        settings = msgspec.structs.replace(base.settings, shapes=Shapes.STATIC)
+        named = {dim.name: size for dim, size in zip(self._traffic.dims, sizes, strict=True)}
+        told = "x".join(map(str, sizes))
+        return msgspec.structs.replace(
+            base, settings=settings, sizes=named, label=f"{base.label} {told}", rationale=f"a program for size {told}"
+        )
+
+    def built(self, base: Candidate, sizes: Sizes, limit_s: float) -> Trial:
+        """Its trial, tried now unless that was done before."""
+        candidate = self.candidate(base, sizes)
+        if (known := self._journal.trials.get(candidate.id)) is not None and known.state is not State.TIMED_OUT:
+            return known
+        self._observer.trying(candidate, len(self._journal.trials) + 1, limit_s)
+        self._runner.submit([Job(candidate, max(LEAST_TRIAL_S, limit_s))])
+        trial = next(iter(self._runner.completed()))
+        self._journal.append(trial)
+        return trial
+
+    def leak(self, trial: Trial, padding: Padding) -> PaddingLeak | None:
+        """Why its padded calls are not eager's; None: they are. Asked once."""
+        key = trial.candidate.id
+        if key not in self._leaks:
+            self._observer.doing(f"checking padded calls of {trial.candidate.label}")
+            seen = self._runner.check_padding(trial, padding)
+            self._leaks[key], self.pad_s[key] = seen.leak, seen.pad_s
+        return self._leaks[key]
+
+
+def places(traffic: Traffic, most: int) -> list[Sizes]:
+    """The sizes to measure, a grid in two dimensions; most: of all of them together, about."""
+    each = most if len(traffic.dims) == 1 else max(FEWEST, math.isqrt(most))
+    ranges = [DimRange(min=max(dim.min, 1), max=dim.max) for dim in traffic.dims]
+    if len(ranges) > MOST_DIMS:
+        return list(itertools.product(*((one.min, one.max) for one in ranges)))
+    return list(itertools.product(*sizes_to_measure(ranges, traffic.demand, each)))
+
+
+def curves(runner: Runner, trials: Sequence[Trial], sizes: Sequence[Sizes], names: Sequence[str]) -> Curves:
+    """Eager and the dynamic programs side by side at each size; names: of the dimensions, NAME:DIM."""
+    found = Curves({}, {trial.candidate.id: {} for trial in trials})
+    for place in sizes:
+        rules = RaceRules(
+            (PAIRS,), purpose=f"size {'x'.join(map(str, place))}", sizes=dict(zip(names, place, strict=True))
+        )
+        _at_one(runner, list(trials), rules, place, found)
+    return found
+
+
+def _at_one(runner: Runner, trials: list[Trial], rules: RaceRules, place: Sizes, found: Curves) -> None:
+    """One size; who fails there has no figure, and where eager itself fails nobody has one."""
+    while True:
+        try:
+            race = runner.race(trials, rules)
+            break
+        except ArmLost as lost:
+            trials = [trial for trial in trials if trial.candidate.id != lost.owner]
+        except EnvironmentProblem:
+            return
+    middle = {
+        arm: statistics.median(row[index] for process in race.processes for row in process.rounds)
+        for index, arm in reversed(list(enumerate(race.arms)))
+    }
+    found.eager[place] = middle[EAGER.id]
+    for trial in trials:
+        found.dynamic[trial.candidate.id][place] = middle[trial.candidate.id]
+
+
+def telling_first(sizes: Sequence[Sizes]) -> list[Sizes]:
+    """The same sizes: the ends, then the middle, then the middles of what is left."""
+    order, ranges = list[int](), [(0, len(sizes) - 1)]
+    while ranges:
+        low, high = ranges.pop(0)
+        order += [index for index in dict.fromkeys((high, low)) if index not in order]
+        if high - low > 1:
+            middle = (low + high) // 2
+            order += [middle] if middle not in order else []
+            ranges += [(low, middle), (middle, high)]
+    return [sizes[index] for index in order]
+
+
+def static_cost(eager: Mapping[Sizes, float], trials: Mapping[Sizes, Trial]) -> ProgramCost | None:
+    """What programs for one size cost, from those that worked; None: fewer than two did."""
+    base = Costs(_points(_grid(eager)))
+    points = {}
+    for sizes, trial in trials.items():
+        if trial.state is State.OK and (ratio := screening_ratio(trial)):
+            points[sizes] = base.at(sizes) / ratio
+    points = _grid(points)
+    if len(points) < FEWEST:
+        return None
+    built = [trial for trial in trials.values() if trial.measurement is not None and trial.state is State.OK]
+    return ProgramCost(
+        points=_points(points),
+        build_s=statistics.median(t.measurement.cold_s for t in built if t.measurement),
+        size_bytes=round(statistics.median(sum(f.size_bytes for f in t.artifacts) for t in built)),
+    )
+
+
+def dynamic_cost(trial: Trial, seconds: Mapping[Sizes, float]) -> ProgramCost | None:
+    """What a dynamic program costs; None: it has too few figures."""
+    points = _grid(seconds)
+    if len(points) < FEWEST:
+        return None
+    cold_s = trial.measurement.cold_s if trial.measurement is not None else 0.0
+    size_bytes = sum(file.size_bytes for file in trial.artifacts)
+    return ProgramCost(points=_points(points), build_s=cold_s, size_bytes=size_bytes)
+
+
+def shape_costs(
+    eager: Mapping[Sizes, float],
+    static: ProgramCost | None,
+    dynamic: ProgramCost | None,
+    *,
+    pad_s: float,
+    may_pad: bool,
+) -> ShapeCosts:
+    """All of it for one engine."""
+    return ShapeCosts(
+        eager=ProgramCost(points=_points(_grid(eager))), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad
+    )
+
+
+def _points(seconds: Mapping[Sizes, float]) -> tuple[CostPoint, ...]:
+    return tuple(CostPoint(sizes=sizes, call_s=value) for sizes, value in sorted(seconds.items()))
+
+
+def _grid(points: Mapping[Sizes, float]) -> dict[Sizes, float]:
+    """The largest part of the points that is a whole grid: a size at which something failed takes its row with it."""
+    left = dict(points)
+    while left:
+        axes = [sorted(set(axis)) for axis in zip(*left, strict=True)]
+        missing = [place for place in itertools.product(*axes) if place not in left]
+        if not missing:
+            break
+        counts = {(d, size): sum(p[d] == size for p in missing) for d, axis in enumerate(axes) for size in axis}
+        dim, size = max(counts, key=lambda key: (counts[key], key))
+        left = {place: value for place, value in left.items() if place[dim] != size}
+    return left

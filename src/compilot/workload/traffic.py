@@ -1,0 +1,62 @@
+"""What the sizes of a trace mean for a model. In: a workload, its guard, counts of sizes by name. Out: `Traffic`.
+
+Dimensions that move together are one size of the traffic. Where two sizes or fewer are declared all of them count, also
+one that the trace never varies: other sizes of it are to be served, too. Of more only those that vary in the trace.
+A wrong name or size is the user's mistake, with its line. Not covered: what serves them (verdict/policies.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compilot._tree import dotted_name, parameter_names, resolve_dynamic
+from compilot.inputs.alike import Group
+from compilot.inputs.resizing import groups_of
+from compilot.records import CallSizes, Guard, SizeCount, SizeDemand, SizePlace, Traffic, TrafficDim
+from compilot.workload.variations import traced_sizes
+from compilot.workload.workload import Workload
+
+FEW = 2  # sizes that a choice of programs can be made for: batch and length
+
+Counted = dict[Group, int]  # the size of each group in one call
+
+
+def traffic_of(workload: Workload, counts: Sequence[SizeCount], guard: Guard, *, recorded: bool = False) -> Traffic:
+    """The traffic of a trace; guard: of a call, with the declared ranges."""
+    places = _places(workload)
+    seen = [(_sizes(workload, one, places, recorded), one.calls) for one in counts]
+    chosen = [group for group in places if len(places) <= FEW or len({sizes[group] for sizes, _ in seen}) > 1]
+    found: dict[tuple[int, ...], int] = {}
+    for sizes, calls in seen:
+        key = tuple(sizes[group] for group in chosen)
+        found[key] = found.get(key, 0) + calls
+    demand = tuple(SizeDemand(sizes=sizes, count=calls) for sizes, calls in sorted(found.items()))
+    return Traffic(dims=tuple(_dim(workload, group, places[group]) for group in chosen), demand=demand, guard=guard)
+
+
+def _places(workload: Workload) -> dict[Group, list[tuple[str, int]]]:
+    """Where each size of a call stands, the batch first."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    found: dict[Group, list[tuple[str, int]]] = {}
+    for place, group in groups_of(workload.call, ranges).items():
+        if group.min < group.max:
+            found.setdefault(group, []).append(place)
+    return dict(sorted(found.items(), key=lambda item: min(dim for _, dim in item[1])))
+
+
+def _sizes(
+    workload: Workload, one: SizeCount, places: Mapping[Group, Sequence[tuple[str, int]]], recorded: bool
+) -> Counted:
+    named = traced_sizes(workload, CallSizes(line=one.line, sizes=one.sizes, recorded=recorded))
+    return {group: max([named[p] for p in own if p in named], default=group.size) for group, own in places.items()}
+
+
+def _dim(workload: Workload, group: Group, places: Sequence[tuple[str, int]]) -> TrafficDim:
+    roots = parameter_names(workload.model.forward, workload.call)
+    path, dim = places[0]
+    return TrafficDim(
+        name=f"{dotted_name(path, roots)}:{dim}",
+        min=group.min,
+        max=group.max,
+        places=tuple(SizePlace(path=path, dim=dim) for path, dim in places),
+    )

@@ -1,0 +1,252 @@
+"""Plans for many sizes with real processes: programs of several sizes, padding, a replay, the plan and its bundle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+import torch
+
+import compilot
+from compilot.api.tracing import requests_of
+from compilot.artifacts.rundir import RunDir
+from compilot.engines.eager.build import EAGER
+from compilot.packing import PackOptions, pack
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Decision,
+    EngineSizes,
+    Evidence,
+    PaddingProof,
+    Plan,
+    ProcessSamples,
+    ReplayLine,
+    Settings,
+    ShapeCosts,
+    Shapes,
+    State,
+    Traffic,
+    TrafficLine,
+    Trial,
+)
+from compilot.trials.limits import Limits
+from compilot.trials.local import LocalRunner
+from compilot.trials.runner import FreshReplay, Inspection, RaceRules, ReplayRules
+from compilot.tuning.budget import Budget
+from compilot.tuning.comparing import try_eager, try_one
+from compilot.tuning.journal import RunJournal, make_header
+from compilot.tuning.options import TuneOptions
+from compilot.tuning.replays import Made
+from compilot.tuning.serving import usable_padding
+from compilot.tuning.size_arms import Base, Policy, made
+from compilot.tuning.size_costs import SizePrograms
+from compilot.verdict.policies import ShapeRules, choose
+from compilot.workload.dispatch import ship_target
+
+ENGINE = "openvino"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "sizes.py"
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.b(torch.relu(self.a(x)))
+
+class Leaking(Net):
+    def forward(self, x):
+        return super().forward(x).softmax(0)
+
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(4, 6),)
+
+def leaking():
+    torch.manual_seed(0)
+    return Leaking().eval(), (torch.randn(4, 6),)
+"""
+CALLS = [{"x:0": size} for size in (2, 9, 2, 5, 9, 9, 2, 7) * 6]
+DYNAMIC = Candidate(settings=Settings(engine=ENGINE, shapes=Shapes.DYNAMIC), label=ENGINE, rationale="a test")
+
+
+class Served(NamedTuple):
+    """What a run with real processes gave."""
+
+    folder: Path
+    traffic: Traffic
+    proof: PaddingProof
+    dynamic: Trial
+    policy: Made
+    replay: FreshReplay
+    plan: Plan
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sizes")
+    (folder / "net.py").write_text(NET)
+    return folder / "net.py"
+
+
+def costs() -> ShapeCosts:
+    """Made up: programs for all sizes are slow, so that there are buckets."""
+    from compilot.records import CostPoint, ProgramCost
+
+    def cost(times: float) -> ProgramCost:
+        return ProgramCost(points=tuple(CostPoint(sizes=(n,), call_s=times * n) for n in (2, 5, 9)))
+
+    return ShapeCosts(eager=cost(10.0), static=cost(1.0), dynamic=cost(3.0), may_pad=True)
+
+
+@pytest.fixture(scope="module")
+def served(net: Path) -> Served:
+    pytest.importorskip(ENGINE)
+    folder, requests, observer = net.parent / "run", requests_of(CALLS, 32), Observer()
+    shipment = requests.on(ship_target(f"{net}:factory"), later=True)
+    run_dir, options = RunDir.make(folder), TuneOptions(budget_s=600.0, trace=requests.trace)
+    limits = Limits(warm_s=1.0)
+    with (
+        RunJournal(run_dir, options, Budget(600.0), observer) as journal,
+        LocalRunner(run_dir, limits=limits, observer=observer) as runner,
+    ):
+        model = runner.open(shipment)
+        seen: Inspection = runner.inspect()
+        journal.begin(model, seen)
+        traffic = runner.read_traffic(requests.trace.sizes)
+        proof = runner.prove_padding()
+        try_eager(runner, 60.0)
+        dynamic = try_one(runner, DYNAMIC, 120.0)
+        choice = choose(traffic.demand, costs(), ShapeRules(max_entries=3, largest=(9,)))
+        sizes = EngineSizes(engine=ENGINE, label=ENGINE, costs=costs(), choice=choice)
+        policy = Policy(sizes, choice.chosen, Base(DYNAMIC, dynamic))
+        programs = SizePrograms(runner, journal, traffic, observer)
+        one = made(policy, 0, programs, traffic, usable_padding(proof, traffic), 120.0)
+        assert isinstance(one, Made), one
+        replay = runner.replay([one.arm], ReplayRules(32))
+        header = make_header(model.ref, seen.fingerprint, options)
+        plan = Plan(
+            schema=4,
+            compilot="0",
+            created=header.created,
+            workload=header.workload,
+            fingerprint=header.fingerprint,
+            because="a test",
+            entries=tuple(msgspec.structs.replace(entry, evidence=Evidence()) for entry in one.arm.entries),
+        )
+    run_dir.save_plan(plan)
+    run_dir.keep_shipment(shipment)
+    return Served(folder, traffic, proof, dynamic, one, replay, plan)
+
+
+def test_the_trace_declares_what_varies_and_padding_is_proven(served: Served) -> None:
+    [dim] = served.traffic.dims
+    assert (dim.name, dim.min, dim.max) == ("x:0", 2, 9)  # the example's 4 is in between
+    assert [(one.sizes, one.count) for one in served.traffic.demand] == [((2,), 18), ((5,), 6), ((7,), 6), ((9,), 18)]
+    assert served.proof.ok
+    assert served.dynamic.state is State.OK, served.dynamic.reason
+
+
+def test_programs_for_one_size_passed_the_gate_at_their_own_size(served: Served) -> None:
+    sized = [entry for entry in served.plan.entries if entry.candidate.sizes]
+    assert sized
+    assert all(entry.candidate.settings.shapes is Shapes.STATIC for entry in sized)
+    assert all(entry.padding is not None for entry in sized)
+    assert served.policy.record.policy is not None
+    assert served.policy.record.start_s > 0
+
+
+def test_the_replay_has_the_same_requests_in_every_arm_and_all_are_fast(served: Served) -> None:
+    samples: ProcessSamples = served.replay.samples
+    assert len(samples.rounds) == 32
+    assert {len(row) for row in samples.rounds} == {3}  # eager twice, the plan
+    assert all(second > 0 for row in samples.rounds for second in row)
+    assert served.replay.seen[served.policy.arm.id].fast_share == 1.0
+    assert served.replay.seen[served.policy.arm.id].recompiles == 0
+    assert served.replay.seen[EAGER.id].fast_share is None
+
+
+def model_of(net: Path) -> torch.nn.Module:
+    from compilot.workload.target import load_target
+
+    return load_target(f"{net}:factory").model
+
+
+def assert_eagers_answers(fast: torch.nn.Module, model: torch.nn.Module) -> None:
+    for rows in (2, 3, 4, 5, 6, 7, 8, 9):  # the trace has some of them
+        x = torch.randn(rows, 6)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_the_plan_serves_every_declared_size_fast(served: Served, net: Path) -> None:
+    model = model_of(net)
+    fast = compilot.compile(model, served.folder)
+    assert_eagers_answers(fast, model)
+    assert fast.stats().fast_share == 1.0
+    with torch.no_grad():
+        torch.testing.assert_close(fast(torch.ones(20, 6)), model(torch.ones(20, 6)))  # beyond the range: eager
+    assert fast.stats().fast == 8
+
+
+def test_its_bundle_has_every_entry_and_needs_no_model(served: Served, net: Path, tmp_path: Path) -> None:
+    packed = pack([served.folder], tmp_path / "net.cpbundle", PackOptions(), Observer())
+    assert len(packed.manifest.entries) == len(served.plan.entries)
+    fast = compilot.load(packed.path)
+    assert_eagers_answers(fast, model_of(net))
+    assert fast.stats().fast_share == 1.0
+
+
+def test_a_model_that_leaks_is_refused_with_output_and_size(net: Path, tmp_path: Path) -> None:
+    shipment = requests_of(CALLS, 8).on(ship_target(f"{net}:leaking"), later=True)
+    with LocalRunner(RunDir.make(tmp_path / "leak"), limits=Limits(), observer=Observer()) as runner:
+        runner.open(shipment)
+        proof = runner.prove_padding()
+    assert proof.padding is None
+    [leak] = proof.refused
+    assert leak.output == "output"
+    assert leak.size is not None
+    assert leak.inputs == ("x dimension 0",)
+
+
+def test_eager_is_raced_at_the_sizes_that_are_asked_for(net: Path, tmp_path: Path) -> None:
+    shipment = requests_of(CALLS, 8).on(ship_target(f"{net}:factory"), later=True)
+    with LocalRunner(RunDir.make(tmp_path / "sizes"), limits=Limits(warm_s=1.0), observer=Observer()) as runner:
+        runner.open(shipment)
+        runner.inspect()
+        try_eager(runner, 60.0)
+        race = runner.race([], RaceRules((2,), sizes={"x:0": 7}))
+    assert race.arms[0] == EAGER.id
+
+
+@pytest.mark.slow
+def test_the_example_records_tunes_over_its_trace_and_answers_as_eager_does(tmp_path: Path) -> None:
+    pytest.importorskip(ENGINE)
+    command = [sys.executable, str(EXAMPLE), "--budget", "20s", "--engines", ENGINE, "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "answers are eager's" in done.stdout
+    assert "eager: baseline, 0 programs" in done.stdout
+    assert "ids:1 varies in the trace and is not declared; its range there" in " ".join(done.stderr.split())
+    lines = RunDir(tmp_path / "run").lines()
+    [traffic] = [line for line in lines if isinstance(line, TrafficLine)]
+    assert [engine.engine for engine in traffic.engines] == [ENGINE]
+    assert traffic.proof.ok
+    replay, *again = [line.replay for line in lines if isinstance(line, ReplayLine)]
+    assert replay.calls == 300
+    assert [one.race.purpose for one in again] in ([], ["confirm"])
+    results = compilot.results(tmp_path / "run")
+    assert results.sizes is not None
+    assert results.verdict is not None
+    assert results.plan is not None
+    assert (results.verdict.decision is Decision.USE) == bool(results.plan.entries)
+    assert results.plan.workload.padding == {"ids": 0}
+    assert "The trace" in (tmp_path / "run" / "report.html").read_text()

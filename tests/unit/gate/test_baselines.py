@@ -1,0 +1,123 @@
+"""Stored figures: what is compared here, what elsewhere, and files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from tests.unit.gate.fake_races import FakeRaces
+
+from compilot.errors import InputError
+from compilot.gate import baselines
+from compilot.gate.baselines import make_baseline, read_baseline, why_no_times, write_baseline
+from compilot.gate.checking import Checked, CheckOptions, Stored, check_sides, run_race
+from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
+from compilot.gate.sides import Side
+from compilot.identity.machine import machine_fingerprint
+from compilot.records import Shipment
+
+ARMS = ("eager", "torch.compile")
+HEAD = Side("head", "the working tree", Shipment(target="m.py:net", cwd="/", sys_path=()))
+
+
+def answers(tmp_path: Path, times: float = 1.0) -> dict[str, Path]:
+    path = tmp_path / f"answers{times}.pt"
+    answer = torch.arange(1.0, 9.0) * times
+    torch.save({"answers": {"example 1": {"": answer}}, "double": {"example 1": {"": answer.double()}}}, path)
+    return {"head eager": path}
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Baseline:
+    given = answers(tmp_path)
+    sets = run_race(FakeRaces(arms=ARMS, sides=("head",)), 0, CheckOptions(), clock=lambda: 0.0)
+    made = make_baseline(HEAD, sets, ARMS, machine_fingerprint(), answers=given["head eager"])
+    write_baseline(made, tmp_path / "baseline.json")
+    assert read_baseline(tmp_path / "baseline.json") == made
+    return made
+
+
+def check(baseline: Baseline, tmp_path: Path, *, elsewhere: str = "", times: float = 1.0, **head: object) -> Checked:
+    races = FakeRaces(arms=ARMS, sides=("head",), answers=answers(tmp_path, times), seed=1, **head)  # type: ignore[arg-type]
+    stored = Stored(baseline, elsewhere, tmp_path)
+    return check_sides(races, ARMS, CheckOptions(), stored=stored, clock=lambda: 0.0)
+
+
+def metric(found: Checked, name: str, arm: str = "eager") -> MetricResult:
+    return next(one for one in found.metrics if (one.metric, one.arm) == (name, arm))
+
+
+def test_the_same_model_passes(stored: Baseline, tmp_path: Path) -> None:
+    found = check(stored, tmp_path)
+    assert {one.verdict for one in found.metrics} <= {GateVerdict.PASS}
+    assert metric(found, "numbers").verdict is GateVerdict.PASS
+    assert metric(found, "latency").mde is not None
+
+
+def test_on_the_same_machine_a_slow_down_is_red_after_two_races(stored: Baseline, tmp_path: Path) -> None:
+    latency = metric(check(stored, tmp_path, slower=1.4), "latency")
+    assert latency.verdict is GateVerdict.SLOWER
+    assert latency.races == 2
+    assert metric(check(stored, tmp_path, slower=1.06), "latency").verdict is not GateVerdict.SLOWER  # other days
+
+
+def test_elsewhere_no_time_is_compared_but_counts_and_numbers_are(stored: Baseline, tmp_path: Path) -> None:
+    found = check(
+        stored, tmp_path, elsewhere="another machine", slower=2.0, times=1.01, head_compiled={"graph_breaks": 2}
+    )
+    assert metric(found, "latency").verdict is GateVerdict.NOT_MEASURED
+    assert not [one for one in found.metrics if one.metric in ("startup", "compile-cpu")]
+    assert metric(found, "graph-breaks", "torch.compile").verdict is GateVerdict.WORSE
+    assert metric(found, "numbers").verdict is GateVerdict.WORSE
+
+
+def test_other_weights_have_no_numbers(stored: Baseline, tmp_path: Path) -> None:
+    found = check(stored, tmp_path, times=2.0, head={"weights_sha256": "other"})
+    assert metric(found, "numbers").because == "the weights or the inputs are others than the baseline's"
+
+
+def test_other_inputs_are_other_work(stored: Baseline, tmp_path: Path) -> None:
+    found = check(stored, tmp_path, slower=2.0, head={"inputs": "[0][0] 16x64 float32"})
+    latency = metric(found, "latency")
+    assert latency.verdict is GateVerdict.NOT_MEASURED
+    assert "not the same work: none before, [0][0] 16x64 float32 now" in latency.because
+    assert len(found.races) == 1
+    assert metric(found, "startup").verdict is GateVerdict.PASS  # is none of the inputs' business
+
+
+def test_another_number_of_callers_or_target_is_other_work(stored: Baseline, tmp_path: Path) -> None:
+    assert baselines.why_other_work(stored, "/another/checkout/m.py:net", 1) == ""
+    assert "the baseline is of m.py:net" in baselines.why_other_work(stored, "m.py:other", 1)
+    why = baselines.why_other_work(stored, "m.py:net", 4)
+    assert "called by 1 at once, here it is 4" in why
+    races = FakeRaces(2.0, arms=ARMS, sides=("head",), answers=answers(tmp_path), seed=1)
+    kept = Stored(stored, "", tmp_path, why)
+    latency = metric(check_sides(races, ARMS, CheckOptions(), stored=kept, clock=lambda: 0.0), "latency")
+    assert (latency.verdict, latency.because) == (GateVerdict.NOT_MEASURED, why)
+
+
+def test_another_machine_is_known(stored: Baseline, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = machine_fingerprint()
+    assert why_no_times(stored, here) == ""
+    assert "torch" in why_no_times(stored, msgspec.structs.replace(here, torch="2.99"))
+    monkeypatch.setattr(baselines.platform, "node", lambda: "elsewhere")
+    assert "another machine" in why_no_times(stored, here)
+
+
+def test_files_that_are_none_are_named(tmp_path: Path, stored: Baseline) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        read_baseline(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(InputError, match="is no baseline"):
+        read_baseline(tmp_path / "bad.json")
+    newer = msgspec.structs.replace(stored, schema=99)
+    write_baseline(newer, tmp_path / "newer.json")
+    with pytest.raises(InputError, match="schema 99"):
+        read_baseline(tmp_path / "newer.json")
+
+
+def test_large_answers_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "MOST_ANSWER_BYTES", 10)
+    assert baselines.stored(answers(tmp_path)["head eager"], "w") is None

@@ -1,0 +1,124 @@
+"""Sets of processes that are fakes: what they are asked, and in which order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from compilot.engines.eager.build import EAGER
+from compilot.gate import races
+from compilot.gate.arms import ArmFailed, Role
+from compilot.gate.effects import race_of
+from compilot.gate.races import LocalRaces, OneSet
+from compilot.gate.sides import Side
+from compilot.records import Candidate, Settings, Shipment, WorkloadRef
+from compilot.trials.limits import Limits
+from compilot.trials.protocol import AnswersKept, ArmFacts, Opened, StateTaken
+
+COMPILED = Candidate(settings=Settings(engine="compile"), label="torch.compile", rationale="plain")
+SHIPMENT = Shipment(target="m.py:net", cwd="/", sys_path=())
+SIDES = (Side("base", "before", SHIPMENT), Side("head", "now", SHIPMENT))
+
+
+class FakeArm:
+    """An arm that writes down its steps."""
+
+    steps: list[str] = []
+    pid = os.getpid()
+
+    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits) -> None:
+        self.role, self.name = role, role.name
+
+    def _note(self, step: str) -> None:
+        self.steps.append(f"{self.name}: {step}")
+
+    def begin_opening(self) -> None: ...
+
+    def begin_building(self) -> None: ...
+
+    def built(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def opened(self) -> Opened:
+        return Opened(ref=WorkloadRef(label="Net"))
+
+    def keep_state(self, path: Path) -> None:
+        self._note("keeps")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+    def take_state(self, path: Path) -> StateTaken:
+        self._note("takes")
+        return StateTaken(parameters="", inputs="")
+
+    def keep_answers(self, cases: Path, path: Path, *, double: bool) -> AnswersKept:
+        self._note("answers in double" if double else "answers")
+        return AnswersKept(repeats=True, cases=())
+
+    def warm(self, callers: int) -> None: ...
+
+    def look(self, *, weights: bool = False) -> ArmFacts:
+        self._note("facts")
+        return ArmFacts(steady_rss_bytes=1)
+
+    def time_batch(self) -> float:
+        self._note("timed")
+        return 0.01
+
+    def settle(self) -> bool:
+        return True
+
+
+def one_set(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int = 99, kind: type[FakeArm] = FakeArm) -> OneSet:
+    monkeypatch.setattr(races, "LiveArm", kind)
+    monkeypatch.setattr(FakeArm, "steps", [])
+    lab = LocalRaces(SIDES, [EAGER, COMPILED], folder, limits=Limits())
+    lab._room = room
+    return lab.one_set(0, 0, for_s=1.0, most=6, reuse=False)
+
+
+def test_answers_come_after_everything_that_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = one_set(monkeypatch, tmp_path)
+    kinds = [step.partition(": ")[2] for step in FakeArm.steps]
+    assert found.failures == {}
+    assert kinds.count("answers in double") == 1
+    first = kinds.index("answers in double")
+    assert not {"facts", "timed"} & set(kinds[first:])
+    assert set(found.answers) == {"base eager", "head eager", "base torch.compile", "head torch.compile"}
+
+
+def test_every_arm_reads_the_weights_even_the_one_that_wrote_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one_set(monkeypatch, tmp_path)  # else the arms' peak memory would differ by the file
+    assert [step for step in FakeArm.steps if step.endswith("keeps")] == ["base eager: keeps"]
+    assert len([step for step in FakeArm.steps if step.endswith("takes")]) == 5
+
+
+class LosesItsTwin(FakeArm):
+    """The second process of the base dies in one of the groups."""
+
+    dying = ""
+
+    def warm(self, callers: int) -> None:
+        if self.name == self.dying:
+            raise ArmFailed(self.name, "killed", crashed=True)
+
+
+@pytest.mark.parametrize(("dying", "kept"), [("torch.compile", {"eager"}), ("eager", {"torch.compile"})])
+def test_each_arm_knows_whether_its_base_was_timed_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dying: str, kept: set[str]
+) -> None:
+    monkeypatch.setattr(LosesItsTwin, "dying", f"base {dying} again")
+    found = one_set(monkeypatch, tmp_path, room=3, kind=LosesItsTwin)
+    assert set(found.samples) == {"eager", "torch.compile"}
+    assert set(found.with_aa) == kept
+    for arm in found.samples:
+        race = race_of([found], arm)
+        assert race is not None
+        assert race.with_aa == (arm in kept)

@@ -1,0 +1,292 @@
+"""Verdicts of a check on sides whose truth is known: samples are made, nothing is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.gate.fake_races import FakeRaces
+
+from compilot.gate.checking import Checked, CheckOptions, check_sides, run_race
+from compilot.gate.judging import overall
+from compilot.gate.races import Failure
+from compilot.gate.report_records import EXIT_CODES, GateVerdict, MetricResult
+from compilot.trials.protocol import StateTaken
+
+BOTH = ("eager", "torch.compile")
+
+
+def checked(races: FakeRaces, arms: tuple[str, ...] = ("eager",), **options: object) -> Checked:
+    return check_sides(races, arms, CheckOptions(**options), clock=lambda: 0.0)  # type: ignore[arg-type]
+
+
+def metric(found: Checked, name: str, arm: str = "eager") -> MetricResult:
+    return next(one for one in found.metrics if (one.metric, one.arm) == (name, arm))
+
+
+def verdict(found: Checked) -> GateVerdict:
+    return overall(found.metrics)[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equal_sides_are_never_red(seed: int) -> None:
+    found = checked(FakeRaces(1.0, seed=seed, arms=BOTH), BOTH)
+    assert not any(one.verdict.is_red for one in found.metrics)
+    assert verdict(found) is GateVerdict.PASS
+    assert "would have been seen" in metric(found, "latency").because
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_slow_down_is_red_when_two_races_show_it(seed: int) -> None:
+    found = checked(FakeRaces(1.2, seed=seed))
+    latency = metric(found, "latency")
+    assert latency.verdict is GateVerdict.SLOWER
+    assert latency.races == len(found.races) == 2
+    assert latency.low is not None
+    assert latency.margin is not None
+    assert latency.low > latency.margin >= 0.03
+    assert latency.change == pytest.approx(0.2, abs=0.04)
+    assert "in a second race with fresh builds" in latency.because
+    assert metric(found, "throughput").verdict is GateVerdict.SLOWER
+    assert EXIT_CODES[verdict(found)] == 1
+
+
+def test_a_slow_down_that_does_not_come_back_is_inconclusive() -> None:
+    found = checked(FakeRaces(1.3, slower_in=(0,)))
+    latency = metric(found, "latency")
+    assert latency.verdict is GateVerdict.INCONCLUSIVE
+    assert "not confirmed" in latency.because
+    assert EXIT_CODES[verdict(found)] == 0
+
+
+def test_a_speed_up_passes_without_a_second_race() -> None:
+    found = checked(FakeRaces(0.7))
+    assert metric(found, "latency").verdict is GateVerdict.PASS
+    assert len(found.races) == 1
+
+
+def test_a_small_slow_down_within_the_margin_passes() -> None:
+    assert metric(checked(FakeRaces(1.01)), "latency").verdict is GateVerdict.PASS
+    assert metric(checked(FakeRaces(1.12), margin=0.25, rule_out=0.3), "latency").verdict is GateVerdict.PASS
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_on_a_noisy_machine_nothing_is_red_and_little_passes(seed: int) -> None:
+    found = checked(FakeRaces(1.1, seed=seed, noise=0.6, process_noise=0.15, pairs=20))
+    latency = metric(found, "latency")
+    assert latency.verdict is GateVerdict.INCONCLUSIVE
+    assert "larger budget" in latency.because
+
+
+def test_the_second_race_is_asked_for_only_where_something_looks_worse() -> None:
+    calm, slow = FakeRaces(1.0), FakeRaces(1.3)
+    checked(calm)
+    checked(slow)
+    assert {race for race, *_ in calm.asked} == {0}
+    assert {race for race, *_ in slow.asked} == {0, 1}
+
+
+def test_an_allowed_metric_may_get_worse() -> None:
+    found = checked(FakeRaces(1.3), allowed=("latency",))
+    assert metric(found, "latency").verdict is GateVerdict.PASS
+    assert "allowed" in metric(found, "latency").because
+    assert len(found.races) == 1
+
+
+# -------------------------------------------------------------------------------------------------- other metrics
+
+
+def test_doubled_memory_is_worse() -> None:
+    found = checked(FakeRaces(head={"peak_rss_bytes": 600_000_000}))
+    memory = metric(found, "memory")
+    assert memory.verdict is GateVerdict.WORSE
+    assert memory.change == pytest.approx(1.0)
+    assert memory.races == 2
+
+
+def test_a_slow_start_is_slower() -> None:
+    start = metric(checked(FakeRaces(head={"first_s": 6.0})), "startup")
+    assert start.verdict is GateVerdict.SLOWER
+    assert metric(checked(FakeRaces(head={"first_s": 3.3})), "startup").verdict is GateVerdict.PASS
+
+
+def test_compile_cost_counts_processor_seconds() -> None:
+    found = checked(FakeRaces(arms=BOTH, head_compiled={"cpu_s": 12.0}), BOTH)
+    assert metric(found, "compile-cpu", "torch.compile").verdict is GateVerdict.SLOWER
+    assert not [one for one in found.metrics if one.metric == "compile-cpu" and one.arm == "eager"]
+
+
+@pytest.mark.parametrize("name", ["graph_breaks", "recompiles", "left_to_eager"])
+def test_one_more_of_what_the_compiler_stumbles_over_is_worse(name: str) -> None:
+    found = checked(FakeRaces(arms=BOTH, head_compiled={name: 1}), BOTH)
+    worse = metric(found, name.replace("_", "-"), "torch.compile")
+    assert worse.verdict is GateVerdict.WORSE
+    assert worse.mde == 0.0
+    assert (worse.base, worse.head) == (0.0, 1.0)
+    assert len(found.races) == 1  # counted, not timed: a second race would say the same
+
+
+def test_counts_grow_a_little_before_they_fail() -> None:
+    assert metric(checked(FakeRaces(arms=BOTH, head_compiled={"kernels": 11}), BOTH), "kernels", BOTH[1]).verdict is (
+        GateVerdict.PASS
+    )
+    assert metric(checked(FakeRaces(arms=BOTH, head_compiled={"kernels": 12}), BOTH), "kernels", BOTH[1]).verdict is (
+        GateVerdict.WORSE
+    )
+
+
+def test_fewer_breaks_pass() -> None:
+    races = FakeRaces(arms=BOTH, head_compiled={"kernels": 5})
+    kernels = metric(checked(races, BOTH), "kernels", "torch.compile")
+    assert kernels.verdict is GateVerdict.PASS
+    assert kernels.because == "10 before, 5 now"
+
+
+# ------------------------------------------------------------------------------------------------- what fails
+
+
+def test_a_head_that_crashes_is_worse() -> None:
+    found = checked(FakeRaces(failures={"head eager": Failure("died of SIGSEGV while warming up", crashed=True)}))
+    assert verdict(found) is GateVerdict.WORSE
+    assert "the head crashed where the base works: died of SIGSEGV" in metric(found, "runs").because
+
+
+def test_a_base_that_fails_is_not_measured() -> None:
+    found = checked(FakeRaces(failures={"base eager": Failure("importing model.py failed")}))
+    assert verdict(found) is GateVerdict.NOT_MEASURED
+    assert EXIT_CODES[verdict(found)] == 2
+    assert "the base fails: importing model.py failed" in overall(found.metrics)[1]
+
+
+def test_one_arm_that_fails_leaves_the_other() -> None:
+    failures = {f"{side} torch.compile": Failure("no C++ compiler") for side in ("base", "head")}
+    found = checked(FakeRaces(arms=BOTH, failures=failures), BOTH)
+    assert metric(found, "latency").verdict is GateVerdict.PASS
+    assert metric(found, "runs", "torch.compile").verdict is GateVerdict.NOT_MEASURED
+    assert verdict(found) is GateVerdict.PASS
+
+
+def test_other_inputs_are_other_work() -> None:
+    found = checked(FakeRaces(1.5, taken=StateTaken(inputs="'[0][0]' was 8x64 float32 and is 16x64 float32")))
+    assert metric(found, "latency").verdict is GateVerdict.NOT_MEASURED
+    assert "not the same work" in metric(found, "latency").because
+
+
+# ---------------------------------------------------------------------------------------------------- numbers
+
+
+def kept(tmp_path: Path, **answers: torch.Tensor) -> dict[str, Path]:
+    found = {}
+    for name, answer in answers.items():
+        exact = {"example 1": {"": answer.double()}}
+        path = tmp_path / f"{name}.pt"
+        torch.save({"answers": {"example 1": {"": answer}}, "double": exact}, path)
+        found[f"{name} eager"] = path
+    return found
+
+
+def test_the_same_numbers_pass_and_say_what_would_have_been_seen(tmp_path: Path) -> None:
+    answer = torch.randn(4, 8)
+    found = checked(FakeRaces(answers=kept(tmp_path, base=answer, head=answer * (1 + 1e-7))))
+    assert metric(found, "numbers").verdict is GateVerdict.PASS
+    assert "would have been seen" in metric(found, "numbers").because
+
+
+def test_other_numbers_are_worse(tmp_path: Path) -> None:
+    answer = torch.randn(4, 8)
+    numbers = metric(checked(FakeRaces(answers=kept(tmp_path, base=answer, head=answer * 1.01))), "numbers")
+    assert numbers.verdict is GateVerdict.WORSE
+    assert "case example 1" in numbers.because
+    gone = metric(checked(FakeRaces(answers=kept(tmp_path, base=answer, head=answer[:2]))), "numbers")
+    assert "was (4, 8)" in gone.because
+
+
+def test_answers_without_tensors_are_not_the_same_answers(tmp_path: Path) -> None:
+    path = tmp_path / "none.pt"
+    torch.save({"answers": {"example 1": {}, "seed 1": {}}, "double": None}, path)
+    numbers = metric(checked(FakeRaces(answers={"base eager": path, "head eager": path})), "numbers")
+    assert numbers.verdict is GateVerdict.NOT_MEASURED
+    assert "no tensors" in numbers.because
+
+
+@pytest.mark.parametrize(
+    ("own", "head", "expected"),
+    [
+        (1.01, 1.01, GateVerdict.PASS),
+        (1.01, 1.02, GateVerdict.WORSE),  # off, and not as the base was
+        (1.01, float("nan"), GateVerdict.WORSE),
+        (float("nan"), float("nan"), GateVerdict.WORSE),
+        (1.0, 1.01, GateVerdict.WORSE),
+    ],
+)
+def test_where_the_base_is_off_the_head_must_be_as_it_was(
+    tmp_path: Path, own: float, head: float, expected: GateVerdict
+) -> None:
+    answer = torch.randn(4, 8)
+    files = kept(tmp_path, base=answer, head=answer, own=answer * own, other=answer * head)
+    answers = {"base eager": files["base eager"], "head eager": files["head eager"]}
+    answers |= {"base torch.compile": files["own eager"], "head torch.compile": files["other eager"]}
+    found = checked(FakeRaces(answers=answers, arms=BOTH), BOTH)
+    assert metric(found, "numbers").verdict is GateVerdict.PASS
+    assert metric(found, "numbers", "torch.compile").verdict is expected
+
+
+def test_other_parameters_have_no_numbers(tmp_path: Path) -> None:
+    answer = torch.randn(4, 8)
+    races = FakeRaces(answers=kept(tmp_path, base=answer, head=answer * 2), taken=StateTaken(parameters="'c' is new"))
+    numbers = metric(checked(races), "numbers")
+    assert numbers.verdict is GateVerdict.NOT_MEASURED
+    assert numbers.because == "the model has other parameters: 'c' is new"
+
+
+def test_a_model_that_does_not_repeat_itself_has_no_numbers(tmp_path: Path) -> None:
+    answer = torch.randn(4, 8)
+    found = checked(FakeRaces(answers=kept(tmp_path, base=answer, head=answer), repeats=False))
+    assert "model.eval()" in metric(found, "numbers").because
+
+
+# ----------------------------------------------------------------------------------------------------- the time
+
+
+class Clock:
+    """Seconds that pass as sets are run."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class SlowSets(FakeRaces):
+    """Sets that take their time."""
+
+    def __init__(self, clock: Clock, set_s: float, builds_s: float) -> None:
+        super().__init__(builds_s=builds_s)
+        self._clock, self._set_s = clock, set_s
+
+    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> object:  # type: ignore[override]
+        self._clock.now_s += self._set_s + for_s
+        return super().one_set(race, number, for_s=for_s, most=most, reuse=reuse)
+
+
+def test_a_race_keeps_to_its_share_of_the_budget() -> None:
+    clock = Clock()
+    races = SlowSets(clock, set_s=10.0, builds_s=1.0)
+    sets = run_race(races, 0, CheckOptions(budget_s=180.0), clock)
+    assert len(sets) == 3
+    assert clock.now_s <= 0.45 * 180.0 + 1e-9
+    assert not any(reuse for *_, reuse in races.asked)
+
+
+def test_long_builds_are_made_once_per_race() -> None:
+    clock = Clock()
+    races = SlowSets(clock, set_s=30.0, builds_s=25.0)
+    run_race(races, 0, CheckOptions(budget_s=180.0), clock)
+    assert [reuse for *_, reuse in races.asked] == [False, True]  # and there is no time for a third set
+
+
+def test_a_longer_budget_has_more_processes() -> None:
+    assert CheckOptions(budget_s=180.0).sets == 3
+    assert CheckOptions(budget_s=600.0).sets == 5
+    assert CheckOptions(budget_s=600.0, processes=2).sets == 2

@@ -1,0 +1,441 @@
+"""`tune` over a trace of many sizes, on a runner that runs nothing: costs, policies, the replay that decides."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from stories import WORKLOAD, ListSearch, Story, candidate
+
+from compilot.api.benching import bench
+from compilot.api.tracing import requests_of
+from compilot.artifacts.rundir import RunDir
+from compilot.engines.eager.build import EAGER
+from compilot.errors import InputError, UserError
+from compilot.progress import Observer
+from compilot.records import (
+    Candidate,
+    Decision,
+    DimRange,
+    Goal,
+    Outcome,
+    ProcessSamples,
+    Replay,
+    ReplayLine,
+    ShapePolicy,
+    Shapes,
+    SizesVerdict,
+    State,
+    Trace,
+    TrafficLine,
+    TrialLine,
+)
+from compilot.report.page import page_of
+from compilot.report.sizes import arm_sentences, served_sizes, shown_sizes
+from compilot.testing.fake_sizes import FakeSizes
+from compilot.testing.runner import FakeRunner, Fate
+from compilot.trials.runner import Arm, FreshReplay, ReplayRules
+from compilot.tuning import size_costs
+from compilot.tuning.budget import Budget
+from compilot.tuning.journal import RunJournal
+from compilot.tuning.options import TuneOptions
+from compilot.tuning.pipeline import tune
+from compilot.tuning.serving import usable_padding
+from compilot.tuning.size_costs import telling_first
+
+ENGINE = "quick"
+SIZES = FakeSizes({"x:1": (1, 100)}, example={"x:1": 10})
+
+
+class Heard(Observer):
+    """Remembers the notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def calls(sizes: Mapping[int, int], seed: int = 0) -> list[dict[str, int]]:
+    """Calls of these sizes, so many of each, in a mixed order."""
+    found = [{"x:1": size} for size, number in sizes.items() for _ in range(number)]
+    random.Random(seed).shuffle(found)
+    return found
+
+
+def dynamic(name: str) -> Candidate:
+    return Candidate(
+        settings=candidate(name).settings.__class__(engine=name, shapes=Shapes.DYNAMIC), label=name, rationale="a test"
+    )
+
+
+def speeds(static: float, all_sizes: float, **engines: tuple[float, float]) -> Any:
+    """How the candidates behave: programs for one size, and for all of them."""
+    known = {ENGINE: (static, all_sizes), **engines}
+
+    def fate(one: Candidate) -> Fate:
+        own = known.get(one.settings.engine)
+        if own is None:
+            return Fate(state=State.INFEASIBLE, reason="unknown")
+        speed = own[0] if one.sizes else own[1]
+        return Fate(speed=speed) if speed else Fate(state=State.INFEASIBLE, reason="it cannot")
+
+    return fate
+
+
+def served(
+    folder: Path,
+    fates: Any,
+    trace: Sequence[Mapping[str, int]],
+    *,
+    sizes: FakeSizes = SIZES,
+    names: Sequence[str] = (ENGINE,),
+    options: TuneOptions | None = None,
+    observer: Observer | None = None,
+    resume: bool = False,
+    runner_class: type[FakeRunner] = FakeRunner,
+    **how: Any,
+) -> Story:
+    requests = requests_of(trace, 64)
+    options = (options or TuneOptions(budget_s=2000.0))._replace(trace=requests.trace)
+    runner = runner_class(fates, eager_call_s=0.02, sizes=sizes, **how)
+    budget = Budget(options.budget_s, clock=runner.clock)
+    run_dir, search = RunDir.make(folder / "run"), ListSearch([dynamic(name) for name in names])
+    observer = observer or Observer()
+    with RunJournal(run_dir, options, budget, observer, resume=resume) as journal, runner:
+        plan = tune(
+            requests.on(WORKLOAD, later=True),
+            search=search,
+            runner=runner,
+            journal=journal,
+            budget=budget,
+            goal=options.goal,
+            observer=observer,
+            trace=requests.trace,
+        )
+        assert journal.verdict is not None
+    return Story(plan, journal.verdict, runner, search, run_dir)
+
+
+def sizes_of(story: Story) -> SizesVerdict:
+    assert story.verdict.sizes is not None
+    return story.verdict.sizes
+
+
+def replays_of(story: Story) -> list[Replay]:
+    """The one that chose, then the one that confirmed."""
+    return [line.replay for line in story.run_dir.lines() if isinstance(line, ReplayLine)]
+
+
+SPREAD = calls(dict.fromkeys(range(5, 96, 3), 4))
+FEW = calls({10: 100, 60: 100})
+
+
+def test_one_program_for_all_sizes_where_that_is_as_fast(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=2.0, all_sizes=2.0), SPREAD)
+    assert sizes_of(story).policy is ShapePolicy.DYNAMIC
+    [entry] = story.plan.entries
+    assert (entry.name, entry.padding) == ("dynamic", None)
+    assert entry.guard.tensors[0].shape == (DimRange(min=1, max=100),)
+    assert "1 process" not in story.plan.entries[0].sentence
+    assert "3 processes x" in entry.sentence
+
+
+def test_programs_for_the_common_sizes_and_the_dynamic_one_behind_them_where_nothing_may_be_padded(
+    tmp_path: Path,
+) -> None:
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW, sizes=SIZES._replace(may_pad=False))
+    assert sizes_of(story).policy is ShapePolicy.MIXED
+    assert {entry.name for entry in story.plan.entries} == {"10", "60", "dynamic"}
+    assert story.plan.entries[-1].name == "dynamic"  # what the others do not take
+    assert all(entry.padding is None for entry in story.plan.entries)
+    assert sizes_of(story).replayed == pytest.approx(4.0, rel=0.1)
+
+
+def test_buckets_where_padding_is_proven_and_programs_for_all_sizes_are_slow(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=6.0, all_sizes=1.1), SPREAD)
+    verdict = sizes_of(story)
+    assert verdict.policy in (ShapePolicy.BUCKETS, ShapePolicy.MIXED)
+    padded = [entry for entry in story.plan.entries if entry.padding is not None]
+    assert padded
+    for entry in padded:
+        assert entry.padding is not None
+        [size] = entry.guard.tensors[0].shape
+        assert isinstance(size, DimRange)
+        assert size.max == entry.padding.dims[0].size == int(entry.name)
+    largest = max(
+        size.max for e in story.plan.entries for size in e.guard.tensors[0].shape if isinstance(size, DimRange)
+    )
+    assert largest == 100  # a declared size that the trace does not have is served as well
+    assert verdict.forecast is not None
+    assert verdict.replayed is not None
+    assert abs(verdict.forecast / verdict.replayed - 1.0) < 0.1
+
+
+def test_a_program_whose_padded_calls_leak_takes_padding_from_its_engine(tmp_path: Path) -> None:
+    sizes = SIZES._replace(leaking=[f"{ENGINE} {size}" for size in range(101)])
+    story = served(tmp_path, speeds(static=6.0, all_sizes=1.5), FEW, sizes=sizes)
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert not line.engines[0].costs.may_pad
+    assert "does not stand padding: output changes at size 1, padded to 2" in line.engines[0].notes[-1]
+    assert all(entry.padding is None for entry in story.plan.entries)
+
+
+def test_each_engine_has_its_own_policies_and_the_replay_takes_the_best(tmp_path: Path) -> None:
+    fates = speeds(static=2.0, all_sizes=2.0, other=(5.0, 1.2))
+    story = served(tmp_path, fates, FEW, names=(ENGINE, "other"))
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert {engine.engine for engine in line.engines} == {ENGINE, "other"}
+    assert {entry.candidate.settings.engine for entry in story.plan.entries} == {"other"}
+
+
+def test_an_engine_without_a_program_for_all_sizes_can_have_buckets(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=3.0, all_sizes=0.0), FEW)
+    assert sizes_of(story).policy is ShapePolicy.BUCKETS
+    assert [entry.padding is not None for entry in story.plan.entries] == [True] * len(story.plan.entries)
+
+
+def test_every_arm_answers_the_same_requests_in_the_same_order(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW)
+    replay, _ = replays_of(story)
+    assert len(replay.race.processes) == 3
+    assert {len(process.rounds) for process in replay.race.processes} == {replay.requests}
+    eager = [row[0] for row in replay.race.processes[0].rounds]
+    again = [row[0] for row in replay.race.processes[1].rounds]
+    assert [a > 0.05 for a in eager] == [b > 0.05 for b in again]  # short and long ones at the same places
+    assert (replay.calls, replay.distinct) == (200, 2)
+    by_id = {arm.id: arm for arm in replay.arms}
+    assert by_id[EAGER.id].fast_share is None
+    assert by_id[sizes_of(story).arm_id].fast_share == 1.0
+
+
+def test_eager_is_kept_where_nothing_is_faster_and_the_reason_has_figures(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=0.8, all_sizes=0.7), FEW)
+    assert story.verdict.decision is Decision.KEEP_EAGER
+    assert story.plan.entries == ()
+    assert story.verdict.because.startswith("best policy quick")
+    assert "over 64 requests of a trace of 200 calls" in story.verdict.because
+
+
+def test_a_horizon_counts_the_start_of_every_program(tmp_path: Path) -> None:
+    fates = speeds(static=4.0, all_sizes=3.0)
+    long = served(tmp_path / "long", fates, FEW, options=TuneOptions(budget_s=2000.0))
+    few = Goal(horizon_calls=20)
+    short = served(tmp_path / "short", fates, FEW, options=TuneOptions(budget_s=2000.0, goal=few))
+    assert len(short.plan.entries) < len(long.plan.entries)
+
+
+def test_no_more_programs_than_the_user_allows(tmp_path: Path) -> None:
+    trace = calls(dict.fromkeys((5, 20, 40, 60, 80, 95), 20))
+    story = served(tmp_path, speeds(6.0, 1.1), trace, options=TuneOptions(budget_s=4000.0, max_entries=2))
+    assert 1 <= len(story.plan.entries) <= 2
+    more = served(tmp_path / "more", speeds(6.0, 1.1), trace, options=TuneOptions(budget_s=4000.0))
+    assert len(more.plan.entries) > 2
+
+
+def test_two_dimensions(tmp_path: Path) -> None:
+    sizes = FakeSizes(
+        {"x:0": (1, 8), "x:1": (1, 64)},
+        cost=lambda own: own["x:0"] * own["x:1"] + 10.0,
+        example={"x:0": 1, "x:1": 16},
+    )
+    trace = [{"x:0": batch, "x:1": length} for batch in (1, 4, 8) for length in (10, 30, 64) for _ in range(10)]
+    story = served(tmp_path, speeds(4.0, 1.2), trace, sizes=sizes)
+    assert story.verdict.decision is Decision.USE
+    assert any("x" in entry.name for entry in story.plan.entries)
+    assert sizes_of(story).replayed == pytest.approx(sizes_of(story).forecast or 0.0, rel=0.1)
+
+
+def test_an_arm_that_is_lost_in_the_replay_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    plain = speeds(4.0, 1.5)
+    story = served(tmp_path, lambda c: plain(c)._replace(lost="it crashed" if c.sizes == {"x:1": 60} else ""), FEW)
+    first, *_ = replays_of(story)
+    assert [arm.lost for arm in first.arms if arm.lost]
+    assert "60" not in {entry.name for entry in story.plan.entries}
+
+
+def test_one_size_only_is_tuned_for_as_without_a_trace(tmp_path: Path) -> None:
+    heard = Heard()
+    sizes = FakeSizes({}, example={})
+    story = served(tmp_path, speeds(2.0, 2.0), [{}] * 10, sizes=sizes, observer=heard)
+    assert any("as without a trace" in note for note in heard.notes)
+    assert story.verdict.sizes is None
+    assert story.verdict.decision is Decision.USE
+
+
+def test_a_name_that_the_model_does_not_have_ends_the_run_before_anything_is_tried(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 1 of the shape trace: no dimension 'y:1'"):
+        served(tmp_path, speeds(2.0, 2.0), [{"y:1": 3}])
+
+
+def test_a_resumed_run_does_not_build_the_same_programs_again(tmp_path: Path) -> None:
+    first = served(tmp_path, speeds(4.0, 1.5), FEW)
+    again = served(tmp_path, speeds(4.0, 1.5), FEW, resume=True)
+    assert not [label for label in again.runner.tried if label.startswith(f"{ENGINE} ")]
+    assert [e.name for e in again.plan.entries] == [e.name for e in first.plan.entries]
+
+
+def test_the_header_remembers_the_trace(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(2.0, 2.0), FEW, options=TuneOptions(budget_s=900.0, max_entries=5))
+    header = story.run_dir.last_header()
+    assert (header.trace, header.max_entries) == ("(calls)", 5)
+
+
+def test_a_trace_is_a_record_of_its_own() -> None:
+    found = requests_of(FEW, 16)
+    assert isinstance(found.trace, Trace)
+    assert len(found.calls) == 16
+    assert found.ranges == {"x:1": DimRange(min=10, max=60)}
+
+
+def test_of_three_sizes_that_vary_programs_for_all_sizes_serve_all(tmp_path: Path) -> None:
+    ranges = {"x:0": (1, 4), "x:1": (1, 8), "x:2": (1, 8)}
+    sizes = FakeSizes(ranges, cost=lambda own: sum(own.values()), example=dict.fromkeys(ranges, 2))
+    draw = random.Random(0)
+    trace = [{name: draw.randint(*ends) for name, ends in ranges.items()} for _ in range(100)]
+    story = served(tmp_path, speeds(static=6.0, all_sizes=2.0), trace, sizes=sizes)
+    assert sizes_of(story).policy is ShapePolicy.DYNAMIC
+    assert "x:0, x:1, x:2 vary: programs are chosen for two sizes at most" in sizes_of(story).notes
+
+
+def test_terminal_page_and_record_have_every_policy_with_forecast_and_replay(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=6.0, all_sizes=1.2), SPREAD)
+    lines = story.run_dir.lines()
+    found = served_sizes(lines)
+    assert found is not None
+    assert found.rows[0].policy == "eager"
+    [chosen] = [row for row in found.rows if row.chosen]
+    assert chosen.versus_eager is not None
+    assert chosen.versus_eager.ratio == sizes_of(story).replayed
+    assert (found.requests, found.processes, found.calls) == (64, 3, len(SPREAD))
+    for width in (80, 120):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(*shown_sizes(found, width), sep="\n")
+        text = console.export_text()
+        assert max(map(len, text.splitlines())) <= width
+        assert "baseline" in text
+        assert f"{chosen.forecast:.2f}x" in text
+        assert "quick" in text
+    story.run_dir.save_plan(story.plan)
+    page = page_of(story.run_dir.path)
+    section = next(one for one in page.sections if one.id == "sizes")
+    assert section.picture is not None
+    assert "Sizes of the trace and their cost; programs for one size:" in section.picture.wide
+    assert len(section.tables[0].rows) == len(found.rows)
+    assert page.head.verdict.startswith("Use ")
+    assert "for the trace" in page.head.verdict
+
+
+def test_what_a_plan_with_many_entries_prints_is_short(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW, sizes=SIZES._replace(may_pad=False))
+    text = str(story.plan).splitlines()[0]
+    assert text.startswith("plan for Fake: 3 programs (")
+    assert text.count("faster than eager") == 1
+
+
+def test_the_sizes_that_tell_most_come_first() -> None:
+    assert telling_first([(n,) for n in range(5)]) == [(4,), (0,), (2,), (1,), (3,)]
+    assert telling_first([(7,)]) == [(7,)]
+
+
+def test_a_size_that_failed_takes_its_row_out_of_a_grid() -> None:
+    points = {(a, b): 1.0 for a in (1, 2) for b in (8, 16, 32)}
+    del points[2, 32]
+    grid = size_costs._grid(points)
+    assert len(grid) in (3, 4)
+    axes = [set(axis) for axis in zip(*grid, strict=True)]
+    assert len(grid) == len(axes[0]) * len(axes[1])
+
+
+def test_only_padding_of_all_sizes_of_the_trace_is_used() -> None:
+    traffic = SIZES.traffic([])
+    whole = SIZES.proof()
+    assert usable_padding(whole, traffic) == whole.padding
+    assert usable_padding(SIZES._replace(may_pad=False).proof(), traffic) is None
+    two = FakeSizes({"x:0": (1, 4), "x:1": (1, 9)})
+    assert usable_padding(whole, two.traffic([])) is None  # one of two is proven
+
+
+def test_programs_for_one_size_have_a_cost_where_eager_failed_at_a_corner(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW)
+    tried = next(x.trial for x in story.run_dir.lines() if isinstance(x, TrialLine) and x.trial.candidate.sizes)
+    eager = {(a, b): 0.01 * a * b for a in (1, 2, 4) for b in (8, 16, 32)}
+    del eager[4, 32]
+    cost = size_costs.static_cost(eager, {(1, 8): tried, (1, 16): tried, (2, 8): tried, (2, 16): tried})
+    assert cost is not None
+    assert len(cost.points) == 4
+
+
+def test_a_plan_for_many_sizes_is_not_measured_at_the_size_of_the_example(tmp_path: Path) -> None:
+    many = served(tmp_path / "many", speeds(static=4.0, all_sizes=1.5), FEW).plan
+    with pytest.raises(InputError, match="this plan is for many sizes; give its trace"):
+        bench("nowhere.py:model", plans=many, progress=False)
+    one = served(tmp_path / "one", speeds(static=2.0, all_sizes=2.0), SPREAD).plan
+    assert one.entries
+    for plan, trace in ((one, None), (many, FEW)):  # one program for all sizes has the example's, too
+        with pytest.raises(UserError, match="nowhere"):
+            bench("nowhere.py:model", plans=plan, trace=trace, out=tmp_path / "bench", progress=False)
+
+
+class Flattered(FakeRunner):
+    """Its plans answer faster in the replay that chooses than in fresh processes, or take all the time there."""
+
+    flattery, takes_s = 1.0, 0.0
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        found = super().replay(arms, rules)
+        if rules.purpose == "confirm":
+            return found
+        self._now_s += self.takes_s
+        eager = 1 + found.with_aa
+        rows = [(*r[:eager], *(s / self.flattery for s in r[eager:])) for r in found.samples.rounds]
+        return found._replace(samples=ProcessSamples(rounds=tuple(rows)))
+
+
+def test_the_plan_has_the_figures_of_fresh_processes_and_not_those_that_chose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Flattered, "flattery", 1.5)
+    story = served(tmp_path, speeds(static=2.0, all_sizes=2.0), SPREAD, runner_class=Flattered)
+    chose, again = replays_of(story)
+    assert (chose.race.purpose, again.race.purpose) == ("replay", "confirm")
+    assert len(again.race.processes) == 3
+    assert again.race.arms == (EAGER.id, EAGER.id, sizes_of(story).arm_id)
+    assert sizes_of(story).replayed == pytest.approx(2.0, rel=0.05)
+    versus = story.plan.entries[0].evidence.versus_eager
+    assert versus is not None
+    assert versus.ratio == sizes_of(story).replayed
+    assert "2.0" in story.verdict.because.split(";")[0]
+    assert "in fresh processes" in story.verdict.because
+
+
+def test_what_only_chance_made_faster_is_not_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Flattered, "flattery", 1.3)
+    story = served(tmp_path, speeds(static=1.0, all_sizes=1.0), SPREAD, runner_class=Flattered)
+    assert len(replays_of(story)) == 2
+    assert story.verdict.decision is Decision.KEEP_EAGER
+    assert story.plan.entries == ()
+    assert "1.30x when it was chosen" in story.verdict.because
+    assert sizes_of(story).replayed is None
+
+
+def test_what_there_was_no_time_to_confirm_is_not_called_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Flattered, "takes_s", 1e5)
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW, runner_class=Flattered)
+    assert [one.race.purpose for one in replays_of(story)] == ["replay"]
+    assert story.verdict.decision is Decision.KEEP_EAGER
+    assert "not confirmed in fresh processes: 0 of 3 sets" in story.verdict.because
+    assert "give a larger budget" in story.verdict.because
+    assert "faster" not in story.verdict.because
+    assert Outcome.FASTER not in {one.outcome for one in sizes_of(story).comparisons}
+    found = served_sizes(story.run_dir.lines())
+    assert found is not None
+    assert not any("faster than" in text for text in arm_sentences(found))

@@ -1,0 +1,74 @@
+"""What the sizes of a trace mean for a model: which of them move together, and how often each comes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from compilot.errors import InputError
+from compilot.records import DimRange, Guard, SizeCount, Traffic
+from compilot.workload.replay import declared_by
+from compilot.workload.traffic import traffic_of
+from compilot.workload.workload import Workload
+
+GUARD = Guard(positional=2, keywords=(), tensors=())
+
+
+class Masked(nn.Module):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return ids * mask
+
+
+def text(**dynamic: object) -> Workload:
+    ids = torch.ones(2, 7, dtype=torch.long)
+    return Workload(Masked().eval(), (ids, ids), dynamic=dynamic or None)  # type: ignore[arg-type]
+
+
+def read(workload: Workload, *calls: tuple[dict[str, int], int]) -> Traffic:
+    counts = [SizeCount(sizes=sizes, calls=number, line=line) for line, (sizes, number) in enumerate(calls, 1)]
+    return traffic_of(workload, counts, GUARD)
+
+
+def test_dimensions_that_move_together_are_one_size() -> None:
+    found = read(text(batch=(1, 8), seq=(1, 64)), ({"ids:1": 9}, 3), ({"ids:1": 30, "mask:1": 30}, 2))
+    assert [(dim.name, dim.min, dim.max) for dim in found.dims] == [("ids:0", 1, 8), ("ids:1", 1, 64)]
+    assert [len(dim.places) for dim in found.dims] == [2, 2]
+    assert [(one.sizes, one.count) for one in found.demand] == [((2, 9), 3), ((2, 30), 2)]  # the example's batch
+
+
+def test_equal_sizes_are_added_up() -> None:
+    found = read(text(seq=(1, 64)), ({"ids:1": 9}, 3), ({"mask:1": 9}, 4))
+    assert [(one.sizes, one.count) for one in found.demand] == [((9,), 7)]
+
+
+def test_of_many_declared_sizes_those_that_vary_count() -> None:
+    class Three(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+    load = Workload(Three(), (torch.ones(2, 3, 4),), dynamic={"x": {0: (1, 4), 1: (1, 5), 2: (1, 6)}})
+    found = read(load, ({"x:1": 2}, 1), ({"x:1": 5}, 1))
+    assert [dim.name for dim in found.dims] == ["x:1"]
+
+
+def test_the_trace_itself_may_declare_them() -> None:
+    from compilot.records import CallSizes
+
+    calls = [CallSizes(line=1, sizes={"ids:1": 3, "mask:1": 3}), CallSizes(line=2, sizes={"ids:1": 40, "mask:1": 40})]
+    load = declared_by(text(), calls, {"ids:1": DimRange(min=3, max=40), "mask:1": DimRange(min=3, max=40)})
+    [dim] = read(load, ({"ids:1": 3, "mask:1": 3}, 1)).dims
+    assert (dim.min, dim.max) == (3, 40)
+
+
+def test_nothing_that_varies_is_no_traffic() -> None:
+    assert read(text(), ({"ids:1": 7}, 5)).dims == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [({"idz:1": 5}, "no dimension 'idz:1' is declared"), ({"ids:1": 500}, "outside its declared range 1..64")],
+)
+def test_what_is_wrong_names_its_line(sizes: dict[str, int], said: str) -> None:
+    with pytest.raises(InputError, match=f"line 2 of the shape trace: .*{said}"):
+        read(text(seq=(1, 64)), ({"ids:1": 9}, 1), (sizes, 1))
