@@ -33,8 +33,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # threads that wait for each other leav
 os.environ["COMPILOT_STATE"] = tempfile.mkdtemp(prefix="compilot-test-state-")
 atexit.register(shutil.rmtree, os.environ["COMPILOT_STATE"], ignore_errors=True)
 
-# runs of tests beside each other do not wait for each other's timing
-os.environ.setdefault("COMPILOT_LEASES", os.environ["COMPILOT_STATE"])
+# tests beside each other do not wait for each other's timing: a test process does not take over its parent's folder
+os.environ["COMPILOT_LEASES"] = os.environ["COMPILOT_STATE"]
 
 SEED = int(os.environ.get("COMPILOT_TEST_SEED", "0"))
 
