@@ -16,6 +16,7 @@ from markupsafe import Markup
 from compilot._version import __version__
 from compilot.ledger.words import commit_words, result_words, tried_words, when_words
 from compilot.report import figures
+from compilot.report.templating import environment_of
 
 
 def page(name: str, base: str, **what: Any) -> str:
@@ -38,13 +39,7 @@ def script() -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("compilot.pages"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = environment_of("compilot.pages")
     environment.filters |= {
         "seconds": figures.time_text,
         "sentence": figures.sentence,

@@ -26,6 +26,7 @@ from compilot.report.doctor_words import cost_text, kind_text, place_text, recom
 from compilot.report.icicle import icicle, stage_class
 from compilot.report.moduletree import module_tree
 from compilot.report.rooflinesvg import roofline_svg
+from compilot.report.templating import environment_of
 
 SUBMODULES = 12  # rows of compile time by submodule
 
@@ -105,13 +106,7 @@ def _shares(report: DoctorReport) -> list[tuple[str, str, float]]:
 @functools.cache
 def template(name: str) -> jinja2.Template:
     """One of the pages, with the filters that all of them share."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("compilot.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = environment_of("compilot.report")
     environment.filters |= {
         "seconds": figures.time_text,
         "rate": figures.rate_text,
