@@ -42,7 +42,7 @@ def test_inputs_that_end_eagers_own_process_are_left_out_and_the_run_goes_on(tmp
         seen = runner.inspect()
         assert try_eager(runner, 60.0).state is State.OK
         trial = try_one(runner, Candidate(settings=Settings(engine="dynamo:eager"), label="", rationale=""), 60.0)
-    [note] = [text for text in told.notes if "eager itself" in text]  # others may use the machine now: that is said, too
+    [note] = [text for text in told.notes if "eager itself" in text]  # a busy machine is said, too
     assert note.startswith("eager itself does not survive the inputs 'integers at the limits' (died of SIGFPE")
     assert seen.diagnosis.unjudgeable is None
     assert trial.state is State.OK, trial.reason  # judged by the other cases, and not asked for this one
