@@ -18,13 +18,16 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
+from compilot.engines.eager.build import EAGER
 from compilot.gate.arms import ArmFailed, LiveArm, Role
+from compilot.gate.forking import arm_nursery, can_fork
 from compilot.gate.sides import BASE, Side
 from compilot.measure.racing import race
 from compilot.measure.stats import LOOK_RESAMPLES, LOOKS, hierarchical_bootstrap, log_ratios
 from compilot.records import Candidate, ProcessSamples, Race
 from compilot.trials.limits import Limits, affordable_workers
 from compilot.trials.load import LoadWatch
+from compilot.trials.processes import Start
 from compilot.trials.protocol import ArmFacts, StateTaken
 
 Tell = Callable[[str], None]
@@ -87,6 +90,26 @@ class LocalRaces:
         self._sides, self._candidates, self._folder = sides, list(candidates), folder
         self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
         self._room = 99  # arms that may live at once, until the first has shown its size
+        self._nursery = arm_nursery(folder / "logs" / "forks.log") if can_fork(sides) else None
+        self._is_open = False
+
+    def start(self, role: Role) -> Start | None:
+        """Who starts the process of an arm; None: nobody but the arm itself."""
+        if self._nursery is None:
+            return None
+        return self._nursery.choose(compiles=role.candidate.settings.engine != EAGER.settings.engine)
+
+    def open(self) -> None:
+        """Have torch imported once for all arms; safe to call again."""
+        if self._nursery is not None and not self._is_open:
+            self._is_open = True
+            self._nursery.open()
+            self._nursery.learn(())
+
+    def close(self) -> None:
+        """End what arms are forked from."""
+        if self._nursery is not None:
+            self._nursery.close()
 
     @property
     def state(self) -> Path:
@@ -95,6 +118,7 @@ class LocalRaces:
 
     def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
         """Open, build, warm up and time every arm once; an arm that fails is left out, and said."""
+        self.open()
         found = _Set(self, race, number, reuse)
         together = len(self._candidates) * len(self._sides) + 1 <= self._room
         groups = [self._candidates] if together else [[one] for one in self._candidates]
@@ -184,7 +208,7 @@ class _Set:
         name = role.name.replace(" ", "-")
         workspace = self._lab._folder / f"race{self._race}" / number / name
         log = self._lab._folder / "logs" / f"{name}-{self._race}-{self._number}.log"
-        arm = LiveArm(role, workspace, log, self._lab._limits)
+        arm = LiveArm(role, workspace, log, self._lab._limits, self._lab.start(role))
         self._arms[role.name] = arm
         return arm
 

@@ -74,6 +74,9 @@ class FakeRaces:
             load=self._load,
         )
 
+    def close(self) -> None:
+        """There is nothing to end."""
+
     def _samples(self, slower: float) -> ProcessSamples:
         bias = [self._random.lognormvariate(0.0, self._process_noise) for _ in range(3)]
 

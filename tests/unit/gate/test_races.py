@@ -20,7 +20,8 @@ from compilot.trials.protocol import AnswersKept, ArmFacts, Opened, StateTaken
 
 COMPILED = Candidate(settings=Settings(engine="compile"), label="torch.compile", rationale="plain")
 SHIPMENT = Shipment(target="m.py:net", cwd="/", sys_path=())
-SIDES = (Side("base", "before", SHIPMENT), Side("head", "now", SHIPMENT))
+# not this interpreter: no process is forked for arms that are fakes
+SIDES = (Side("base", "before", SHIPMENT, python="old"), Side("head", "now", SHIPMENT))
 
 
 class FakeArm:
@@ -29,7 +30,7 @@ class FakeArm:
     steps: list[str] = []
     pid = os.getpid()
 
-    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits) -> None:
+    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits, start: object = None) -> None:
         self.role, self.name = role, role.name
 
     def _note(self, step: str) -> None:
