@@ -7,6 +7,7 @@ and exit codes (the command line).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ ARMS = ("eager", "compile")
 LEAST_BUDGET_S = 10.0
 MOST_CALLERS = 256
 MOST_PROCESSES = 20
-WARM_S = 5.0  # of an arm at the most; a small model is steady after one
+WARM_S = 3.0  # of an arm at the most, five times per set; a small model is steady after one
 
 
 def check(
@@ -251,7 +252,9 @@ def _checked(job: _Job, base: Side | None, head: Side, stored: Stored | None = N
         tell=job.tell,
         weights=stored is not None,
     )
-    checked = check_sides(races, [one.label for one in job.asked.candidates], job.options, stored=stored, tell=job.tell)
+    labels = [one.label for one in job.asked.candidates]
+    with contextlib.closing(races):
+        checked = check_sides(races, labels, job.options, stored=stored, tell=job.tell)
     found = reporting.findings_for(checked, base, head, job.folder / "doctor", wanted=job.findings, tell=job.tell)
     about = reporting.About(job.target, base, head, stored, file, job.options.budget_s, time.monotonic() - began)
     report = reporting.report_of(checked, about, found)

@@ -3,7 +3,8 @@
 In: requests of the worker protocol, one JSON line each, on a pipe of its own. Out: one reply per request.
 Run as `python arm.py IN_FD OUT_FD`, by any Python from 3.9 on that has torch: this one file needs nothing but the
 standard library and torch, so that an old environment can be measured without installing anything into it. Only a
-plan's own engines need compilot, and are asked for in environments that have it (plan_arm.py).
+plan's own engines need compilot, and are asked for in environments that have it (plan_arm.py). Where both sides have
+the same interpreter, it is forked from a process that has imported torch already (forking.py).
 Covered: opening a target, building, counting what a build made, the other side's weights and inputs, answers, timing.
 Not covered: what any of it means (judging.py).
 """
@@ -393,8 +394,10 @@ def files_bytes(folder: Path) -> int:
 class Arm:
     """What the process keeps between requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, import_s: float | None = None) -> None:
+        """import_s: forked, and so long did the imports take that it has from its parent."""
         self.compiler = CompilerRuns()
+        self.started = STARTED if import_s is None else time.perf_counter() - import_s
         self.work: Work
         self.fn: Callable[..., Any]
         self.once: Callable[[], None]
@@ -421,7 +424,7 @@ class Arm:
         self.work = load_target(shipment["target"])
         refuse_foreign()
         self.facts = {
-            "open_s": time.perf_counter() - STARTED,
+            "open_s": time.perf_counter() - self.started,
             "torch": torch.__version__,
             "python": platform.python_version(),
             "threads": torch.get_num_threads(),
@@ -695,7 +698,7 @@ def main(argv: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: no orphans
-    arm = Arm()
+    arm = Arm(*map(float, argv[2:]))
     with os.fdopen(int(argv[0]), "rb") as requests, os.fdopen(int(argv[1]), "wb", buffering=0) as replies:
         for line in requests:
             request = json.loads(line)

@@ -71,7 +71,8 @@ class Role(NamedTuple):
 class LiveArm:
     """One running arm: `measure.racing.Arm`, and the steps before."""
 
-    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits) -> None:
+    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits, start: Start | None = None) -> None:
+        """start: who starts its process; a fresh interpreter of its side if nobody is named."""
         self.role, self._limits, self._workspace = role, limits, workspace
         workspace.mkdir(mode=0o755, parents=True, exist_ok=True)
         side = role.side
@@ -81,7 +82,7 @@ class LiveArm:
             log=log,
             env={**worker_env(workspace), **foreign},
             memory_limit_bytes=limits.machine_bytes,
-            start=_starter(side.python),
+            start=start or fresh_arm(side.python),
         )
 
     @property
@@ -179,7 +180,9 @@ class _Story:
             raise ArmFailed(self._name, error.reason, crashed=True) from error
 
 
-def _starter(python: str) -> Start:
+def fresh_arm(python: str) -> Start:
+    """A new interpreter that runs arm.py."""
+
     def start(ends: Ends, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [python, str(ARM_FILE), str(ends.requests), str(ends.replies)],

@@ -1,9 +1,10 @@
 """READ FIRST of this room: `check_sides`, the whole story of a check in one function.
 
 In: who gives sets of processes, what is compared, options. Out: metrics with verdicts, and the samples behind them.
-A first race; what looks worse in it is raced a second time with fresh builds; then every metric has its verdict. The
-time of a set is fixed before it begins: nobody stops because something looks significant. Not covered: where the sides
-come from (sides.py, worktree.py), the processes (races.py), the statistics (effects.py, judging.py).
+A first race; what looks worse in it is raced a second time with fresh builds; then every metric has its verdict. A
+race ends when its time is up, or earlier when its intervals are as narrow as was wanted beforehand, wherever they lie:
+nobody stops because something looks significant. Not covered: where the sides come from (sides.py, worktree.py), the
+processes (races.py), the statistics (effects.py, judging.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from compilot.gate.answers import judge_numbers, why_not
 from compilot.gate.baselines import unpacked, why_other_inputs
-from compilot.gate.effects import Effect, Key, effects_of, effects_since
+from compilot.gate.effects import Effect, Key, effects_of, effects_since, is_precise
 from compilot.gate.judging import (
     judge,
     judge_counts,
@@ -25,14 +26,17 @@ from compilot.gate.judging import (
     with_throughput,
 )
 from compilot.gate.metrics import LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT
-from compilot.gate.races import OneSet, Races
+from compilot.gate.races import OneSet, Races, Timing
 from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
 from compilot.gate.sides import BASE, HEAD
 from compilot.trials.protocol import ArmFacts
 
 RACE_SHARE = 0.45  # of the budget: two races must fit, and what looks worse is always raced twice
 LONG_BUDGET_S = 360.0
-PROCESSES, MORE_PROCESSES = 3, 5  # sets of a race: when an interval is wide, more processes help and more pairs hardly
+FEWEST_SETS = 3  # of a race, where its time allows: one process has a small bias for life
+MOST_SETS, MORE_SETS = 5, 8  # when an interval is wide, more processes help and more pairs hardly
+TIMING_SHARE = 0.5  # of a race: no further set where starting them all would leave less than this for pairs
+COLD_SETS = 3  # of a race: later ones load what the first has built; what a build costs is known by then
 MOST_ROUNDS, MORE_ROUNDS = 160, 320
 FIRST_OVERHEAD_S = 15.0  # of a set, before one was seen: starting five processes, a build, warming up
 LEAST_TIMING_S = 2.0  # of a set, however little time is left
@@ -49,14 +53,29 @@ class CheckOptions(NamedTuple):
     processes: int | None = None  # sets of a race; None: as the budget allows
 
     @property
-    def sets(self) -> int:
-        """How many sets of processes a race has."""
-        return self.processes or (MORE_PROCESSES if self.budget_s >= LONG_BUDGET_S else PROCESSES)
+    def is_long(self) -> bool:
+        """Whether there is time to show small changes."""
+        return self.budget_s >= LONG_BUDGET_S
+
+    @property
+    def fewest_sets(self) -> int:
+        """How many sets of processes a race has at least, where its time allows."""
+        return self.processes or FEWEST_SETS
+
+    @property
+    def most_sets(self) -> int:
+        """And at the most."""
+        return self.processes or (MORE_SETS if self.is_long else MOST_SETS)
 
     @property
     def most_rounds(self) -> int:
         """How many rounds a set has at the most."""
-        return MORE_ROUNDS if self.budget_s >= LONG_BUDGET_S else MOST_ROUNDS
+        return MORE_ROUNDS if self.is_long else MOST_ROUNDS
+
+    @property
+    def half_width(self) -> float:
+        """Of a latency's interval, relative: a race that is as precise as this may end."""
+        return self.margin / 2 if self.is_long else self.margin
 
 
 class Stored(NamedTuple):
@@ -89,13 +108,17 @@ def check_sides(
     clock: Clock = time.monotonic,
 ) -> Checked:
     """Race base and head, race again what looks worse, and judge everything."""
-    first = run_race(races, 0, options, clock)
+
+    def precise(sets: Sequence[OneSet]) -> bool:
+        return is_precise(_effects(sets, arms, options, stored), options.half_width)
+
+    first = run_race(races, 0, options, clock, precise)
     effects = _effects(first, arms, options, stored)
     doubtful = suspects(effects, options.allowed)
     second: list[OneSet] | None = None
     if doubtful:
         tell(f"{_names(doubtful)} looks worse: a second race with fresh builds has to agree")
-        second = run_race(races, 1, options, clock)
+        second = run_race(races, 1, options, clock, precise)
     again = None if second is None else _effects(second, arms, options, stored)
     both = [*first, *(second or [])]
     metrics = [
@@ -107,21 +130,38 @@ def check_sides(
     return Checked(metrics, [first, *([second] if second else [])], first[0].label)
 
 
-def run_race(races: Races, number: int, options: CheckOptions, clock: Clock = time.monotonic) -> list[OneSet]:
-    """Sets of fresh processes within the race's share of the budget; at least two, unless the head does not run."""
+def run_race(
+    races: Races,
+    number: int,
+    options: CheckOptions,
+    clock: Clock = time.monotonic,
+    precise: Callable[[Sequence[OneSet]], bool] = lambda sets: False,
+) -> list[OneSet]:
+    """Sets of fresh processes within the race's share of the budget; at least two, unless the head does not run.
+
+    precise: whether the intervals of these sets are narrow enough.
+    """
     begin, share, sets = clock(), RACE_SHARE * options.budget_s, list[OneSet]()
-    overhead, reuse = FIRST_OVERHEAD_S, False
-    while len(sets) < options.sets:
-        left, remaining = share - (clock() - begin), options.sets - len(sets)
-        if len(sets) >= 2 and left < overhead:
+    overhead, wanted, reuse = FIRST_OVERHEAD_S, options.fewest_sets, False
+    while len(sets) < wanted:
+        left = share - (clock() - begin)
+        if len(sets) >= 2 and left < overhead + LEAST_TIMING_S:
             break
-        for_s, started = max(LEAST_TIMING_S, left / remaining - overhead), clock()
-        sets.append(races.one_set(number, len(sets), for_s=for_s, most=options.most_rounds, reuse=reuse))
-        overhead = max(0.0, clock() - started - for_s)
-        reuse = reuse or sets[0].builds_s > LONG_BUILDS * share
-        if not sets[-1].samples:
+        for_s, started = max(LEAST_TIMING_S, left / (wanted - len(sets)) - overhead), clock()
+        timing = Timing(for_s, options.most_rounds, options.half_width)
+        sets.append(races.one_set(number, len(sets), timing, reuse=reuse))
+        overhead = max(0.0, clock() - started - sets[-1].timed_s)
+        reuse = sets[0].builds_s > LONG_BUILDS * share or len(sets) >= COLD_SETS
+        wanted = affordable_sets(overhead, share, options)
+        if not sets[-1].samples or (len(sets) >= options.fewest_sets and precise(sets)):
             break
     return sets
+
+
+def affordable_sets(overhead_s: float, share_s: float, options: CheckOptions) -> int:
+    """As many sets as leave most of a race for its pairs; what the pairs say has no part in it."""
+    affordable = int((1.0 - TIMING_SHARE) * share_s / overhead_s) if overhead_s > 0.0 else options.most_sets
+    return min(max(affordable, options.fewest_sets), options.most_sets)
 
 
 def _effects(

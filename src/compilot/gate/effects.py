@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +54,25 @@ class Effect(NamedTuple):
     def exceeds(self) -> bool:
         """Whether the whole interval is beyond the margin, and the change larger than what could have been seen."""
         return self.low > self.margin and self.change > max(self.margin, self.mde)
+
+    @property
+    def half_width(self) -> float:
+        """Of the interval, as a logarithm."""
+        return (math.log1p(self.high) - math.log1p(self.low)) / 2
+
+
+def is_precise(effects: Mapping[Key, Effect], half_width: float) -> bool:
+    """Whether a race knows enough: every interval is narrow, wherever it lies.
+
+    half_width: what is wanted of a latency. Of what a process says once, an interval is narrow if a change within the
+    margin would pass.
+    """
+
+    def is_narrow(key: Key, effect: Effect) -> bool:
+        between = math.log1p(effect.rule_out) - math.log1p(effect.margin)
+        return effect.half_width <= (math.log1p(half_width) if key.metric == LATENCY else between)
+
+    return bool(effects) and all(is_narrow(key, effect) for key, effect in effects.items())
 
 
 def effects_of(sets: Sequence[OneSet], arms: Sequence[str], margin: float, rule_out: float) -> dict[Key, Effect]:

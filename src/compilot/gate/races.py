@@ -3,12 +3,14 @@
 Base and head of one arm open, build and are timed side by side, so that both see the same machine; a second process of
 the base shows how much equal programs differ. All arms run with the first arm's weights and inputs, where they fit.
 `Races` is the seam: tests judge what a fake gives. Covered: arms that fail or die, machines with little memory, builds
-too long to be repeated. Not covered: how many sets and how long (checking.py), what the samples mean (judging.py).
+too long to be repeated; a set ends early, at a fixed look, when its intervals are narrow. Not covered: how many sets
+and how long (checking.py), what the samples mean (judging.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,15 +18,20 @@ from typing import NamedTuple, Protocol
 
 import psutil
 
+from compilot.engines.eager.build import EAGER
 from compilot.gate.arms import ArmFailed, LiveArm, Role
+from compilot.gate.forking import arm_nursery, can_fork
 from compilot.gate.sides import BASE, Side
 from compilot.measure.racing import race
-from compilot.records import Candidate, ProcessSamples
+from compilot.measure.stats import LOOK_RESAMPLES, LOOKS, hierarchical_bootstrap, log_ratios
+from compilot.records import Candidate, ProcessSamples, Race
 from compilot.trials.limits import Limits, affordable_workers
 from compilot.trials.load import LoadWatch
+from compilot.trials.processes import Start
 from compilot.trials.protocol import ArmFacts, StateTaken
 
 Tell = Callable[[str], None]
+Rounds = Sequence[tuple[float, ...]]
 
 
 class Failure(NamedTuple):
@@ -32,6 +39,14 @@ class Failure(NamedTuple):
 
     reason: str
     crashed: bool = False
+
+
+class Timing(NamedTuple):
+    """How long the arms of a set are timed."""
+
+    for_s: float
+    most: int  # rounds
+    half_width: float  # relative: narrower intervals end the set at the next look
 
 
 class OneSet(NamedTuple):
@@ -47,12 +62,13 @@ class OneSet(NamedTuple):
     load: str = ""
     label: str = ""  # the model's class
     builds_s: float = 0.0  # for all builds of the set
+    timed_s: float = 0.0  # for all rounds of the set
 
 
 class Races(Protocol):
     """Who gives sets of processes."""
 
-    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> OneSet:
+    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
         """Fresh processes; reuse: what the race's first set built is loaded instead of built again."""
 
 
@@ -74,14 +90,35 @@ class LocalRaces:
         self._sides, self._candidates, self._folder = sides, list(candidates), folder
         self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
         self._room = 99  # arms that may live at once, until the first has shown its size
+        self._nursery = arm_nursery(folder / "logs" / "forks.log") if can_fork(sides) else None
+        self._is_open = False
+
+    def start(self, role: Role) -> Start | None:
+        """Who starts the process of an arm; None: nobody but the arm itself."""
+        if self._nursery is None:
+            return None
+        return self._nursery.choose(compiles=role.candidate.settings.engine != EAGER.settings.engine)
+
+    def open(self) -> None:
+        """Have torch imported once for all arms; safe to call again."""
+        if self._nursery is not None and not self._is_open:
+            self._is_open = True
+            self._nursery.open()
+            self._nursery.learn(())
+
+    def close(self) -> None:
+        """End what arms are forked from."""
+        if self._nursery is not None:
+            self._nursery.close()
 
     @property
     def state(self) -> Path:
         """File with the first arm's weights, inputs and cases."""
         return self._folder / "state.pt"
 
-    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> OneSet:
+    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
         """Open, build, warm up and time every arm once; an arm that fails is left out, and said."""
+        self.open()
         found = _Set(self, race, number, reuse)
         together = len(self._candidates) * len(self._sides) + 1 <= self._room
         groups = [self._candidates] if together else [[one] for one in self._candidates]
@@ -89,7 +126,7 @@ class LocalRaces:
             with found.alive():
                 found.open(group)
                 found.warm(group)
-                found.time(group, for_s / len(groups), most)
+                found.time(group, timing._replace(for_s=timing.for_s / len(groups)))
                 found.answer()
         return found.result()
 
@@ -106,7 +143,7 @@ class _Set:
         self._answers: dict[str, Path] = {}
         self._taken = StateTaken()
         self._with_aa: set[str] = set()
-        self._repeats, self._label, self._load, self._builds_s = True, "", "", 0.0
+        self._repeats, self._label, self._load, self._builds_s, self._timed_s = True, "", "", 0.0, 0.0
 
     def result(self) -> OneSet:
         """What there is."""
@@ -121,6 +158,7 @@ class _Set:
             load=self._load,
             label=self._label,
             builds_s=self._builds_s,
+            timed_s=self._timed_s,
         )
 
     @contextlib.contextmanager
@@ -142,10 +180,13 @@ class _Set:
     def open(self, candidates: Sequence[Candidate]) -> None:
         """Open and build base and head of each candidate side by side."""
         for position, candidate in enumerate(candidates):
-            roles = [Role(side, candidate) for side in self._lab._sides]
+            roles = self._roles(candidate)
             if position == len(candidates) - 1 and self._wants_aa():
                 roles.append(Role(self._lab._sides[0], candidates[0], again=True))
             self._open_pair(roles)
+
+    def _roles(self, candidate: Candidate) -> list[Role]:
+        return [Role(side, candidate) for side in self._lab._sides]
 
     def _wants_aa(self) -> bool:
         return len(self._lab._sides) == 2 and self._lab._room >= 3
@@ -167,7 +208,7 @@ class _Set:
         name = role.name.replace(" ", "-")
         workspace = self._lab._folder / f"race{self._race}" / number / name
         log = self._lab._folder / "logs" / f"{name}-{self._race}-{self._number}.log"
-        arm = LiveArm(role, workspace, log, self._lab._limits)
+        arm = LiveArm(role, workspace, log, self._lab._limits, self._lab.start(role))
         self._arms[role.name] = arm
         return arm
 
@@ -226,30 +267,37 @@ class _Set:
     def _look(self, arm: LiveArm) -> None:
         self._facts[arm.name] = arm.look(weights=self._lab._weights and not self._facts)
 
-    def time(self, candidates: Sequence[Candidate], for_s: float, most: int) -> None:
+    def time(self, candidates: Sequence[Candidate], timing: Timing) -> None:
         """Rounds over all arms whose other side works, too; again without an arm that fails in them."""
         while True:
             raced = [one for one in candidates if all(Role(s, one).name in self._arms for s in self._lab._sides)]
             if not raced:
                 return
             try:
-                self._time(raced, candidates[0], for_s, most)
+                self._time(raced, candidates[0], timing)
             except ArmFailed as failed:
                 self._fail(failed)
                 continue
             return
 
-    def _time(self, raced: Sequence[Candidate], first: Candidate, for_s: float, most: int) -> None:
+    def _time(self, raced: Sequence[Candidate], first: Candidate, timing: Timing) -> None:
         self._lab._tell(f"race {self._race + 1}, set {self._number + 1}: timing base and head in turns")
         names = [Role(side, one).name for one in raced for side in self._lab._sides]
         again = Role(self._lab._sides[0], first, again=True).name
         with_aa = again in self._arms and first in raced
         names += [again] if with_aa else []
-        arms, end = [self._arms[name] for name in names], time.monotonic() + for_s
+        arms, begin = [self._arms[name] for name in names], time.monotonic()
         watch = LoadWatch([arm.pid for arm in arms])
-        seed = 100 * self._race + self._number
-        timed = race(arms, looks=(most,), stop=lambda rows: True, seed=seed, time_is_up=lambda: time.monotonic() > end)
+        pairs = [(names.index(own[0].name), names.index(own[-1].name)) for own in map(self._roles, raced)]
+        timed = race(
+            arms,
+            looks=[look for look in LOOKS if look < timing.most] + [timing.most],
+            stop=lambda rows: are_narrow(rows, pairs, timing.half_width),
+            seed=100 * self._race + self._number,
+            time_is_up=lambda: time.monotonic() > begin + timing.for_s,
+        )
         self._load = watch.odd()
+        self._timed_s += time.monotonic() - begin
         for one in raced:
             own = [names.index(Role(side, one).name) for side in self._lab._sides]
             calm = [names.index(Role(self._lab._sides[0], first).name), names.index(again)] if with_aa else []
@@ -257,3 +305,13 @@ class _Set:
             rows = tuple(tuple(row[column] for column in columns) for row in timed.rounds)
             self._with_aa |= {one.label} if with_aa else set()
             self._samples[one.label] = ProcessSamples(rounds=rows, settle_timeouts=timed.settle_timeouts)
+
+
+def are_narrow(rounds: Rounds, pairs: Sequence[tuple[int, int]], half_width: float) -> bool:
+    """Whether the interval of every pair of columns is narrow by these rounds of one process alone, wherever it lies.
+
+    A base alone is a pair with itself: it has no interval to wait for, and is timed for as long as there is time.
+    """
+    whole = Race(arms=(), with_aa=False, processes=(ProcessSamples(rounds=tuple(rounds)),))
+    found = [hierarchical_bootstrap(log_ratios(whole, head, base), resamples=LOOK_RESAMPLES) for base, head in pairs]
+    return all(one is not None and 0.0 < one.half_width <= math.log1p(half_width) for one in found)

@@ -22,6 +22,7 @@ from compilot.measure.bootstrap import (
 )
 from compilot.measure.noise import (
     FALLBACK_MARGIN,
+    LOOK_RESAMPLES,
     LOOKS,
     MIN_MARGIN,
     aa_noise,
@@ -48,6 +49,7 @@ __all__ = [
     "BLOCK",
     "FALLBACK_MARGIN",
     "LOOKS",
+    "LOOK_RESAMPLES",
     "MAX_CALLS_PER_BATCH",
     "MAX_SLOPE",
     "MIN_MARGIN",

@@ -1,9 +1,10 @@
 """The process that workers are forked from: it has imported torch and what the target needs, and has run nothing.
 
 In: requests on a socket, with file descriptors. Out: workers; servers that have imported more; how workers ended.
-Run as `python -m compilot.trials.forkserver SOCKET_FD`. A worker forked here is ready in a tenth of the time of a fresh
-interpreter and is the same in all that is measured (bench/forking.py). Only a process with one thread forks: locks
-of threads that a fork leaves behind stay locked for ever. Not covered: when to use it (nursery.py).
+Run as `python -m compilot.trials.forkserver SOCKET_FD MODULE...`; the modules are what it imports. A worker forked here
+is ready in a tenth of the time of a fresh interpreter and is the same in all that is measured (bench/forking.py). Only
+a process with one thread forks: locks of threads that a fork leaves behind stay locked for ever. Not covered: when to
+use it (nursery.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 
@@ -26,13 +28,13 @@ from compilot.trials import blas, worker
 
 LENGTH_BYTES = 4
 NAME = "compilot forks"  # in `top`
-BASE = ("compilot.trials.steps",)  # and so torch
 
 
 class Fork(Record, frozen=True, kw_only=True, tag="fork"):
     """A worker; four descriptors come along: requests, replies, log, and where its exit code goes."""
 
     env: dict[str, str]
+    entry: str = "compilot.trials.worker"  # the module whose `main` it runs
 
 
 class Branch(Record, frozen=True, kw_only=True, tag="branch"):
@@ -79,8 +81,9 @@ def _exactly(source: socket.socket, count: int) -> bytes:
 class Server:
     """Forks on request, and says how its workers ended."""
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, import_s: float = 0.0) -> None:
         self._link = link
+        self._import_s = import_s  # what its imports took, and those of the server that it was branched off
         self._problem = ""  # why this process cannot be forked
         self._exits: dict[int, int] = {}  # worker -> where its exit code goes
         self._wake, waker = os.pipe()
@@ -92,7 +95,9 @@ class Server:
 
     def serve(self, modules: Sequence[str]) -> None:
         """Import, then answer until the other end is closed."""
+        begin = time.perf_counter()
         self._problem = imported(modules)
+        self._import_s += time.perf_counter() - begin
         send(self._link, Answer(pid=os.getpid(), problem=self._problem))
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
@@ -131,9 +136,9 @@ class Server:
                 os.set_inheritable(fd, False)
             if isinstance(request, Branch):
                 worker.die_with_parent(NAME)
-                Server(socket.socket(fileno=fds[0])).serve(request.modules)
+                Server(socket.socket(fileno=fds[0]), self._import_s).serve(request.modules)
             else:
-                _work(request, *fds)
+                _work(request, self._import_s, *fds)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -166,8 +171,8 @@ class Server:
             os.close(fd)
 
 
-def _work(request: Fork, requests: int, replies: int, log: int, exits: int) -> None:
-    """A worker, as `python -m compilot.trials.worker` would be."""
+def _work(request: Fork, import_s: float, requests: int, replies: int, log: int, exits: int) -> None:
+    """A worker, as `python -m ENTRY` would be; it is told how long its imports have taken."""
     os.close(exits)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -175,7 +180,7 @@ def _work(request: Fork, requests: int, replies: int, log: int, exits: int) -> N
     os.environ.clear()
     os.environ.update(request.env)
     blas.set_threads(blas.usual_threads(request.env))
-    worker.main([str(requests), str(replies)])
+    importlib.import_module(request.entry).main([str(requests), str(replies), str(import_s)])
 
 
 def imported(modules: Sequence[str]) -> str:
@@ -196,7 +201,7 @@ def imported(modules: Sequence[str]) -> str:
 def main(argv: list[str]) -> int:
     """Serve until the other end of the socket is closed."""
     worker.die_with_parent(NAME)
-    Server(socket.socket(fileno=int(argv[0]))).serve(BASE)
+    Server(socket.socket(fileno=int(argv[0]))).serve(argv[1:])
     return 0
 
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +32,16 @@ OWN = frozenset({CACHE, marks.MARK, blas.COUNT})  # read when they are needed, n
 ANSWER_LIMIT_S = 60.0  # importing torch and a large package from a cold disk
 COMPILER = "torch._dynamo"
 OFF = "COMPILOT_FRESH_WORKERS"  # set to anything: no forks
+
+
+class Kind(NamedTuple):
+    """What is forked."""
+
+    entry: str = "compilot.trials.worker"
+    imports: tuple[str, ...] = ("compilot.trials.steps",)  # and so torch
+    own: frozenset[str] = OWN  # variables that may differ between the server and its workers
+    launch: tuple[str, ...] = ("-m", "compilot.trials.forkserver")
+    fresh: Start = fresh  # the same without a server
 
 
 class Lost(Exception):
@@ -77,12 +88,12 @@ class _Server:
         self._link.settimeout(ANSWER_LIMIT_S)
         self._unread = 1  # answers that nobody has read yet; the first says that everything is imported
 
-    def fork(self, ends: Ends, env: Mapping[str, str]) -> Forked:
+    def fork(self, ends: Ends, env: Mapping[str, str], entry: str) -> Forked:
         """A worker with these ends."""
         exits, told = os.pipe()
         try:
             self.wait_until_ready()
-            self._send(Fork(env=dict(env)), [*ends, told])
+            self._send(Fork(env=dict(env), entry=entry), [*ends, told])
             pid = self._answer().pid
         except BaseException:
             os.close(exits)
@@ -131,9 +142,9 @@ class _Server:
 class Nursery:
     """Starts workers. `start` is for those that load files, `start_compiling` for those that also build."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, kind: Kind | None = None) -> None:
         self.why_not = ""  # why workers are fresh interpreters; "": they are forked
-        self._log = log
+        self._log, self._kind = log, kind or Kind()
         self._env: dict[str, str] = {}
         self._servers: list[_Server] = []  # each has imported more than the one before
         self._compiling: _Server | None = None
@@ -165,7 +176,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         with theirs, self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "compilot.trials.forkserver", str(theirs.fileno())],
+                [sys.executable, *self._kind.launch, str(theirs.fileno()), *self._kind.imports],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -218,14 +229,14 @@ class Nursery:
         if self._servers and not self._differs(env):
             for server in [*([first] if first else []), *reversed(self._servers)]:
                 try:
-                    return server.fork(ends, env)
+                    return server.fork(ends, env, self._kind.entry)
                 except Lost as lost:
                     self._forget(server, str(lost))
-        return fresh(ends, env)
+        return self._kind.fresh(ends, env)
 
     def _differs(self, env: Mapping[str, str]) -> bool:
         """Whether the environment is another one than what the server's imports have seen."""
-        return any(self._env.get(name) != env.get(name) for name in {*self._env, *env} - OWN)
+        return any(self._env.get(name) != env.get(name) for name in {*self._env, *env} - self._kind.own)
 
     def _forget(self, server: _Server, why: str) -> None:
         server.close()

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from compilot.gate.races import Failure, OneSet
+from compilot.gate.races import Failure, OneSet, Timing
 from compilot.records import ProcessSamples
 from compilot.trials.protocol import ArmFacts, StateTaken
 
@@ -55,9 +55,9 @@ class FakeRaces:
         self._answers, self._pairs, self._builds_s, self._load = answers or {}, pairs, builds_s, load
         self._random, self._sides = random.Random(seed), sides
 
-    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> OneSet:
+    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
         """One more set."""
-        self.asked.append((race, number, for_s, reuse))
+        self.asked.append((race, number, timing.for_s, reuse))
         slower = self._slower if race in self._slower_in else 1.0
         working = [arm for arm in self._arms if not any(f"{s} {arm}" in self._failures for s in self._sides)]
         return OneSet(
@@ -69,9 +69,13 @@ class FakeRaces:
             answers=self._answers if race == number == 0 else {},
             repeats=self._repeats,
             builds_s=self._builds_s,
+            timed_s=timing.for_s,
             label="Net",
             load=self._load,
         )
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     def _samples(self, slower: float) -> ProcessSamples:
         bias = [self._random.lognormvariate(0.0, self._process_noise) for _ in range(3)]

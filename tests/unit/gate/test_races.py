@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from compilot.engines.eager.build import EAGER
 from compilot.gate import races
 from compilot.gate.arms import ArmFailed, Role
 from compilot.gate.effects import race_of
-from compilot.gate.races import LocalRaces, OneSet
+from compilot.gate.races import LocalRaces, OneSet, Timing, are_narrow
 from compilot.gate.sides import Side
 from compilot.records import Candidate, Settings, Shipment, WorkloadRef
 from compilot.trials.limits import Limits
@@ -19,7 +20,8 @@ from compilot.trials.protocol import AnswersKept, ArmFacts, Opened, StateTaken
 
 COMPILED = Candidate(settings=Settings(engine="compile"), label="torch.compile", rationale="plain")
 SHIPMENT = Shipment(target="m.py:net", cwd="/", sys_path=())
-SIDES = (Side("base", "before", SHIPMENT), Side("head", "now", SHIPMENT))
+# not this interpreter: no process is forked for arms that are fakes
+SIDES = (Side("base", "before", SHIPMENT, python="old"), Side("head", "now", SHIPMENT))
 
 
 class FakeArm:
@@ -28,7 +30,7 @@ class FakeArm:
     steps: list[str] = []
     pid = os.getpid()
 
-    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits) -> None:
+    def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits, start: object = None) -> None:
         self.role, self.name = role, role.name
 
     def _note(self, step: str) -> None:
@@ -79,7 +81,7 @@ def one_set(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int = 99, kind:
     monkeypatch.setattr(FakeArm, "steps", [])
     lab = LocalRaces(SIDES, [EAGER, COMPILED], folder, limits=Limits())
     lab._room = room
-    return lab.one_set(0, 0, for_s=1.0, most=6, reuse=False)
+    return lab.one_set(0, 0, Timing(for_s=1.0, most=6, half_width=0.03), reuse=False)
 
 
 def test_answers_come_after_everything_that_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -122,3 +124,19 @@ def test_each_arm_knows_whether_its_base_was_timed_twice(
         race = race_of([found], arm)
         assert race is not None
         assert race.with_aa == (arm in kept)
+
+
+def rounds(count: int, noise: float, slower: float = 1.0) -> list[tuple[float, ...]]:
+    drawn = random.Random(0)
+    return [tuple(by * drawn.lognormvariate(0.0, noise) for by in (1.0, slower, 1.0)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("slower", [0.5, 1.0, 1.3])
+def test_a_set_ends_when_it_is_precise_whatever_it_says(slower: float) -> None:
+    assert are_narrow(rounds(40, 0.02, slower), [(0, 1)], 0.03)
+    assert not are_narrow(rounds(40, 0.3, slower), [(0, 1)], 0.03)
+    assert not are_narrow([(1.0, 1.0, value) for value, *_ in rounds(40, 0.3)], [(0, 2)], 0.03)
+
+
+def test_a_base_alone_has_no_interval_to_wait_for() -> None:
+    assert not are_narrow(rounds(40, 0.02), [(0, 0)], 0.03)

@@ -10,7 +10,7 @@ from tests.unit.gate.fake_races import FakeRaces
 
 from compilot.gate.checking import Checked, CheckOptions, check_sides, run_race
 from compilot.gate.judging import overall
-from compilot.gate.races import Failure
+from compilot.gate.races import Failure, OneSet, Timing
 from compilot.gate.report_records import EXIT_CODES, GateVerdict, MetricResult
 from compilot.trials.protocol import StateTaken
 
@@ -265,18 +265,24 @@ class SlowSets(FakeRaces):
         super().__init__(builds_s=builds_s)
         self._clock, self._set_s = clock, set_s
 
-    def one_set(self, race: int, number: int, *, for_s: float, most: int, reuse: bool) -> object:  # type: ignore[override]
-        self._clock.now_s += self._set_s + for_s
-        return super().one_set(race, number, for_s=for_s, most=most, reuse=reuse)
+    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
+        self._clock.now_s += self._set_s + timing.for_s
+        return super().one_set(race, number, timing, reuse=reuse)
 
 
 def test_a_race_keeps_to_its_share_of_the_budget() -> None:
     clock = Clock()
     races = SlowSets(clock, set_s=10.0, builds_s=1.0)
     sets = run_race(races, 0, CheckOptions(budget_s=180.0), clock)
-    assert len(sets) == 3
+    assert len(sets) == 4
     assert clock.now_s <= 0.45 * 180.0 + 1e-9
-    assert not any(reuse for *_, reuse in races.asked)
+    assert [reuse for *_, reuse in races.asked] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("set_s", "sets"), [(5.0, 5), (10.0, 4), (15.0, 3), (35.0, 2)])
+def test_a_race_has_as_many_sets_as_leave_most_of_it_for_pairs(set_s: float, sets: int) -> None:
+    clock = Clock()
+    assert len(run_race(SlowSets(clock, set_s, 1.0), 0, CheckOptions(budget_s=180.0), clock)) == sets
 
 
 def test_long_builds_are_made_once_per_race() -> None:
@@ -286,7 +292,17 @@ def test_long_builds_are_made_once_per_race() -> None:
     assert [reuse for *_, reuse in races.asked] == [False, True]  # and there is no time for a third set
 
 
-def test_a_longer_budget_has_more_processes() -> None:
-    assert CheckOptions(budget_s=180.0).sets == 3
-    assert CheckOptions(budget_s=600.0).sets == 5
-    assert CheckOptions(budget_s=600.0, processes=2).sets == 2
+def test_a_longer_budget_has_more_processes_and_wants_narrower_intervals() -> None:
+    short, long = CheckOptions(budget_s=180.0), CheckOptions(budget_s=600.0)
+    assert (short.fewest_sets, short.most_sets, short.half_width) == (3, 5, 0.03)
+    assert (long.fewest_sets, long.most_sets, long.half_width) == (3, 8, 0.015)
+    assert CheckOptions(budget_s=600.0, processes=2).fewest_sets == 2
+    assert CheckOptions(budget_s=600.0, processes=2).most_sets == 2
+
+
+@pytest.mark.parametrize("slower", [0.7, 1.0, 1.3])
+def test_a_race_that_is_precise_ends_early_whatever_it_says(slower: float) -> None:
+    calm, noisy = FakeRaces(slower), FakeRaces(slower, noise=0.6, process_noise=0.15)
+    assert [len(race) for race in checked(calm).races] == [3] * (2 if slower > 1.0 else 1)
+    assert {len(race) for race in checked(noisy).races} == {5}
+    assert {len(race) for race in checked(FakeRaces(slower, head={"first_s": 3.0}), processes=4).races} == {4}
