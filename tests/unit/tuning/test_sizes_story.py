@@ -15,6 +15,7 @@ from stories import WORKLOAD, ListSearch, Story, candidate
 
 from compilot.api.benching import bench
 from compilot.api.tracing import requests_of
+from compilot.api.tuning import tune as tune_anything
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError, UserError
@@ -503,3 +504,8 @@ def test_a_policy_that_needs_more_memory_than_allowed_is_not_built(tmp_path: Pat
     assert 1 <= len(held.plan.entries) <= 3  # the process with the first, and two more files
     [line] = [line for line in held.run_dir.lines() if isinstance(line, TrafficLine)]
     assert max(forecast.memory_bytes for forecast in line.engines[0].choice.forecasts) <= one + 2 * (1 << 20)
+
+
+def test_a_trace_on_a_cluster_is_refused_before_the_cluster_is_asked() -> None:
+    with pytest.raises(InputError, match="a trace is served by a run on one machine; leave out the cluster"):
+        tune_anything("nowhere.py:model", trace=FEW, on="192.0.2.1:6379", progress=False)
