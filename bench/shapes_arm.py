@@ -3,7 +3,7 @@
     python bench/shapes_arm.py MODEL TRACE ARM REQUESTS [PLAN]
 
 ARM is eager, compile, dynamic, powers or plan. The first line that is written says how long the first answers took:
-from the moment the model is there (imports are not counted) to the first and to the tenth answer, in the sample's order.
+from the moment the model is there (imports are not counted) to the first and the tenth answer, in the sample's order.
 Then every size is answered twice, and {"first": 0, "count": 8} times requests; {"end": true} says who answered and
 what was compiled since, and ends. Not covered: what the seconds mean (shapes_table.py).
 """
