@@ -4,9 +4,10 @@
                            [--steps N] [--out DIR] [--work DIR] [--table]
 
 For each case `compilot tune --trace`, then total time over the same requests under eager, plain torch.compile,
-dynamic=True, powers-of-two buckets by hand, and the plan, interleaved, in fresh processes. A second table has the time
-to the first answers. Aims: the plan is not shown slower than the best of them anywhere, 1.3x over the best
-torch.compile policy on two, no recompile after the warm-up, 99.9 % of the calls fast, the forecast within 10 %.
+dynamic=True, powers-of-two buckets by hand, and the plan, interleaved, in fresh processes: the sample of the trace that
+`tune` replays, so that its forecast is for these requests. A second table has the time to the first answers. Aims: the
+plan is not shown slower than the best of them anywhere, 1.3x over the best torch.compile policy on two, no recompile
+after the warm-up, 99.9 % of the calls fast, the forecast within 10 %.
 
 Each tune and each set of processes is a step and a line of OUT/journal.jsonl; exit code 75: more to do; 1: an aim is
 missed; 0: all met. `--table` only reads. SHAPES_TINY=1 makes everything tiny: give such runs an --out of their own.

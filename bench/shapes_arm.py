@@ -3,7 +3,7 @@
     python bench/shapes_arm.py MODEL TRACE ARM REQUESTS [PLAN]
 
 ARM is eager, compile, dynamic, powers or plan. The first line that is written says how long the first answers took:
-from the moment the model is there (imports are not counted) to the first and to the tenth answer, in the trace's order.
+from the moment the model is there (imports are not counted) to the first and the tenth answer, in the sample's order.
 Then every size is answered twice, and {"first": 0, "count": 8} times requests; {"end": true} says who answered and
 what was compiled since, and ends. Not covered: what the seconds mean (shapes_table.py).
 """
@@ -20,7 +20,7 @@ import torch
 
 import shapes_models
 from compilot._collector import no_collector
-from compilot.records import CallSizes
+from compilot.api.tracing import requests_of
 from compilot.workload.replay import Replay, replayed
 from compilot.workload.workload import Workload
 
@@ -56,15 +56,9 @@ def _powers(model: str, module: Any) -> Callable[..., Any]:
 
 
 def opened(model: str, trace: str, requests: int) -> Workload:
-    """The model with the first requests of its trace."""
-    calls = [CallSizes(line=n, sizes=sizes) for n, sizes in enumerate(shapes_models.calls_of(model, trace), 1)]
-    return replayed(getattr(shapes_models, model)(), calls[:requests], _ranges(calls))
-
-
-def _ranges(calls: list[CallSizes]) -> Any:
-    from compilot.workload.shapetrace import ranges_of
-
-    return ranges_of(calls)
+    """The model with a sample of its trace: the one that `tune` replays, so that its forecast is for these requests."""
+    asked = requests_of(shapes_models.calls_of(model, trace), requests)
+    return replayed(getattr(shapes_models, model)(), asked.calls, asked.ranges)
 
 
 def main(argv: list[str]) -> int:

@@ -842,6 +842,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     dims: tuple[TrafficDim, ...]  # that vary, or may vary
     demand: tuple[SizeDemand, ...]  # sizes of these dimensions, and how often each comes
     guard: Guard  # of a call, with the ranges
+    requests: tuple[tuple[int, ...], ...] = ()  # sizes of the calls that are replayed, in order
 
 
 class SizeDemand(Record, frozen=True, kw_only=True):
@@ -864,7 +865,7 @@ class ProgramCost(Record, frozen=True, kw_only=True):
     points: tuple[CostPoint, ...]  # seconds of a call; between them it is a straight line
     build_s: float = 0.0  # of one such program, with its first call
     size_bytes: int = 0  # of its files
-    memory_bytes: int = 0  # that one such program adds to a process; 0: not known
+    memory_bytes: int = 0  # of a process with one such program; 0: not known
 
 
 class ShapeCosts(Record, frozen=True, kw_only=True):
@@ -905,6 +906,7 @@ class PolicyForecast(Record, frozen=True, kw_only=True):
     calls_s: float  # all calls
     start_s: float = 0.0  # building and reading its programs, once in a process's life
     total_s: float  # what is compared: the calls, and the trace's share of the start
+    memory_bytes: int = 0  # of a process with all its programs; 0: not known
     buckets: tuple[Bucket, ...] = ()
     dynamic_calls: int = 0  # that the dynamic program serves
     eager_calls: int = 0
@@ -950,7 +952,7 @@ class PolicyArm(Record, frozen=True, kw_only=True):
     policy: ShapePolicy | None  # None: nobody chose sizes for it
     programs: tuple[str, ...] = ()  # names of its entries
     candidates: tuple[str, ...] = ()  # ids, of each of them
-    forecast: float | None = None  # seconds of eager over its own, for the whole trace; None: there was none
+    forecast: float | None = None  # seconds of eager over its own, for the replayed requests; None: there was none
     start_s: float = 0.0  # building its programs, cold
     loaded_s: float | None = None  # opening them in a fresh process and answering each size once
     size_bytes: int = 0  # of its files

@@ -148,6 +148,7 @@ def served(net: Path) -> Served:
 
 
 def test_the_trace_declares_what_varies_and_padding_is_proven(served: Served) -> None:
+    assert served.traffic.requests == tuple((call.sizes["x:0"],) for call in requests_of(CALLS, 32).calls)
     [dim] = served.traffic.dims
     assert (dim.name, dim.min, dim.max) == ("x:0", 2, 9)  # the example's 4 is in between
     assert [(one.sizes, one.count) for one in served.traffic.demand] == [((2,), 18), ((5,), 6), ((7,), 6), ((9,), 18)]

@@ -29,6 +29,10 @@ def on_cluster(
         options = options._replace(exchange=exchange)
     if (options.nodes or options.exchange) and not options.on:
         raise InputError("labels of nodes and an exchange are for a cluster; name it with on.")
+    if options.on and options.trace is not None:  # before a cluster is asked for anything
+        from compilot.trials.runner import one_machine
+
+        raise one_machine()
     return options
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from compilot.errors import InputError
 from compilot.records import (
+    CallSizes,
     Candidate,
     DimRange,
     Guard,
@@ -40,7 +41,7 @@ class FakeSizes(NamedTuple):
     cost: Callable[[Mapping[str, int]], float] = lambda sizes: float(next(iter(sizes.values())))  # times the example's
     may_pad: bool = True
     leaking: Collection[str] = ()  # labels of candidates whose padded calls leak
-    pad_s: float = 0.0
+    pad_s: float = 0.0  # of a padded call, on top
     example: Mapping[str, int] = {}  # sizes of the example call; its cost is 1
 
     def guard(self, sizes: Mapping[str, int] | None = None) -> Guard:
@@ -51,7 +52,7 @@ class FakeSizes(NamedTuple):
         tensor = TensorGuard(path=INPUT, dtype="torch.float32", device="cpu", shape=tuple(shape), stride=None)
         return Guard(positional=1, keywords=(), tensors=(tensor,))
 
-    def traffic(self, counts: Sequence[SizeCount]) -> Traffic:
+    def traffic(self, counts: Sequence[SizeCount], requests: Sequence[CallSizes] = ()) -> Traffic:
         """As eager's worker would read the trace."""
         dims = [
             TrafficDim(name=name, min=low, max=high, places=(SizePlace(path=INPUT, dim=number),))
@@ -65,7 +66,8 @@ class FakeSizes(NamedTuple):
             key = tuple(one.sizes[name] for name in self.ranges)
             found[key] = found.get(key, 0) + one.calls
         demand = tuple(SizeDemand(sizes=sizes, count=calls) for sizes, calls in sorted(found.items()))
-        return Traffic(dims=tuple(dims), demand=demand, guard=self.guard())
+        made = tuple(tuple(one.sizes[name] for name in self.ranges) for one in requests)
+        return Traffic(dims=tuple(dims), demand=demand, guard=self.guard(), requests=made)
 
     def proof(self) -> PaddingProof:
         """Everything may be padded, or nothing."""
@@ -85,14 +87,14 @@ class FakeSizes(NamedTuple):
         example = self.cost(self.example) if self.example else 1.0
         return self.cost(sizes) / example
 
-    def answering(self, entries: Sequence[PlanEntry], sizes: Mapping[str, int]) -> tuple[Candidate | None, float]:
-        """Who answers a call of these sizes, and how many times as long as the example it takes there in eager."""
+    def answering(self, entries: Sequence[PlanEntry], sizes: Mapping[str, int]) -> tuple[Candidate | None, float, bool]:
+        """Who answers a call of these sizes, how many times the example's seconds it takes, whether it is padded."""
         for entry in entries:
             shape = entry.guard.tensors[0].shape if entry.guard.tensors else ()  # of no tensors: every call
             if all(map(_takes, shape, sizes.values())):
                 built = dict(zip(sizes, map(_built, shape, sizes.values()), strict=True)) if entry.padding else sizes
-                return entry.candidate, self.times(built)
-        return None, self.times(sizes)
+                return entry.candidate, self.times(built), built != dict(sizes)
+        return None, self.times(sizes), False
 
 
 def with_guard(guard: Guard | None, sizes: FakeSizes | None, candidate: Candidate) -> Guard | None:

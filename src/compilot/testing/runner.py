@@ -244,7 +244,7 @@ class FakeRunner:
     def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
         """As it was told."""
         assert self._sizes is not None
-        return self._sizes.traffic(counts)
+        return self._sizes.traffic(counts, self._requests)
 
     def prove_padding(self) -> PaddingProof:
         """As it was told."""
@@ -277,8 +277,9 @@ class FakeRunner:
     def _answered(self, arm: Arm, call: CallSizes, random_: random.Random) -> tuple[float, bool]:
         """The seconds of a request, and whether one of the arm's programs answered it."""
         assert self._sizes is not None
-        who, times = self._sizes.answering(arm.entries, call.sizes)
-        return self._sample(EAGER if who is None else who, random_) * times, who is not None
+        who, times, pads = self._sizes.answering(arm.entries, call.sizes)
+        seconds = self._sample(EAGER if who is None else who, random_) * times
+        return seconds + (self._sizes.pad_s if pads else 0.0), who is not None
 
     def _seen(self, arm: Arm, requests: Sequence[CallSizes], random_: random.Random) -> ArmSeen:
         fast = sum(self._answered(arm, call, random_)[1] for call in requests)

@@ -446,7 +446,10 @@ class LocalRunner:
 
     def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
         """Eager's worker knows the model."""
-        request = ReadTraffic(counts=tuple(counts), recorded=recorded, indices=self.workers.indices)
+        replayed = self.workers.shipment.replay if self.workers.shipment is not None else ()
+        request = ReadTraffic(
+            counts=tuple(counts), recorded=recorded, requests=tuple(replayed), indices=self.workers.indices
+        )
         with _eager_must_live():
             asked = self.workers.eager.ask(request, TrafficRead, limit_s=self.limits.inspect_s, doing="reading sizes")
         return answered(asked).traffic

@@ -134,6 +134,7 @@ class ReadTraffic(Request, frozen=True, kw_only=True):
 
     counts: tuple[SizeCount, ...]
     recorded: bool = False  # `record` wrote the trace
+    requests: tuple[CallSizes, ...] = ()  # that are replayed
     indices: IndexFacts = IndexFacts()
 
 

@@ -242,22 +242,23 @@ class WithoutTraces:
 
     def read_traffic(self, counts: Sequence[SizeCount], *, recorded: bool = False) -> Traffic:
         """Refused, before anything is tried."""
-        raise _one_machine()
+        raise one_machine()
 
     def prove_padding(self) -> PaddingProof:
         """Refused."""
-        raise _one_machine()
+        raise one_machine()
 
     def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
         """Refused."""
-        raise _one_machine()
+        raise one_machine()
 
     def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
         """Refused."""
-        raise _one_machine()
+        raise one_machine()
 
 
-def _one_machine() -> InputError:
+def one_machine() -> InputError:
+    """What a trace on a cluster is refused with."""
     return InputError("a trace is served by a run on one machine; leave out the cluster (on), or the trace.")
 
 

@@ -27,6 +27,7 @@ class Made(NamedTuple):
 
     arm: Arm
     record: PolicyArm
+    forecast: Callable[[int], float] | None = None  # of a replay of so many requests; None: nobody forecast it
 
 
 class ReplayPlan(NamedTuple):
@@ -78,15 +79,22 @@ def _record(
         load=next((one.load for one in sets if one.load), ""),
     )
     eager = PolicyArm(id=EAGER.id, label="eager", engine="eager", policy=ShapePolicy.EAGER)
-    records = [eager, *(one.record for one in left)]
+    requests = min(len(one.samples.rounds) for one in sets)
+    records = [eager, *(_with_forecast(one, requests) for one in left)]
     gone = [msgspec.structs.replace(one.record, lost=lost[one.arm.id]) for one in arms if one.arm.id in lost]
     return Replay(
         race=race,
         arms=(*(_with_seen(record, [one.seen[record.id] for one in sets]) for record in records), *gone),
-        requests=min(len(one.samples.rounds) for one in sets),
+        requests=requests,
         calls=how.calls,
         distinct=how.distinct,
     )
+
+
+def _with_forecast(one: Made, requests: int) -> PolicyArm:
+    if one.forecast is None:
+        return one.record
+    return msgspec.structs.replace(one.record, forecast=one.forecast(requests))
 
 
 def _with_seen(record: PolicyArm, seen: Sequence[ArmSeen]) -> PolicyArm:

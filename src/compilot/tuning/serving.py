@@ -11,6 +11,7 @@ covered: how each step works (size_costs.py, size_arms.py, verdict/).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -46,7 +47,16 @@ from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
 from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.replays import Made, ReplayPlan, replayed
-from compilot.tuning.size_arms import Base, Policy, made, missing_programs, padding_of, policies_to_try, single
+from compilot.tuning.size_arms import (
+    Base,
+    Policy,
+    made,
+    missing_programs,
+    padding_of,
+    policies_to_try,
+    single,
+    takers,
+)
 from compilot.tuning.size_costs import (
     MOST_DIMS,
     Curves,
@@ -61,7 +71,8 @@ from compilot.tuning.size_costs import (
 from compilot.verdict.finalists import screening_ratio
 from compilot.verdict.policies import MAX_ENTRIES, ShapeRules, choose
 from compilot.verdict.replay_confirmation import confirmed
-from compilot.verdict.replays import Decided, decide_replay
+from compilot.verdict.replay_forecast import forecast_of
+from compilot.verdict.replays import Decided, decide_replay, start_share
 from compilot.verdict.shape_costs import Sizes
 from compilot.verdict.shape_plan import plan_for_sizes, verdict_for_sizes
 from compilot.verdict.words import count
@@ -207,7 +218,12 @@ class Serving(NamedTuple):
         allowed = self.journal.header.max_entries or MAX_ENTRIES
         largest = tuple(dim.max for dim in self.traffic.dims)
         most = max(1, min(allowed, affordable))
-        return ShapeRules(max_entries=most, horizon_calls=self.goal.horizon_calls, largest=largest)
+        return ShapeRules(
+            max_entries=most,
+            horizon_calls=self.goal.horizon_calls,
+            largest=largest,
+            memory_bytes=self.journal.header.max_memory_bytes,
+        )
 
     # ------------------------------------------------------------------------------------------------------ the arms
 
@@ -221,11 +237,21 @@ class Serving(NamedTuple):
                 problems.append(f"{policy.label} was not built: the budget is used")
                 continue
             one = made(policy, number, programs, self.traffic, padding, self._limit_s())
+            if isinstance(one, Made):
+                one = one._replace(forecast=partial(self._forecast, policy, one))
             found += [one] if isinstance(one, Made) else []
             problems += [one] if isinstance(one, str) else []
         for problem in problems:
             self.observer.note(problem)
         return found, problems
+
+    def _forecast(self, policy: Policy, one: Made, requests: int) -> float:
+        """What a replay of so many requests is expected to show."""
+        requested = self.traffic.requests[:requests]
+        if not requested:
+            return policy.speedup
+        more_s, _ = start_share(one.record, self.goal.horizon_calls)
+        return forecast_of(requested, policy.engine.costs, takers(one.arm.entries, self.traffic), more_s)
 
     def _affords(self, policy: Policy, programs: SizePrograms) -> bool:
         missing = missing_programs(policy, programs, list(self.journal.trials))

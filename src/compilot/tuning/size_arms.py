@@ -34,6 +34,7 @@ from compilot.runtime.padded_guards import ending_at, taken_by
 from compilot.trials.runner import Arm
 from compilot.tuning.replays import Made
 from compilot.tuning.size_costs import SizePrograms
+from compilot.verdict.replay_forecast import Taker
 from compilot.verdict.shape_costs import Sizes
 from compilot.verdict.shape_entries import PADDING, ShapeEntry, SizePlaces, shape_entries
 
@@ -118,6 +119,21 @@ def made(
         trials.append(trial)
     name = f"{policy.engine.engine}-{policy.forecast.policy}-{number}"
     return Made(Arm(name, tuple(entries)), _record(name, policy, entries, trials))
+
+
+def takers(entries: Sequence[PlanEntry], traffic: Traffic) -> list[Taker]:
+    """Which sizes each entry takes, from its guard."""
+    found = []
+    for entry in entries:
+        shapes = {tensor.path: tensor.shape for tensor in entry.guard.tensors}
+        ranges = [_ends(shapes[dim.places[0].path][dim.places[0].dim]) for dim in traffic.dims]
+        sizes = tuple(entry.candidate.sizes[dim.name] for dim in traffic.dims) if entry.candidate.sizes else None
+        found.append(Taker(sizes, tuple(low for low, _ in ranges), tuple(high for _, high in ranges)))
+    return found
+
+
+def _ends(size: int | DimRange) -> tuple[int, int]:
+    return (size.min, size.max) if isinstance(size, DimRange) else (size, size)
 
 
 def _program(policy: Policy, shape: ShapeEntry, programs: SizePrograms, limit_s: float) -> Trial:

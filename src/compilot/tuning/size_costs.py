@@ -36,7 +36,7 @@ from compilot.records import (
 from compilot.trials.runner import ArmLost, Job, RaceRules, Runner
 from compilot.tuning.journal import RunJournal
 from compilot.verdict.finalists import screening_ratio
-from compilot.verdict.shape_costs import Costs, Sizes
+from compilot.verdict.shape_costs import Costs, Sizes, memory_of
 from compilot.verdict.sizes_to_measure import sizes_to_measure
 
 PAIRS = 6  # at each size: a curve of ten points has sixty
@@ -157,6 +157,7 @@ def static_cost(eager: Mapping[Sizes, float], trials: Mapping[Sizes, Trial]) -> 
         points=_points(points),
         build_s=statistics.median(t.measurement.cold_s for t in built if t.measurement),
         size_bytes=round(statistics.median(sum(f.size_bytes for f in t.artifacts) for t in built)),
+        memory_bytes=max(map(memory_of, built)),
     )
 
 
@@ -167,7 +168,7 @@ def dynamic_cost(trial: Trial, seconds: Mapping[Sizes, float]) -> ProgramCost | 
         return None
     cold_s = trial.measurement.cold_s if trial.measurement is not None else 0.0
     size_bytes = sum(file.size_bytes for file in trial.artifacts)
-    return ProgramCost(points=_points(points), build_s=cold_s, size_bytes=size_bytes)
+    return ProgramCost(points=_points(points), build_s=cold_s, size_bytes=size_bytes, memory_bytes=memory_of(trial))
 
 
 def shape_costs(

@@ -3,6 +3,7 @@
 In: counts of sizes (of a trace), costs (measured), the user's rules. Out: `ShapeChoice`. A program's start (building it
 and reading its files) counts for as much of a process's life as the trace is: start x calls of the trace / horizon. Of
 several numbers of buckets the smallest counts that is within the margin of the best: more entries must be worth it.
+Memory: a process with one program, and the files of each further one; what needs more than is allowed is no choice.
 Not covered: whether padding is harmless (the caller says so), the replay that decides (docs/shapes.md).
 """
 
@@ -24,11 +25,10 @@ from compilot.records import (
 )
 from compilot.verdict.buckets import Chosen, Prices, best_buckets
 from compilot.verdict.buckets_2d import good_buckets
-from compilot.verdict.shape_costs import Costs, Sizes
+from compilot.verdict.shape_costs import Costs, Sizes, start_of
 from compilot.verdict.words import count, percent, seconds, times
 
 MAX_ENTRIES = 8  # programs of one plan, unless the user says otherwise
-READ_S_PER_BYTE = 1e-9  # 1 GB/s: files that a start reads
 
 
 class ShapeRules(NamedTuple):
@@ -37,6 +37,7 @@ class ShapeRules(NamedTuple):
     max_entries: int = MAX_ENTRIES
     horizon_calls: int | None = None  # that a process makes; None: so many that a start does not count
     largest: Sizes | None = None  # declared: must be served; None: the largest that was seen
+    memory_bytes: int | None = None  # that a process may need; None: any
     margin: float = MIN_MARGIN  # relative gain that is worth another entry
 
 
@@ -48,7 +49,8 @@ def choose(counts: Sequence[SizeDemand], costs: ShapeCosts, rules: ShapeRules = 
     if rules.max_entries < 1:
         raise InputError("give at least one entry.")
     traffic = _Traffic(merged(counts, rules.largest), costs, rules)
-    forecasts = tuple(traffic.forecasts())
+    eager, *others = traffic.forecasts()
+    forecasts = (eager, *filter(traffic.fits, others))
     best_s = min(one.total_s for one in forecasts)
     good = [one for one in forecasts if one.total_s <= best_s * (1.0 + rules.margin)]
     chosen = min(good, key=_preference)
@@ -158,7 +160,8 @@ class _Traffic:
 
     def _fewest(self, forecasts: Iterator[PolicyForecast]) -> PolicyForecast:
         """The smallest number of programs that is within the margin of the best."""
-        found = list(forecasts)
+        every = list(forecasts)
+        found = list(filter(self.fits, every)) or every
         best_s = min(one.total_s for one in found)
         good = [one for one in found if one.total_s <= best_s * (1.0 + self._rules.margin)]
         return min(good, key=lambda one: (one.entries, one.total_s))
@@ -168,6 +171,11 @@ class _Traffic:
         top = self._rules.largest
         rounded = {_rounded(one.sizes, top) for one in self.counts}
         return tuple(sorted(rounded)) if len(rounded) <= self._rules.max_entries else None
+
+    def fits(self, one: PolicyForecast) -> bool:
+        """Whether a process with its programs needs no more memory than the user allows, as far as that is known."""
+        limit = self._rules.memory_bytes
+        return limit is None or one.memory_bytes <= limit
 
     # ------------------------------------------------------------------------------------------------ one forecast
 
@@ -190,6 +198,7 @@ class _Traffic:
             calls_s=calls_s,
             start_s=start_s,
             total_s=calls_s + (start_s * self.calls / horizon if horizon else 0.0),
+            memory_bytes=_memory_bytes(self._costs, len(buckets), dynamic=dynamic),
             buckets=buckets,
             dynamic_calls=sum(one.count for one in by.get("dynamic", [])),
             eager_calls=sum(one.count for one in by.get("eager", [])),
@@ -233,8 +242,18 @@ def _preference(one: PolicyForecast) -> tuple[bool, bool, int, float]:
     return one.policy is not ShapePolicy.EAGER, one.policy is ShapePolicy.STATIC, one.entries, one.total_s
 
 
+def _memory_bytes(costs: ShapeCosts, static: int, *, dynamic: bool) -> int:
+    """Of a process with so many programs for one size, and perhaps the dynamic one; 0: not known."""
+    kinds = [(costs.static, static), (costs.dynamic, int(dynamic))]
+    used = [(program, number) for program, number in kinds if program is not None and number]
+    if not used or not all(program.memory_bytes for program, _ in used):
+        return 0
+    largest = max((program for program, _ in used), key=lambda program: program.memory_bytes)
+    return largest.memory_bytes - largest.size_bytes + sum(number * program.size_bytes for program, number in used)
+
+
 def _start_s(program: ProgramCost | None) -> float:
-    return program.build_s + program.size_bytes * READ_S_PER_BYTE if program is not None else 0.0
+    return start_of(program.build_s, program.size_bytes) if program is not None else 0.0
 
 
 def _holds(program: Sizes, sizes: Sizes) -> bool:

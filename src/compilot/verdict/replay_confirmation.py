@@ -48,6 +48,7 @@ def _shown(choice: Decided, again: PolicyArm, fresh: Replay, versus: Comparison)
         choice.verdict,
         because=because,
         comparisons=_with(choice.verdict, versus),
+        forecast=again.forecast,
         replayed=versus.ratio,
         notes=(*choice.given, *notes_of(again, versus.ratio)),
     )

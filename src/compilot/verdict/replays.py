@@ -16,6 +16,7 @@ from compilot.measure.noise import FALLBACK_MARGIN, MIN_MARGIN, mde
 from compilot.measure.totals import total_interval, total_noise
 from compilot.records import Comparison, Outcome, PolicyArm, Race, Replay, ShapePolicy, SizesVerdict
 from compilot.verdict.compare import outcome_of, race_doubts
+from compilot.verdict.shape_costs import start_of
 from compilot.verdict.words import count, percent, seconds, shown, times
 
 AS_GOOD = 0.02  # of the best total: less is not worth more programs
@@ -97,7 +98,7 @@ def _preference(arm: PolicyArm) -> tuple[float, bool, int]:
 
 def start_share(arm: PolicyArm, horizon_calls: int | None) -> tuple[float, float]:
     """What a horizon adds to each call: the arm's, eager's."""
-    return (arm.start_s / horizon_calls if horizon_calls else 0.0, 0.0)
+    return (start_of(arm.start_s, arm.size_bytes) / horizon_calls if horizon_calls else 0.0, 0.0)
 
 
 def _as_good(

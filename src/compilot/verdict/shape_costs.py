@@ -22,6 +22,8 @@ from compilot.records import CostPoint, ProgramCost, Trial
 
 Sizes = tuple[int, ...]
 
+READ_S_PER_BYTE = 1e-9  # 1 GB/s: files that a start reads
+
 
 class Costs:
     """Seconds of a call at any size, from the measured ones."""
@@ -61,7 +63,18 @@ def program_cost(trial: Trial, samples: Mapping[Sizes, Sequence[float]]) -> Prog
         points=tuple(points),
         build_s=trial.measurement.cold_s if trial.measurement is not None else 0.0,
         size_bytes=sum(file.size_bytes for file in trial.artifacts),
+        memory_bytes=memory_of(trial),
     )
+
+
+def memory_of(trial: Trial) -> int:
+    """Of a process with its program; 0: not known."""
+    return trial.measurement.steady_rss_bytes if trial.measurement is not None else 0
+
+
+def start_of(build_s: float, size_bytes: int) -> float:
+    """Seconds until programs are there: building them, and reading their files."""
+    return build_s + size_bytes * READ_S_PER_BYTE
 
 
 class Padded(NamedTuple):

@@ -21,8 +21,15 @@ FEW = 2  # sizes that a choice of programs can be made for: batch and length
 Counted = dict[Group, int]  # the size of each group in one call
 
 
-def traffic_of(workload: Workload, counts: Sequence[SizeCount], guard: Guard, *, recorded: bool = False) -> Traffic:
-    """The traffic of a trace; guard: of a call, with the declared ranges."""
+def traffic_of(
+    workload: Workload,
+    counts: Sequence[SizeCount],
+    guard: Guard,
+    *,
+    recorded: bool = False,
+    requests: Sequence[CallSizes] = (),
+) -> Traffic:
+    """The traffic of a trace; guard: of a call, with the declared ranges; requests: calls that are replayed."""
     places = _places(workload)
     seen = [(_sizes(workload, one, places, recorded), one.calls) for one in counts]
     chosen = [group for group in places if len(places) <= FEW or len({sizes[group] for sizes, _ in seen}) > 1]
@@ -31,7 +38,13 @@ def traffic_of(workload: Workload, counts: Sequence[SizeCount], guard: Guard, *,
         key = tuple(sizes[group] for group in chosen)
         found[key] = found.get(key, 0) + calls
     demand = tuple(SizeDemand(sizes=sizes, count=calls) for sizes, calls in sorted(found.items()))
-    return Traffic(dims=tuple(_dim(workload, group, places[group]) for group in chosen), demand=demand, guard=guard)
+    made = [_of_call(workload, call, places) for call in requests]
+    return Traffic(
+        dims=tuple(_dim(workload, group, places[group]) for group in chosen),
+        demand=demand,
+        guard=guard,
+        requests=tuple(tuple(sizes[group] for group in chosen) for sizes in made),
+    )
 
 
 def _places(workload: Workload) -> dict[Group, list[tuple[str, int]]]:
@@ -47,7 +60,11 @@ def _places(workload: Workload) -> dict[Group, list[tuple[str, int]]]:
 def _sizes(
     workload: Workload, one: SizeCount, places: Mapping[Group, Sequence[tuple[str, int]]], recorded: bool
 ) -> Counted:
-    named = traced_sizes(workload, CallSizes(line=one.line, sizes=one.sizes, recorded=recorded))
+    return _of_call(workload, CallSizes(line=one.line, sizes=one.sizes, recorded=recorded), places)
+
+
+def _of_call(workload: Workload, call: CallSizes, places: Mapping[Group, Sequence[tuple[str, int]]]) -> Counted:
+    named = traced_sizes(workload, call)
     return {group: max([named[p] for p in own if p in named], default=group.size) for group, own in places.items()}
 
 

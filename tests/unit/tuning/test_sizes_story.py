@@ -8,17 +8,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 from stories import WORKLOAD, ListSearch, Story, candidate
 
 from compilot.api.benching import bench
 from compilot.api.tracing import requests_of
+from compilot.api.tuning import tune as tune_anything
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError, UserError
 from compilot.progress import Observer
 from compilot.records import (
+    ArtifactFile,
     Candidate,
     Decision,
     DimRange,
@@ -33,13 +36,14 @@ from compilot.records import (
     State,
     Trace,
     TrafficLine,
+    Trial,
     TrialLine,
 )
 from compilot.report.page import page_of
 from compilot.report.sizes import arm_sentences, served_sizes, shown_sizes
 from compilot.testing.fake_sizes import FakeSizes
 from compilot.testing.runner import FakeRunner, Fate
-from compilot.trials.runner import Arm, FreshReplay, ReplayRules
+from compilot.trials.runner import Arm, FreshReplay, Job, ReplayRules
 from compilot.tuning import size_costs
 from compilot.tuning.budget import Budget
 from compilot.tuning.journal import RunJournal
@@ -47,6 +51,7 @@ from compilot.tuning.options import TuneOptions
 from compilot.tuning.pipeline import tune
 from compilot.tuning.serving import usable_padding
 from compilot.tuning.size_costs import telling_first
+from compilot.verdict.replays import compare_totals, start_share
 
 ENGINE = "quick"
 SIZES = FakeSizes({"x:1": (1, 100)}, example={"x:1": 10})
@@ -439,3 +444,68 @@ def test_what_there_was_no_time_to_confirm_is_not_called_faster(
     found = served_sizes(story.run_dir.lines())
     assert found is not None
     assert not any("faster than" in text for text in arm_sentences(found))
+
+
+HEAVY = calls({5: 400, 9: 150, 14: 90, 23: 60, 41: 25, 66: 9, 97: 3})
+
+
+@pytest.mark.parametrize("budget_s", [200.0, 2000.0])  # the short one has no time for all requests
+@pytest.mark.parametrize("may_pad", [True, False])
+def test_the_forecast_is_the_replay_where_costs_are_known_exactly(
+    tmp_path: Path, budget_s: float, may_pad: bool
+) -> None:
+    sizes = FakeSizes(
+        {"x:1": (1, 100)}, cost=lambda own: own["x:1"] + 20.0, example={"x:1": 10}, pad_s=0.004, may_pad=may_pad
+    )
+    goal = Goal(horizon_calls=50_000)
+    for number, trace in enumerate((HEAVY, SPREAD)):
+        options = TuneOptions(budget_s=budget_s, goal=goal)
+        story = served(tmp_path / str(number), speeds(6.0, 1.3), trace, sizes=sizes, options=options, noise=0.0)
+        for replay in replays_of(story):
+            race = replay.race
+            arms = [arm for arm in replay.arms if arm.forecast is not None]
+            assert arms
+            for arm in arms:
+                versus = compare_totals(race, arm.id, EAGER.id, more_s=start_share(arm, goal.horizon_calls))
+                assert arm.forecast == pytest.approx(versus.ratio, rel=1e-9)
+        assert sizes_of(story).forecast == pytest.approx(sizes_of(story).replayed, rel=1e-9)
+
+
+def test_the_forecast_is_the_replay_in_two_dimensions(tmp_path: Path) -> None:
+    sizes = FakeSizes(
+        {"x:0": (1, 8), "x:1": (1, 64)},
+        cost=lambda own: own["x:0"] * own["x:1"] + 10.0,
+        example={"x:0": 1, "x:1": 16},
+        pad_s=0.003,
+    )
+    draw = random.Random(1)
+    trace = [{"x:0": draw.choice((1, 1, 2, 5, 8)), "x:1": draw.choice((3, 7, 20, 64))} for _ in range(300)]
+    story = served(tmp_path, speeds(4.0, 1.2), trace, sizes=sizes, noise=0.0)
+    arms = [(replay, arm) for replay in replays_of(story) for arm in replay.arms if arm.forecast is not None]
+    assert {arm.policy for _, arm in arms} >= {ShapePolicy.MIXED, ShapePolicy.DYNAMIC}
+    for replay, arm in arms:
+        assert arm.forecast == pytest.approx(compare_totals(replay.race, arm.id, EAGER.id).ratio, rel=1e-9)
+
+
+def test_a_policy_that_needs_more_memory_than_allowed_is_not_built(tmp_path: Path) -> None:
+    class Large(FakeRunner):
+        """Every program has a file of a megabyte."""
+
+        def _trial(self, job: Job, *, beside: bool) -> Trial:
+            file = ArtifactFile(name="weights", sha256="0" * 64, size_bytes=1 << 20)
+            trial = super()._trial(job, beside=beside)
+            return msgspec.structs.replace(trial, artifacts=() if job.candidate.is_eager else (file,))
+
+    trace, one = calls(dict.fromkeys((5, 20, 40, 60, 80, 95), 20)), 1 << 28
+    free = served(tmp_path / "free", speeds(6.0, 1.1), trace, runner_class=Large)
+    assert len(free.plan.entries) > 3
+    limit = TuneOptions(budget_s=2000.0, max_memory_bytes=one + 2 * (1 << 20))
+    held = served(tmp_path / "held", speeds(6.0, 1.1), trace, runner_class=Large, options=limit)
+    assert 1 <= len(held.plan.entries) <= 3  # the process with the first, and two more files
+    [line] = [line for line in held.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert max(forecast.memory_bytes for forecast in line.engines[0].choice.forecasts) <= one + 2 * (1 << 20)
+
+
+def test_a_trace_on_a_cluster_is_refused_before_the_cluster_is_asked() -> None:
+    with pytest.raises(InputError, match="a trace is served by a run on one machine; leave out the cluster"):
+        tune_anything("nowhere.py:model", trace=FEW, on="192.0.2.1:6379", progress=False)

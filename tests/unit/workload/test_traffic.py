@@ -72,3 +72,12 @@ def test_nothing_that_varies_is_no_traffic() -> None:
 def test_what_is_wrong_names_its_line(sizes: dict[str, int], said: str) -> None:
     with pytest.raises(InputError, match=f"line 2 of the shape trace: .*{said}"):
         read(text(seq=(1, 64)), ({"ids:1": 9}, 1), (sizes, 1))
+
+
+def test_the_sizes_of_the_requests_are_in_their_order() -> None:
+    from compilot.records import CallSizes
+
+    made = [CallSizes(line=1, sizes={"mask:1": 30}), CallSizes(line=2, sizes={"ids:1": 9, "ids:0": 5})]
+    counts = [SizeCount(sizes={"ids:1": 9}, calls=3, line=1)]
+    found = traffic_of(text(batch=(1, 8), seq=(1, 64)), counts, GUARD, requests=made)
+    assert found.requests == ((2, 30), (5, 9))

@@ -65,7 +65,8 @@ def read_traffic(worker: WorkerState, request: ReadTraffic) -> TrafficRead:
     guard = make_guard(
         load.model, load.call, dynamic=load.dynamic, shapes=Shapes.DYNAMIC, grad=load.grad, indices=known
     )
-    return TrafficRead(traffic=traffic_of(load, request.counts, guard, recorded=request.recorded))
+    traffic = traffic_of(load, request.counts, guard, recorded=request.recorded, requests=request.requests)
+    return TrafficRead(traffic=traffic)
 
 
 def prove(worker: WorkerState, request: ProvePadding) -> PaddingProven:
@@ -97,17 +98,15 @@ def _pad_s(worker: WorkerState, padding: Padding) -> float:
     whole = {group: group.size for group in sized.groups}
     padded = PaddedCalls(Loaded(call=worker.fn), padding)
     with torch.set_grad_enabled(worker.workload.grad):
-        long_s, short_s = (_median_s(padded, sized.at(sizes)) for sizes in (halves, whole))
-    return max(0.0, long_s - short_s)
+        short, long = sized.at(halves), sized.at(whole)
+        _call_s(padded, short)  # the first call makes its buffers
+        return max(0.0, statistics.median(_call_s(padded, short) - _call_s(padded, long) for _ in range(PAD_TURNS)))
 
 
-def _median_s(fn: Callable[..., Any], call: Any) -> float:
-    seconds = []
-    for _ in range(PAD_TURNS):
-        begin = time.perf_counter()
-        fn(*call.args, **call.kwargs)
-        seconds.append(time.perf_counter() - begin)
-    return statistics.median(seconds)
+def _call_s(fn: Callable[..., Any], call: Any) -> float:
+    begin = time.perf_counter()
+    fn(*call.args, **call.kwargs)
+    return time.perf_counter() - begin
 
 
 # ------------------------------------------------------------------------------------------------------ whole plans
