@@ -26,13 +26,12 @@ from typing import Any
 import msgspec
 import psutil
 import torch
-from swapping import Faulty
 
 from compilot.artifacts import store
 from compilot.serve import SwapEvent, SwapState
 from compilot.serve.records import EventKind
 from serving_fault_plans import with_engine
-from serving_load import AT_ONCE, LIMIT_S, Load, Missed, Run, inputs, judged, net, own_cache
+from serving_load import AT_ONCE, LIMIT_S, Faulty, Load, Missed, Run, inputs, judged, net, own_cache
 
 KILLED = "killed by SIGKILL"
 FULL = "No space left on device"

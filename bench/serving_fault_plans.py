@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from swapping import NAME, Faulty, plan_of, registered
 
 from compilot.engines import registry
 from compilot.serve import SwapEvent, SwapState
-from serving_load import Load, Missed, Run, inputs, judged, net, own_cache
+from serving_load import NAME, Faulty, Load, Missed, Run, inputs, judged, net, own_cache, plan_of, registered
 
 NOT_EAGERS = "not eager's"
 SWAPS = 1000

@@ -23,8 +23,10 @@ from compilot.records import Record
 from compilot.serve import Bounds, Swap, SwapEvent
 from compilot.serve.records import EventKind
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "data")]  # the engine of the tests
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / "data")]
+from swapping import NAME, Faulty, plan_of, registered  # noqa: E402  # the engine of the tests
 
+__all__ = ["NAME", "Faulty", "Load", "Missed", "Run", "inputs", "judged", "net", "own_cache", "plan_of", "registered"]
 THREADS = 8
 INPUTS = 16
 PAUSE_S = 0.001  # of a thread between two calls
