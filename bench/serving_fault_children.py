@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 import torch
 
 from compilot.artifacts import store
@@ -52,17 +51,16 @@ def is_live(load: Load) -> bool:
     return load.swap.state is SwapState.LIVE
 
 
-def kill_child(load: Load, moment_s: float, *, whom: Callable[[int], int | None] = lambda pid: pid) -> SwapEvent:
+def kill_child(load: Load, moment_s: float) -> SwapEvent:
     """Kill the child at this moment of its life; the event that says so."""
     load.until(lambda: load.swap.building_pid is not None, "there is no child")
     pid = load.swap.building_pid
     after = len(load.events)
     time.sleep(moment_s)
-    victim = None if pid is None else whom(pid)
-    if victim is not None and load.swap.building_pid == pid:
+    if pid is not None and load.swap.building_pid == pid:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(victim, signal.SIGKILL)
-            return load.until_event(KILLED, after=after)
+            os.kill(pid, signal.SIGKILL)
+            return load.until_event(KILLED, after=after, kind=EventKind.POSTPONED)
     raise Missed(f"the child was gone after {moment_s} s")
 
 
@@ -80,31 +78,6 @@ def killed_building(number: int) -> Run:
     def body(load: Load) -> SwapEvent:
         found = kill_child(load, MOMENTS_S[number % len(MOMENTS_S)])
         another_child(load)
-        if number == 0:
-            load.until(lambda: is_live(load), "it does not go live")
-        return found
-
-    with own_cache() as folder:
-        return judged(Load(net(), None, folder, **QUICKLY), body)
-
-
-def killed_worker(number: int) -> Run:
-    """A process that the child started, and that holds the model."""
-
-    def worker(pid: int) -> int | None:
-        end = time.monotonic() + LIMIT_S
-        while time.monotonic() < end:
-            with contextlib.suppress(psutil.Error):
-                below = psutil.Process(pid).children(recursive=True)
-                if len(below) > number % 2 and below[-1].memory_info().rss > 100e6:
-                    return below[-1].pid
-            time.sleep(0.01)
-        return None
-
-    def body(load: Load) -> SwapEvent:
-        found = kill_child(load, 0.0, whom=worker)
-        if found.kind is EventKind.POSTPONED:  # else another engine was built in the place of the one that was lost
-            another_child(load)
         if number == 0:
             load.until(lambda: is_live(load), "it does not go live")
         return found

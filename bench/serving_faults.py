@@ -11,7 +11,7 @@ no call fails, every answer is right, the service goes on, and an event names th
   slower           rolled back by its median
   raises           its engine raises at the 1,000th call
   killed-*         the building child killed with kill -9 at moments of its life, while the Swap is building, fetching,
-                   live or rolled back; and the worker that the child starts. It is tried again, and ends live
+                   live or rolled back. It is tried again, and ends live
   disk-full        the cache on a file system of its own that has no room, from no byte on to nearly enough
   store-away       a folder that is not there, a port that nobody listens at, a server that only has errors, a server
                    that never answers; the first comes back in the end
@@ -46,7 +46,6 @@ CASES: dict[str, Callable[[int], Run]] = {
     "killed-fetching": children.killed_fetching,
     "killed-live": children.killed_live,
     "killed-rolled-back": children.killed_rolled_back,
-    "killed-worker": children.killed_worker,
     "disk-full": children.disk_full,
     "store-away": children.store_away,
     "processes": children.processes,

@@ -1,4 +1,4 @@
-"""What a Swap starts from, for real: a torch.compile plan by its twin, a store, and each engine that a child may build.
+"""What a Swap starts from, for real: the bundle of a twin, a store, and engines that a child may build.
 
 The children are real processes, and not nice: other tests use the cores, too.
 """
@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from compilot.artifacts import store
-from compilot.artifacts.planfile import load_plan
 from compilot.records import Candidate, Settings
 from compilot.serve import Bounds, Swap, SwapState, bringing
 from compilot.serve.records import EventKind
@@ -59,19 +58,6 @@ def served(source: Any, tmp_path: Path) -> Swap:
 
 def states_of(swap: Swap) -> list[str]:
     return list(dict.fromkeys(event.state for event in swap.events if event.kind is EventKind.STATE))
-
-
-@pytest.mark.compiles
-def test_a_torch_compile_plan_is_served_by_the_twin_that_the_child_builds(tuned: Packer, tmp_path: Path) -> None:
-    folder = tuned("inductor")
-    assert load_plan(folder / "plan.json").entries[0].candidate.settings.engine == "inductor"
-    swap = served(folder / "plan.json", tmp_path)
-    assert states_of(swap) == ["building", "loading", "proving", "shadow", "canary", "live", "closed"]
-    [built] = [event for event in swap.events if event.kind is EventKind.BUILT]
-    assert built.plan.startswith("aoti")
-    assert swap.stats().recompiles == 0
-    again = served(folder / "plan.json", tmp_path)  # a next start: the twin lies in the cache as a bundle
-    assert again.stats().builds == 0
 
 
 def test_a_store_is_fetched_from_by_the_child(packed: Packer, tmp_path: Path) -> None:
@@ -118,7 +104,8 @@ with torch.no_grad(), compilot.serve.Swap(bundling.model(), sys.argv[1], shadow=
 def test_the_bundle_of_a_twin_starts_a_server_without_a_compiler(
     packed: Packer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    bundle = packed("aoti")
     monkeypatch.setenv("PATH", "/nonexistent")
-    words = [sys.executable, "-c", TWIN, str(packed("aoti")), str(Path(bundling.__file__).parent)]
+    words = [sys.executable, "-c", TWIN, str(bundle), str(Path(bundling.__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path, check=True)
     assert done.stdout.split()[:2] == ["live", "False"], done.stdout
