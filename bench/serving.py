@@ -340,7 +340,8 @@ def table(folder: Path) -> None:
     failed = alone["failed"] + swapped["failed"] + sum(known[name]["failed"] for name in ("beside", "idle"))
     print(f"failed or wrong {failed} ({'held' if not failed else 'NOT held'})")
     print(f"first answer    {swapped['first_s']:.2f} s, eager alone {alone['first_s']:.2f} s")
-    print(f"after the swap  {swapped['state']}; {_tail(swapped['live'])}")
+    held = "held" if swapped["live"]["answers"] else "NOT held: it did not go live in the time given"
+    print(f"after the swap  {swapped['state']}; {_tail(swapped['live'])} ({held})")
     for name, words in (("beside", "p95 with the building child / without"), ("idle", "the same with an idle child")):
         ratio = known[name]["ratio"]
         held = "" if name == "idle" else f" ({'held' if ratio <= 1.3 else 'NOT held'}: at most 1.3)"
@@ -348,6 +349,8 @@ def table(folder: Path) -> None:
 
 
 def _tail(found: dict[str, Any]) -> str:
+    if not found["answers"]:
+        return "no answers"
     return f"p50 {found['p50_s'] * 1e3:.1f} ms, p95 {found['p95_s'] * 1e3:.1f} ms"
 
 

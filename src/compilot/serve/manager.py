@@ -84,7 +84,6 @@ class Manager:
     def _bring_all(self) -> None:
         while not self._stop.is_set():
             if not self._may_bring():
-                self._stop.wait(LONGEST_NAP_S)
                 continue
             try:
                 wanted = self._wanted.get(timeout=LONGEST_NAP_S)
@@ -96,8 +95,9 @@ class Manager:
                 return
 
     def _may_bring(self) -> bool:
+        """Whether the way is free, now or within a nap."""
         swap = self._swap()
-        return swap is None or swap._may_bring()
+        return swap is None or swap._standing.wait(swap._may_bring, LONGEST_NAP_S)
 
     def _bring(self, wanted: Wanted) -> None:
         """Once, or again and again while it may still work."""

@@ -72,12 +72,13 @@ class Standing:
         )
         self._log.tell(event)
 
-    def wait(self, until: Callable[[], bool], timeout_s: float | None) -> None:
-        """Until this holds, or time is up."""
+    def wait(self, until: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Until this holds, or time is up; whether it holds."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         with self.changed:
             while not until():
                 left = None if end is None else end - time.monotonic()
                 if left is not None and left <= 0:
-                    return
+                    return False
                 self.changed.wait(left if left is None else min(left, 1.0))
+        return True

@@ -33,6 +33,7 @@ from compilot._tree import Call
 from compilot.artifacts.bundle_trust import Trust
 from compilot.errors import InputError, first_cause
 from compilot.files.private import cache_home
+from compilot.records import State
 from compilot.runtime.counting import count_of
 from compilot.runtime.fast import refuse_compiled
 from compilot.runtime.forking import tell_after_fork
@@ -43,7 +44,7 @@ from compilot.serve.events import EventLog, OnEvent
 from compilot.serve.keeping import KeptCalls
 from compilot.serve.manager import Manager, Wanted
 from compilot.serve.pairs import MARGIN, PairWindow
-from compilot.serve.records import Bounds, EventKind, SwapEvent, SwapState, SwapStats
+from compilot.serve.records import Bounds, BuildResult, EventKind, SwapEvent, SwapState, SwapStats
 from compilot.serve.route import Route, period_of
 from compilot.serve.sentinel import Sentinel
 from compilot.serve.shared import SharedBundle
@@ -424,7 +425,7 @@ class Swap:
     def _was_built(self, found: SharedBundle) -> None:
         self._builds.append(found)
         spent = found.spent
-        reason = "built by another process, or earlier" if spent is None else ""
+        reason = "built by another process, or earlier" if spent is None else _lost(found.result)
         more = {} if spent is None else {"seconds": spent.seconds, "cpu_s": spent.cpu_s}
         if spent is not None:
             more["peak_rss_bytes"] = spent.peak_rss_bytes
@@ -634,6 +635,11 @@ def _stages(shadow: float, shadow_calls: int, canary: Sequence[float], canary_ca
             raise InputError(f"{name} is a number of calls: at least 1, not {count}.")
     steps = [Stage(SwapState.CANARY, period_of(share, "canary"), canary_calls) for share in canary]
     return Stage(SwapState.SHADOW, period_of(shadow, "shadow"), shadow_calls), *steps
+
+
+def _lost(result: BuildResult) -> str:
+    """Why it is not the engine that was tried first; "": it is."""
+    return "; ".join(f"{one.label} {one.state}, {one.reason}" for one in result.tried if one.state != State.OK)
 
 
 def _takes(call: Call) -> Callable[[Any], bool]:

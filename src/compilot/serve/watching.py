@@ -20,9 +20,11 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
+from compilot._cores import usable_cores
 from compilot.files import atomic
 from compilot.records import encode
 from compilot.serve.bounding import ENVIRONMENT, calm, free_bytes
+from compilot.serve.pacing import Pace
 from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
 
 LOOK_S = 0.5  # between looks at the child's process tree
@@ -93,6 +95,7 @@ class Child:
     def _watch(self, process: subprocess.Popen[bytes], stop: threading.Event, begin: float) -> None:
         limit = int(free_bytes() * self._bounds.memory_share)
         session = os.getsid(0)
+        pace = Pace(self._bounds, usable_cores(), begin)
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=LOOK_S)
@@ -100,7 +103,10 @@ class Child:
             if stop.is_set():
                 raise Closing
             tree = _tree(process.pid)
-            calm(tree, session, self._bounds.nice)
+            now = time.monotonic()
+            if pace.due(now):
+                pace.look(now, sum(map(_cpu_s, tree)), sum(map(_cpu_s, _server(tree, session))))
+            calm(tree, session, pace.nice)
             used = sum(map(_rss, tree))
             self.peak_rss_bytes = max(self.peak_rss_bytes, used)
             if used > limit:
@@ -158,6 +164,22 @@ def _tree(pid: int) -> list[psutil.Process]:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
     return []
+
+
+def _server(child: list[psutil.Process], session: int) -> list[psutil.Process]:
+    """The server's processes: this one, and its siblings below a parent of the same session."""
+    own = os.getpid()
+    with contextlib.suppress(psutil.Error, OSError):
+        parent = os.getppid()
+        if os.getsid(parent) == session:
+            own = parent
+    return [one for one in _tree(own) if one not in child]
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.Error):
+        return float(sum(process.cpu_times()[:4]))  # its own and those of children that ended
+    return 0.0
 
 
 def _rss(process: psutil.Process) -> int:

@@ -24,6 +24,7 @@ from compilot.identity.machine import machine_fingerprint
 from compilot.records import encode
 from compilot.serve import SwapState, builder, shared, watching
 from compilot.serve.bounding import calm, free_bytes
+from compilot.serve.pacing import PERIOD_S, Pace
 from compilot.serve.records import Bounds, BuildJob, BuildResult, EventKind, Tried
 from compilot.serve.shared import Refused, built_once, shared_folder
 from compilot.serve.watching import Later, Ran, Spent
@@ -207,6 +208,41 @@ def test_autogroups_of_other_sessions_are_made_nice(monkeypatch: pytest.MonkeyPa
         for process in (other, ours):
             process.communicate(b"\n")
     assert written == {f"/proc/{other.pid}/autogroup": "19\n"}
+
+
+def paced(shares: list[tuple[float, float]], bounds: Bounds = Bounds()) -> list[int]:  # noqa: B008
+    """The niceness after each period in which child and server used these shares of two cores."""
+    pace, found = Pace(bounds, cores=2, at_s=0.0), []
+    pace.look(0.0, 0.0, 0.0)
+    child = server = 0.0
+    for number, (of_child, of_server) in enumerate(shares, 1):
+        child, server = child + of_child * PERIOD_S, server + of_server * PERIOD_S
+        assert pace.due(number * PERIOD_S)
+        pace.look(number * PERIOD_S, child, server)
+        found.append(pace.nice)
+    return found
+
+
+def test_a_build_that_strangers_leave_nothing_gets_more_where_the_server_leaves_time() -> None:
+    assert paced([(0.01, 0.5)] * 5) == [16, 13, 10, 10, 10]
+    assert paced([(0.5, 0.5)] * 3) == [19, 19, 19]
+
+
+def test_a_busy_server_is_given_way_to() -> None:
+    assert paced([(0.0, 1.9)] * 3) == [19, 19, 19]
+    assert paced([(0.01, 0.5), (0.01, 0.5), (0.2, 1.9), (0.2, 0.5)]) == [16, 13, 19, 19]
+    assert paced([(0.01, 0.5)] * 2, Bounds(nice=0)) == [0, 0]
+
+
+def test_the_child_is_no_part_of_the_server(tmp_path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        child = psutil.Process(process.pid)
+        found = {one.pid for one in watching._server([child], os.getsid(0))}
+    finally:
+        process.communicate(b"\n")
+    assert os.getpid() in found
+    assert process.pid not in found
 
 
 def test_free_memory_is_what_the_cgroup_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
