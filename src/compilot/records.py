@@ -155,6 +155,7 @@ class WorkloadRef(Record, frozen=True, kw_only=True):
     dynamic: tuple[DynamicDim, ...] = ()
     padding: dict[str, bool | int | float] = {}  # by input: what may be put where a call is shorter
     step: StepRules | None = None  # of a training; None: it is none
+    loss_sha256: str | None = None  # of a training: the code of its loss; None: nobody has read it
 
 
 class MachineFingerprint(Record, frozen=True, kw_only=True):

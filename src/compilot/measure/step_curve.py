@@ -20,16 +20,13 @@ from typing import Any
 import msgspec
 import torch
 
+from compilot.measure.curve_steps import NUDGES, SEEDS, affordable_steps
 from compilot.measure.step_reference import load_state, nudge, window
 from compilot.records import LossCurve, Record
 from compilot.workload.loop import Loop
 from compilot.workload.steps import double_loop, in_double
 from compilot.workload.training import Training
 
-STEPS = 50
-FEWEST_STEPS = 10  # of a model so slow that 50 would not fit into the time
-NUDGES = 3  # runs of eager from weights one rounding away
-SEEDS = 6
 BAND = 4.0  # of the furthest run of eager; six runs are few, and the distance grows from step to step
 FLOOR = 2e-5  # of the loss at its start
 LAST = 10  # steps whose mean is compared where random numbers make single ones incomparable
@@ -182,8 +179,7 @@ def _affordable(loop: Loop, training: Training, folder: Path, limit_s: float) ->
     begin = time.perf_counter()
     _losses(loop, training, 2, None)
     step_s = (time.perf_counter() - begin) / 2
-    runs = NUDGES + 2 + 3  # float64 takes two to three times as long
-    return max(FEWEST_STEPS, min(STEPS, int(limit_s / max(runs * step_s, 1e-9))))
+    return affordable_steps(step_s, limit_s)
 
 
 @contextmanager

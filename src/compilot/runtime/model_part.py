@@ -35,6 +35,7 @@ from compilot.records import CompiledWay, Region, Settings, Shapes
 from compilot.runtime.notices import Fallbacks, Stats, warn
 
 RECOMPILE_LIMIT = 16  # a window's first and later micro-batches, other settings of the model: each is a program
+AS_EAGER_CASTS = {"backward_pass_autocast": "off"}  # the backward runs outside of autocast, as eager's does
 EVAL, NO_GRADIENTS, OTHER_SIZES = "eval mode", "gradients disabled", "sizes other than those of the first call"
 
 logger = logging.getLogger("compilot")
@@ -127,6 +128,9 @@ class InPlace:
 
     def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._fast += 1
+        if _casts():  # it may be compiled again
+            with training.step_config({}, AS_EAGER_CASTS):
+                return self._compiled(*args, **kwargs)
         return self._compiled(*args, **kwargs)
 
     def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,7 +138,7 @@ class InPlace:
         state, buffers = RandomState.now(), [(own, own.clone()) for own in self._module.buffers()]
         before = compiling.graphs_built()
         try:
-            with kept_code(self._artifacts):
+            with kept_code(self._artifacts), training.step_config({}, AS_EAGER_CASTS if _casts() else {}):
                 answer = self._compiled(*args, **kwargs)
         except Exception as error:
             self._dead = f"compiling failed: {first_cause(error)}"
@@ -147,6 +151,10 @@ class InPlace:
         self._compiles += compiling.graphs_built() - before
         self._fast += 1
         return answer
+
+
+def _casts() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
 
 
 def form_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

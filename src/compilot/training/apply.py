@@ -28,6 +28,7 @@ from compilot.errors import (
     UnprovenSpeedWarning,
     UntrustedPlan,
 )
+from compilot.identity.functions import function_sha256
 from compilot.records import Plan, Precision, StepRules
 from compilot.runtime.notices import warn
 from compilot.runtime.plans import PlanFolder, read_plan
@@ -36,6 +37,7 @@ from compilot.training.building import make_step, refuse_compiled
 from compilot.training.passes import AUTOCAST, Loss
 from compilot.training.step import TrainStep
 
+_OTHER_LOSS = "the plan was made with a loss function of other code"
 _REFUSED = (StalePlan, UntrustedPlan, ArtifactError, Infeasible)  # eager trains instead; mistakes of a call raise
 
 
@@ -69,6 +71,7 @@ def train_step(
     rules = _rules(given.plan, accumulate, clip_norm, autocast)
     try:
         found = training_plan(given, model, allow_stale)
+        _refuse_other_loss(given.plan, model, loss, allow_stale)
         return _made(model, loss, optimizer, found, rules, own_autocast=autocast is not UNSET)
     except _REFUSED as error:
         if strict:
@@ -84,6 +87,16 @@ def _given(plan: Plan | str | os.PathLike[str], folder: str | os.PathLike[str] |
     if not is_training(given.plan):
         raise InputError("this is a plan for calls of the model; use compilot.compile, or tune a compilot.Training.")
     return given
+
+
+def _refuse_other_loss(plan: Plan, model: nn.Module, loss: Loss, allow_stale: bool) -> None:
+    """StalePlan where the plan was judged with a loss of other code: nobody has seen these gradients."""
+    tuned = plan.workload.loss_sha256
+    if tuned is None or not plan.entries or function_sha256(loss, model) == tuned:
+        return
+    if not allow_stale:
+        raise StalePlan(f"{_OTHER_LOSS}; tune again with this loss, or pass allow_stale=True", (_OTHER_LOSS,))
+    warn(f"{_OTHER_LOSS}: its gradients were not checked.", UnprovenSpeedWarning)
 
 
 def _told(error: Exception) -> str:

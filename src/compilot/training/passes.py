@@ -22,7 +22,7 @@ from compilot.engines.protocol import Infeasible
 from compilot.errors import InputError
 from compilot.modules.regions import selected
 from compilot.records import CompiledWay, MemoryFormat, Precision, Region, Settings, StepParts
-from compilot.runtime.model_part import compiled_with, model_calls
+from compilot.runtime.model_part import AS_EAGER_CASTS, compiled_with, model_calls
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
 AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
@@ -162,7 +162,7 @@ def _means(work: Work, parts: StepParts, settings: Settings, donate: bool) -> Me
         if parts.memory_budget is not None:
             functorch["activation_memory_budget"] = parts.memory_budget
         if work.autocast is not Precision.AS_IS:
-            functorch["backward_pass_autocast"] = "off"  # as eager does it: the backward runs outside of autocast
+            functorch |= AS_EAGER_CASTS
     autograd = None
     if parts.compiled_autograd:
         functorch["enable_autograd_cache"] = False  # what is found there raises under compiled autograd

@@ -15,9 +15,10 @@ from typing import NamedTuple
 from compilot.candidates.search import plain_compile
 from compilot.engines.eager.build import EAGER
 from compilot.engines.of_candidate import is_eager_only, traits_of
+from compilot.measure.curve_steps import CURVE_RUNS, SEEDS, affordable_steps
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
-from compilot.records import Goal, Objective, Race, State, Trial
+from compilot.records import Goal, Objective, Race, State, StepFacts, Trial
 from compilot.trials.runner import BESIDE, TAIL_CALLS, TAIL_S, Capacity
 from compilot.verdict.finalists import FINALISTS, choose_finalists, screening_ratio
 
@@ -89,9 +90,10 @@ class Spending:
         goal: Goal,
         finalists: int = FINALISTS,
         after_share: float = 0.0,
+        step: StepFacts | None = None,
     ) -> None:
         """trials: every finished one, eager first, as it grows. after_share: of the budget, for what comes after them
-        in place of a race and a confirmation.
+        in place of a race and a confirmation. step: of a training, whose finalists train for many steps.
         """
         self.budget = budget
         self._trials = trials
@@ -99,6 +101,7 @@ class Spending:
         self._goal = goal
         self._finalists = finalists
         self._after_s = after_share * budget.seconds
+        self._step = step
 
     @property
     def workers(self) -> int:
@@ -171,11 +174,22 @@ class Spending:
         doubted = [t.measurement for t in finalists if t.measurement and BESIDE in t.measurement.doubts]
         alone = sum(measurement.cold_s + self.costs.open_s for measurement in doubted)
         racing = self.race_s() if len(finalists) > 1 else 0.0
-        return alone + racing + self.confirm_reserve_s()
+        return alone + racing + self.curves_s(finalists) + self.confirm_reserve_s()
 
     def curve_s(self) -> float:
         """For eager's own losses over many steps, of a training; its finalists take a part of that each."""
         return max(CURVE_S, CURVE_SHARE * self.budget.seconds)
+
+    def curves_s(self, finalists: Sequence[Trial]) -> float:
+        """What the loss curves still cost: eager's own runs once, then those of each finalist that has none yet."""
+        missing = [trial for trial in finalists if trial.check is None or trial.check.curve is None]
+        if self._step is None or not missing:
+            return 0.0
+        call_s = self._eager_call_s()
+        steps = affordable_steps(call_s, self.curve_s())
+        own_s = steps * call_s * (SEEDS if self._step.drops else 1)
+        first = len(missing) == len(finalists)  # eager's are made with those of the first one
+        return (CURVE_RUNS * steps * call_s if first else 0.0) + len(missing) * own_s
 
     def confirm_reserve_s(self) -> float:
         """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""

@@ -86,7 +86,7 @@ def tune(
     repairing = Repairing(search)
     repairing.begin(diagnosis)
     after = AFTER_SEARCH if traffic is not None else 0.0
-    spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists, after)
+    spending = Spending(budget, journal.trials, lambda: runner.capacity, goal, finalists, after, diagnosis.step)
     observer.trying(EAGER, 1, budget.remaining_s)
     eager = try_eager(runner, budget.seconds)
     journal.append(eager)  # eager first, always; on resume its figures are today's

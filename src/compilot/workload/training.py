@@ -12,6 +12,7 @@ sizes: those of the first one's are timed and judged.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from torch.optim import Optimizer
 
 from compilot._tree import Call
 from compilot.errors import InputError
+from compilot.identity.functions import function_sha256
 from compilot.records import Kind, Precision, StepRules, WorkloadRef
 from compilot.workload.copying import copy_call
 from compilot.workload.state import Kept, RandomState
@@ -106,7 +108,11 @@ class Training(Workload):
     @property
     def ref(self) -> WorkloadRef:
         """The record of this workload, with what a step is."""
-        return msgspec.structs.replace(super().ref, step=self.rules)
+        return msgspec.structs.replace(super().ref, step=self.rules, loss_sha256=self._loss_sha256)
+
+    @functools.cached_property
+    def _loss_sha256(self) -> str:
+        return function_sha256(self.loss, self.model)
 
     @property
     def notes(self) -> list[str]:

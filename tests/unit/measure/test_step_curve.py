@@ -7,7 +7,7 @@ from pathlib import Path
 
 from measure.trainings import one_cycle, training
 
-from compilot.measure import step_curve, step_reference
+from compilot.measure import curve_steps, step_curve, step_reference
 from compilot.measure.step_curve import EagerCurves, judge_band, judge_seeds
 from compilot.measure.step_masks import SEEDS, masks_problem
 from compilot.workload.eager_step import EagerStep
@@ -36,7 +36,7 @@ def test_nan_is_outside_of_every_band() -> None:
 
 def seeds(shift: float, seed: int) -> tuple[tuple[float, ...], ...]:
     made = random.Random(seed)
-    return tuple(tuple(value + shift + made.gauss(0.0, 0.01) for value in EXACT) for _ in range(step_curve.SEEDS))
+    return tuple(tuple(value + shift + made.gauss(0.0, 0.01) for value in EXACT) for _ in range(curve_steps.SEEDS))
 
 
 def test_other_random_numbers_are_equivalent() -> None:
@@ -87,7 +87,7 @@ def test_a_real_training_over_many_steps(tmp_path: Path) -> None:
     load = training(scheduler=one_cycle)
     step_reference.make_reference(load, tmp_path)
     eager = step_curve.make_curves(load, tmp_path, random=False, double=True, limit_s=30.0)
-    assert eager.steps >= step_curve.FEWEST_STEPS
+    assert eager.steps >= curve_steps.FEWEST_STEPS
     right, why = step_curve.check_curve(Loop(load), load, tmp_path, random=False)
     assert right.within, why
     slow = Loop(load, lambda model, loss, optimizer: HalfTheRate(model, loss, optimizer, load.rules))
@@ -102,4 +102,4 @@ def test_a_training_with_dropout_over_many_steps(tmp_path: Path) -> None:
     step_curve.make_curves(load, tmp_path, random=True, double=True, limit_s=5.0)
     right, why = step_curve.check_curve(Loop(load), load, tmp_path, random=True)
     assert right.within, why
-    assert right.seeds == step_curve.SEEDS
+    assert right.seeds == curve_steps.SEEDS

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from small_training import AOT, by_hand, farthest, loss_of, make_batches, twin
+import torch.nn.functional as F
+from small_training import AOT, Batch, by_hand, farthest, loss_of, make_batches, twin
 from torch import nn
 
 import compilot
@@ -22,7 +23,9 @@ from compilot.errors import (
     StalePlanWarning,
     UnprovenSpeedWarning,
 )
+from compilot.identity.functions import function_sha256
 from compilot.records import CompiledWay, Kind, OptimizerWay, Precision, Settings, StepParts, StepRules
+from compilot.runtime.model_part import put_in_place, take_out
 from compilot.training import make_step
 
 replace = msgspec.structs.replace
@@ -251,3 +254,55 @@ def test_only_a_fitting_plan_is_put_in_place(model, make_plan) -> None:
     with pytest.warns(StalePlanWarning, match="stays eager"):
         assert compilot.compile(changed, make_plan(MODEL), inplace=True) is changed
     assert all(module._compiled_call_impl is None for module in changed.modules())
+
+
+def _half(model: nn.Module, batch: Batch) -> torch.Tensor:
+    return 0.5 * loss_of(model, batch)
+
+
+def test_a_plan_knows_the_loss_it_was_made_with(model, batches, make_plan) -> None:
+    plan = make_plan(FUSED)
+    ref = replace(plan.workload, loss_sha256=function_sha256(loss_of, model))
+    plan, optimizer = replace(plan, workload=ref), twin(model)[1]
+
+    def renamed(model: nn.Module, batch: Batch) -> torch.Tensor:
+        return F.cross_entropy(model(batch[0]), batch[1])
+
+    compilot.train_step(model, renamed, optimizer, plan, strict=True)
+    with pytest.warns(StalePlanWarning, match="loss function of other code; tune again"):
+        step = compilot.train_step(model, _half, optimizer, plan)
+    step(batches[0])
+    with pytest.raises(StalePlan, match="other code"):
+        compilot.train_step(model, _half, optimizer, plan, strict=True)
+    with pytest.warns(UnprovenSpeedWarning, match="were not checked"):
+        compilot.train_step(model, _half, optimizer, plan, allow_stale=True)
+
+
+class Exact(nn.Module):
+    """Its own product is exact, whatever autocast it is called under."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.out = nn.Linear(16, 16), nn.Parameter(torch.randn(16, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.inner(x).float()
+        with torch.autocast("cpu", enabled=False):
+            return x @ self.out
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_in_place_under_autocast_the_backward_is_eagers() -> None:
+    x, model = torch.randn(8, 16), Exact()
+
+    def gradient() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(x).square().mean()
+        (found,) = torch.autograd.grad(loss, [model.out])
+        return found
+
+    wanted = gradient()
+    put_in_place(model, CompiledWay.MODEL, AOT, (), None)
+    torch.testing.assert_close(gradient(), wanted, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradient(), wanted, rtol=1e-5, atol=1e-6)
+    take_out(model)

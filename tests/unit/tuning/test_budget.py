@@ -1,8 +1,10 @@
+import msgspec
 import pytest
 
 from compilot._durations import parse_duration
+from compilot.engines.eager.build import EAGER
 from compilot.errors import InputError
-from compilot.records import Candidate, Goal, Measurement, Settings, State, Trial
+from compilot.records import Candidate, Check, Goal, LossCurve, Measurement, Settings, State, StepFacts, Trial
 from compilot.trials.runner import Capacity
 from compilot.tuning.budget import Budget, Costs, Spending, confirmation_s
 
@@ -65,3 +67,22 @@ def test_what_was_waited_for_others_is_not_counted():
     waited[0] = 40.0
     assert budget.remaining_s == 50.0
     assert budget.elapsed_s == 50.0  # the journal's times are those of the clock
+
+
+@pytest.mark.parametrize(("drops", "runs"), [(False, 1), (True, 6)])
+def test_time_for_the_loss_curves_of_finalists_is_reserved(drops: bool, runs: int):
+    step_s, steps = 0.1, 30  # 8 % of five minutes are 30 steps of eager's eight runs
+    timed = Measurement(cold_s=1.0, cold_cache=True, call_s=(step_s,))
+    eager = Trial(candidate=EAGER, state=State.OK, reason="", measurement=timed)
+    facts = StepFacts(optimizer="SGD", ways=(), compilable=True, tensors=1, shapes=1, drops=drops)
+
+    def reserve(finalist: Trial, step: StepFacts | None) -> float:
+        known = {EAGER.id: eager, finalist.candidate.id: finalist}
+        budget = Budget(300.0, FakeClock())
+        return Spending(budget, known, lambda: Capacity(99, PACE.open_s), Goal(), step=step).reserve_s()
+
+    new = trial(1.0)
+    assert reserve(new, facts) == pytest.approx(reserve(new, None) + (8 + runs) * steps * step_s)
+    curve = LossCurve(losses=(1.0,), eager=(1.0,), low=(1.0,), high=(1.0,))
+    proven = msgspec.structs.replace(new, check=Check(passed=True, why="", reference="eager", curve=curve))
+    assert reserve(proven, facts) == reserve(proven, None)
