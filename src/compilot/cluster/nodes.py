@@ -9,6 +9,7 @@ there is a worker, and an error that names what is missing. Ray is imported here
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import math
 import time
@@ -33,6 +34,7 @@ PLACE_S = 60.0  # until there is a worker on a node; a process that imports Ray 
 LOOK_S = 0.2
 OTHERS_S = 10.0  # after the first worker has answered: those that take longer join later
 AUTO = "ray"  # as an address: the cluster of this machine
+CLIENT = "ray://"  # an address of Ray's client, which this machine needs the package grpcio for
 CALLS_AT_ONCE = 8  # one that works, files, events, signs of life
 
 
@@ -228,6 +230,8 @@ def connect(address: str, wait_s: float = PLACE_S) -> bool:
         raise InputError("name a cluster: ray, auto, HOST:PORT or ray://HOST:PORT.")
     if ray.is_initialized():
         return False
+    if address.startswith(CLIENT) and importlib.util.find_spec("grpc") is None:
+        raise EnvironmentProblem(f"{address} needs Ray's client, which is not installed; pip install 'ray[client]'.")
     where = "auto" if address == AUTO else address
     try:
         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
