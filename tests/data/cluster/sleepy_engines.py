@@ -35,7 +35,7 @@ TRACE = "model.ts"
 class Engine:
     """Both halves of an engine of this name."""
 
-    TRAITS = EngineTraits(version="1")
+    TRAITS = EngineTraits(version="1", standalone=True)
     __name__ = "sleepy_engines"  # the module that a worker imports to know it
 
     def __init__(self, name: str) -> None:
@@ -81,3 +81,5 @@ budget.CONFIRM_PROCESSES = budget.MOST_CONFIRM_PROCESSES = 1
 
 for _name in PAUSES_S:
     registry.register(_name, Engine(_name), Engine(_name))
+
+quick = registry.Halves(Engine("quick"), Engine("quick"))  # as an installed package would announce it
