@@ -69,7 +69,7 @@ class Engine:
             time.sleep(pause_s)
             return traced(x)  # type: ignore[no-any-return]
 
-        return Loaded(call=call, frozen_weights=True)
+        return Loaded(call=call, frozen_weights=True, needs_model=False)
 
 
 pipeline.PREPARE_FROM_S = math.inf
