@@ -85,14 +85,6 @@ def test_a_machine_gets_the_bundle_of_its_own_kind(story: dict[str, Any]) -> Non
         assert story["consumers"][kind] == {"same": True, "bundle": bundle}
 
 
-def test_a_node_that_is_not_what_it_said_gets_nothing_into_the_store(folder: Path, story: dict[str, Any]) -> None:
-    ((state, because),) = story["lied"]["rows"]
-    assert state == "failed"
-    assert because.startswith("the bundle was not made on a machine of the kind 'usual': "), because
-    assert because.endswith("It is not pushed.")
-    assert not listing(Remote(str(folder / "store-of-lies"))).entries
-
-
 def test_a_signed_bundle_with_a_false_fingerprint_is_not_loaded(
     folder: Path, story: dict[str, Any], tmp_path: Path
 ) -> None:

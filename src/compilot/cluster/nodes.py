@@ -88,19 +88,20 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------------ nodes
 
     def nodes(self) -> tuple[ClusterNode, ...]:
-        """The living ones that can be used, by name; EnvironmentProblem where there is none within the wait."""
-        return tuple(link.node for link in self.links())
+        """All living ones that can be used, by name; EnvironmentProblem where there is none within the wait."""
+        return tuple(link.node for link in self.links(self._wait_s))
 
-    def links(self) -> list[Link]:
+    def links(self, others_s: float = OTHERS_S) -> list[Link]:
         """Links to their workers, a little after the first has answered: the others usually follow at once."""
         begin, first = time.monotonic(), math.inf
         while True:
             usable = self.joined()
             now = time.monotonic()
             first = min(first, now if usable else math.inf)
-            if usable and (not self._starting or now - first > OTHERS_S):
+            over = now - begin >= self._wait_s
+            if usable and (over or not self._starting or now - first > others_s):
                 return usable
-            if now - begin >= self._wait_s:
+            if over:
                 raise EnvironmentProblem(self._missing(self._listed()))
             time.sleep(LOOK_S)
 

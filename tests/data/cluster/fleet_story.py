@@ -30,7 +30,6 @@ large = { labels = { pool = "large" } }
 
 [models]
 """
-FALSE = '[machines]\nusual = { labels = { kind = "w" } }\n[models]\n'
 
 
 @contextmanager
@@ -52,7 +51,6 @@ def prepared(folder: Path) -> Path:
         shutil.copy(HERE / name, place)
     lines = [f'{name} = {{ target = "sleepy_fleet.py:{name}" }}' for name in MODELS]
     (place / "fleet.toml").write_text(MANIFEST + "\n".join(lines))
-    (place / "false.toml").write_text(FALSE + f'{lines[0][:-2]}, engines = ["quick"], budget = "90s", seed = 1 }}')
     announced = place / "sleepy-1.dist-info"
     announced.mkdir()
     (announced / "METADATA").write_text("Metadata-Version: 2.1\nName: sleepy\nVersion: 1\n")
@@ -103,18 +101,6 @@ def other_weights(place: Path) -> None:
     torch.save({name: value + 1 for name, value in model.state_dict().items()}, place / "birch.pt")
 
 
-def pin_workers() -> None:
-    """Leave the workers of all nodes one core, after they have said that they have more."""
-    core = {min(os.sched_getaffinity(0))}
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and (process / "cmdline").read_bytes().startswith(b"ray::NodeWorker"):
-                for thread in (process / "task").iterdir():
-                    os.sched_setaffinity(int(thread.name), core)
-        except OSError:
-            continue  # it has ended
-
-
 def tell_fleet(story: Any, cluster: Any, client: str, folder: Path) -> None:
     """The cluster has nodes of the kind w; one more is started here."""
     import compilot
@@ -143,21 +129,4 @@ def tell_fleet(story: Any, cluster: Any, client: str, folder: Path) -> None:
     story.tell(
         "consumers", usual=consumer(place), large=consumer(place, "taskset", "-c", str(min(os.sched_getaffinity(0))))
     )
-
-    class Liar(compilot.Observer):
-        """Nodes are no longer what they said when a job is given to them."""
-
-        def stage(self, text: str) -> None:
-            if "tuning and packing" in text:
-                pin_workers()
-
-    lied = compilot.fleet.run(
-        place / "false.toml",
-        folder / "store-of-lies",
-        on=cluster.address,
-        sign=place / "release",
-        out=place / "lies",
-        observer=Liar(),
-    )
-    story.tell("lied", rows=[[row.state.value, row.because] for row in lied.rows])
     cluster.remove_node(small)
