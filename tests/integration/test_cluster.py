@@ -8,51 +8,30 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from story_help import tell
 
 from compilot.artifacts import journal as journals
 from compilot.artifacts.planfile import load_plan
 from compilot.records import HostLease, JournalLine, NodeLine, RaceLine, RunHeader, State, TrialLine
 
-STORY = Path(__file__).parents[1] / "data" / "cluster" / "story.py"
 LIMIT_S = 500
-ALONE = ["unshare", "--net", "--mount", "bash", "-c", 'ip link set lo up && exec "$@"', "alone"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.measures]
 
 
-def namespaces() -> bool:
-    """Whether this user may have a network of its own."""
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        return False
-    return subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode == 0
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("ray")
-    if not namespaces():
-        pytest.skip("needs a network namespace of its own: Ray would listen on this machine's own addresses")
-    folder = tmp_path_factory.mktemp("cluster")
-    log = folder / "story.log"
-    with log.open("w") as out:
-        command = [*ALONE, sys.executable, str(STORY), str(folder)]
-        ended = subprocess.run(command, stdout=out, stderr=out, timeout=LIMIT_S, check=False)
-    assert ended.returncode == 0, log.read_text()[-4000:]
-    return folder
+    return tmp_path_factory.mktemp("cluster")
 
 
 @pytest.fixture(scope="module")
 def story(folder: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((folder / "story.json").read_text())
-    return told
+    return tell(folder, "calm", "removed", "killed", limit_s=LIMIT_S)
 
 
 def lines_of(run: Path) -> list[JournalLine]:

@@ -9,6 +9,7 @@ there is a worker, and an error that names what is missing. Ray is imported here
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import math
 import time
@@ -33,6 +34,7 @@ PLACE_S = 60.0  # until there is a worker on a node; a process that imports Ray 
 LOOK_S = 0.2
 OTHERS_S = 10.0  # after the first worker has answered: those that take longer join later
 AUTO = "ray"  # as an address: the cluster of this machine
+CLIENT = "ray://"  # an address of Ray's client, which this machine needs the package grpcio for
 CALLS_AT_ONCE = 8  # one that works, files, events, signs of life
 
 
@@ -86,19 +88,20 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------------ nodes
 
     def nodes(self) -> tuple[ClusterNode, ...]:
-        """The living ones that can be used, by name; EnvironmentProblem where there is none within the wait."""
-        return tuple(link.node for link in self.links())
+        """All living ones that can be used, by name; EnvironmentProblem where there is none within the wait."""
+        return tuple(link.node for link in self.links(self._wait_s))
 
-    def links(self) -> list[Link]:
+    def links(self, others_s: float = OTHERS_S) -> list[Link]:
         """Links to their workers, a little after the first has answered: the others usually follow at once."""
         begin, first = time.monotonic(), math.inf
         while True:
             usable = self.joined()
             now = time.monotonic()
             first = min(first, now if usable else math.inf)
-            if usable and (not self._starting or now - first > OTHERS_S):
+            over = now - begin >= self._wait_s
+            if usable and (over or not self._starting or now - first > others_s):
                 return usable
-            if now - begin >= self._wait_s:
+            if over:
                 raise EnvironmentProblem(self._missing(self._listed()))
             time.sleep(LOOK_S)
 
@@ -228,6 +231,8 @@ def connect(address: str, wait_s: float = PLACE_S) -> bool:
         raise InputError("name a cluster: ray, auto, HOST:PORT or ray://HOST:PORT.")
     if ray.is_initialized():
         return False
+    if address.startswith(CLIENT) and importlib.util.find_spec("grpc") is None:
+        raise EnvironmentProblem(f"{address} needs Ray's client, which is not installed; pip install 'ray[client]'.")
     where = "auto" if address == AUTO else address
     try:
         ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)

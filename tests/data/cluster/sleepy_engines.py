@@ -35,7 +35,7 @@ TRACE = "model.ts"
 class Engine:
     """Both halves of an engine of this name."""
 
-    TRAITS = EngineTraits(version="1")
+    TRAITS = EngineTraits(version="1", standalone=True)
     __name__ = "sleepy_engines"  # the module that a worker imports to know it
 
     def __init__(self, name: str) -> None:
@@ -69,7 +69,7 @@ class Engine:
             time.sleep(pause_s)
             return traced(x)  # type: ignore[no-any-return]
 
-        return Loaded(call=call, frozen_weights=True)
+        return Loaded(call=call, frozen_weights=True, needs_model=False)
 
 
 pipeline.PREPARE_FROM_S = math.inf
@@ -81,3 +81,5 @@ budget.CONFIRM_PROCESSES = budget.MOST_CONFIRM_PROCESSES = 1
 
 for _name in PAUSES_S:
     registry.register(_name, Engine(_name), Engine(_name))
+
+quick = registry.Halves(Engine("quick"), Engine("quick"))  # as an installed package would announce it

@@ -13,12 +13,15 @@ EAGER_S = 0.012
 class Sleepy(nn.Module):
     """A small layer and a pause, which a trace of it does not have."""
 
+    width = 16
+    pause_s = EAGER_S
+
     def __init__(self) -> None:
         super().__init__()
-        self.linear = nn.Linear(16, 16)
+        self.linear = nn.Linear(self.width, self.width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(EAGER_S)
+        time.sleep(self.pause_s)
         return torch.relu(self.linear(x))
 
 

@@ -1,6 +1,6 @@
 """What the cluster's tests look at: runs on a real Ray cluster whose nodes come and go. Started by test_cluster.py.
 
-    python story.py FOLDER [PART ...]   in a network namespace that has only loopback; all of it, or these parts
+    python story.py FOLDER [PART ...]   in a network namespace that has only loopback; these parts, or all of it
     python story.py FOLDER drive    one run, as a process that can be killed; --resume continues it
 
 Writes story.json into FOLDER: for each run its decision, what it said, which nodes built what. The run directories stay
@@ -21,9 +21,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fleet_story import tell_fleet
+
 HERE = Path(__file__).parent
 ENGINES = "quick,middling,plodding"
 BUDGET = "150s"
+CLIENT_PORT = 10001  # the network is the story's own
+CLIENT = f"ray://127.0.0.1:{CLIENT_PORT}"
 
 
 class Story:
@@ -52,6 +56,8 @@ def prepare(folder: Path) -> None:
     for name in ("COMPILOT_LEASES", "COMPILOT_NODE_FOLDER"):
         os.environ[name] = str(folder)
     os.environ["SLEEPY_BUILDS"] = str(folder / "builds")  # before the nodes start: they have it from here
+    os.environ["COMPILOT_CACHE"] = str(folder / "cache")
+    Path(os.environ["COMPILOT_CACHE"]).mkdir(mode=0o700, exist_ok=True)
     sys.path.insert(0, str(HERE))
 
 
@@ -88,7 +94,8 @@ def tell_all(folder: Path) -> None:
     import compilot
 
     story = Story(folder)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    head = {"num_cpus": 1, "include_dashboard": False, "ray_client_server_port": CLIENT_PORT}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [add(cluster) for _ in range(2)]
 
     class Watcher(compilot.Observer):
@@ -120,7 +127,7 @@ def tell_all(folder: Path) -> None:
             ended = {"error": f"{type(problem).__name__}: {problem}"}
         story.tell(name, **ended, notes=watcher.notes, at=watcher.at, builds=story.builds())
 
-    parts = sys.argv[2:] or ["calm", "removed", "killed"]
+    parts = sys.argv[2:] or ["calm", "removed", "killed", "fleet", "client"]
     if "calm" in parts:
         run("local", Watcher())
         run("calm", Watcher(), on=cluster.address)
@@ -182,6 +189,12 @@ def tell_all(folder: Path) -> None:
             "killed", before=before, resumed=again.returncode, builds=[built, story.builds()], log=log_of(folder)
         )
 
+    # ---------------------------------------------------------- many models; a real engine, by another kind of address
+    if "fleet" in parts:
+        tell_fleet(story, cluster, CLIENT, folder)
+    if "client" in parts:
+        tell_client(story, folder)
+
     # -------------------------------------------------------------------------------------- what cannot be placed, said
     from compilot.cluster.nodes import Cluster as Nodes
 
@@ -198,6 +211,15 @@ def tell_all(folder: Path) -> None:
     ray.shutdown()
     cluster.shutdown()
     story.tell("end", left=[path.name for path in folder.glob("compilot-nodes-*/*")])
+
+
+def tell_client(story: Story, folder: Path) -> None:
+    """A run with a real engine, as a user types it on a machine that is no node of the cluster."""
+    words = ["tune", f"{HERE.parent / 'bundling.py'}:one", "--engines", "onnxruntime", "--budget", "60s"]
+    where = ["--on", CLIENT, "--out", str(folder / "client"), "--json"]
+    command = [sys.executable, "-m", "compilot", *words, *where]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    story.tell("client", code=ended.returncode, out=ended.stdout, error=ended.stderr[-3000:])
 
 
 def first_of(watcher: Any) -> str:
