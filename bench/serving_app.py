@@ -1,6 +1,9 @@
 """The server that bench/serving.py loads: FastAPI around one model, eager alone or with a Swap.
 
-    uvicorn serving_app:app        COMPILOT_BENCH_SERVING=eager|swap, COMPILOT_BENCH_LOG=FILE
+    uvicorn serving_app:app        COMPILOT_BENCH_SERVING=eager|swap|plan|promised, COMPILOT_BENCH_LOG=FILE
+
+eager: the model alone; swap: a Swap with nothing to start from. plan and promised have the plan in COMPILOT_BENCH_PLAN:
+applied before the first request and called without a Swap, or as the source of one.
 
 POST /predict takes a seed and answers with the sum and the first scores of the model's answer to that seed's image: a
 request is small, the work is the model's. GET /state says who answers and which process builds.
@@ -33,6 +36,11 @@ def image(seed):
     return torch.randn(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
 
 
+def target():
+    """For `compilot tune`."""
+    return model(), (image(0),)
+
+
 @torch.inference_mode()
 def scores(call, seed):
     """What a request is answered with."""
@@ -44,8 +52,12 @@ async def lifespan(app: FastAPI):
     plain = model()
     app.state.swap = None
     app.state.call = plain
-    if MODE == "swap":
-        app.state.swap = app.state.call = compilot.serve.Swap(plain, log=os.environ.get("COMPILOT_BENCH_LOG"))
+    plan = os.environ.get("COMPILOT_BENCH_PLAN")
+    if MODE == "plan":
+        app.state.call = compilot.compile(plain, plan)
+    elif MODE != "eager":
+        source = plan if MODE == "promised" else None
+        app.state.swap = app.state.call = compilot.serve.Swap(plain, source, log=os.environ.get("COMPILOT_BENCH_LOG"))
     yield
     if app.state.swap is not None:
         app.state.swap.close()

@@ -1,9 +1,11 @@
 """Bounds of a building child, from both sides: what it does to itself, and what is done to those that it starts.
 
-In: Bounds. Out: a process that takes what the server leaves. Covered: CPU (nice, autogroups, one core where there are
-several), I/O class, threads, the end of the server. `nice` only counts among processes of one autogroup, and every new
-session has one of its own: so the child stays in the server's session, and the autogroups of the workers that it starts
-are made nice from outside. Not covered: cgroups (a server that has one of its own shares it with its child).
+In: Bounds. Out: a process that takes what the server leaves. Covered: CPU (the scheduler's idle class, nice, one core
+where there are several), I/O class, threads, the end of the server. The kernel takes the core from an idle task as soon
+as another one wants it; a nice one may end its turn first, which is milliseconds of every request's parallel parts.
+Both only count among processes of one autogroup, and every new session has one of its own: so the child stays in the
+server's session, and its workers in the child's (trials/processes.py).
+Not covered: cgroups (a server that has one of its own shares it with its child).
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -32,10 +33,13 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def bound_myself(bounds: Bounds, parent: int) -> None:
-    """In the child, first of all: nice, idle I/O, one core; it ends with the thread that started it."""
+    """In the child, first of all: idle or nice, idle I/O, one core; it ends with the thread that started it."""
     die_with(parent)
     with contextlib.suppress(OSError):
         os.nice(bounds.nice)
+    if bounds.idle and hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with contextlib.suppress(psutil.Error, OSError, AttributeError):
         psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
     if usable_cores() >= bounds.one_core_from and hasattr(os, "sched_setaffinity"):
@@ -52,14 +56,6 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def calm(processes: Iterable[psutil.Process], own_session: int, nice: int) -> None:
-    """Make the autogroups nice of processes that left the server's session; those of the server itself stay."""
-    for process in processes:
-        with contextlib.suppress(OSError, psutil.Error):
-            if os.getsid(process.pid) != own_session:
-                Path(f"/proc/{process.pid}/autogroup").write_text(f"{nice}\n")
 
 
 def free_bytes() -> int:

@@ -55,8 +55,9 @@ LATER = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EAGAIN)
 
 def main(argv: list[str]) -> int:
     """Do the job and write the result; the exit code says whether there is one."""
-    job_file, parent, nice, cores = Path(argv[0]), int(argv[1]), int(argv[2]), int(argv[3])
-    bound_myself(Bounds(nice=nice, one_core_from=cores), parent)
+    job_file = Path(argv[0])
+    parent, nice, cores, idle = map(int, argv[1:5])
+    bound_myself(Bounds(nice=nice, one_core_from=cores, idle=bool(idle)), parent)
     job = decode_job(job_file.read_bytes())
     job_file.unlink(missing_ok=True)
     atomic.write_bytes(Path(job.result), encode(done(job)))

@@ -20,11 +20,10 @@ from typing import NamedTuple
 import msgspec
 import psutil
 
-from compilot._cores import usable_cores
 from compilot.files import atomic
 from compilot.records import encode
-from compilot.serve.bounding import ENVIRONMENT, calm, free_bytes
-from compilot.serve.pacing import Pace
+from compilot.serve.bounding import ENVIRONMENT, free_bytes
+from compilot.serve.braking import TURN_S, Brake
 from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
 
 LOOK_S = 0.5  # between looks at the child's process tree
@@ -94,19 +93,12 @@ class Child:
 
     def _watch(self, process: subprocess.Popen[bytes], stop: threading.Event, begin: float) -> None:
         limit = int(free_bytes() * self._bounds.memory_share)
-        session = os.getsid(0)
-        pace = Pace(self._bounds, usable_cores(), begin)
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=LOOK_S)
-                return
+        brake = Brake(self._bounds.share)
+        while not _ended(process, brake, stop):
             if stop.is_set():
                 raise Closing
             tree = _tree(process.pid)
-            now = time.monotonic()
-            if pace.due(now):
-                pace.look(now, sum(map(_cpu_s, tree)), sum(map(_cpu_s, _server(tree, session))))
-            calm(tree, session, pace.nice)
+            brake.look(tree)
             used = sum(map(_rss, tree))
             self.peak_rss_bytes = max(self.peak_rss_bytes, used)
             if used > limit:
@@ -117,8 +109,8 @@ class Child:
 
 
 def _started(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes]:
-    """In the server's own session, and so in its autogroup: only there `nice` counts against the server."""
-    numbers = (os.getpid(), bounds.nice, bounds.one_core_from)
+    """In the server's own session, and so in its autogroup: only there it gives way to the server."""
+    numbers = (os.getpid(), bounds.nice, bounds.one_core_from, int(bounds.idle))
     return subprocess.Popen(
         [sys.executable, "-m", "compilot.serve.builder", str(job_file), *map(str, numbers)],
         stdin=subprocess.DEVNULL,
@@ -127,6 +119,25 @@ def _started(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes
         process_group=0,
         env={**os.environ, **ENVIRONMENT},
     )
+
+
+def _ended(process: subprocess.Popen[bytes], brake: Brake, stop: threading.Event) -> bool:
+    """Until the next look at the child's process tree: let it run, in turns where the brake is on."""
+    if not brake.is_on:
+        return _ended_within(process, LOOK_S)
+    for _ in range(round(LOOK_S / TURN_S)):
+        with brake.paused():
+            stop.wait(brake.pauses_s)
+        if stop.is_set() or _ended_within(process, brake.runs_s):
+            break
+    return process.poll() is not None
+
+
+def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+        return True
+    return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -164,22 +175,6 @@ def _tree(pid: int) -> list[psutil.Process]:
         root = psutil.Process(pid)
         return [root, *root.children(recursive=True)]
     return []
-
-
-def _server(child: list[psutil.Process], session: int) -> list[psutil.Process]:
-    """The server's processes: this one, and its siblings below a parent of the same session."""
-    own = os.getpid()
-    with contextlib.suppress(psutil.Error, OSError):
-        parent = os.getppid()
-        if os.getsid(parent) == session:
-            own = parent
-    return [one for one in _tree(own) if one not in child]
-
-
-def _cpu_s(process: psutil.Process) -> float:
-    with contextlib.suppress(psutil.Error):
-        return float(sum(process.cpu_times()[:4]))  # its own and those of children that ended
-    return 0.0
 
 
 def _rss(process: psutil.Process) -> int:

@@ -25,7 +25,7 @@ import msgspec
 from compilot.trials import blas, keeper, marks
 from compilot.trials.forkserver import Answer, Branch, Fork, receive, send
 from compilot.trials.limits import shared_env
-from compilot.trials.processes import Ends, Process, Start, fresh
+from compilot.trials.processes import Ends, Process, Start, apart, fresh
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"  # importing torch's compiler makes this folder, in the system's own place without it
 OWN = frozenset({CACHE, marks.MARK, blas.COUNT})  # read when they are needed, not at an import
@@ -181,8 +181,8 @@ class Nursery:
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(),),
-                start_new_session=True,
                 env={**self._env, CACHE: str(self._log.with_suffix("")), **blas.ALONE, **self._lease.env},
+                **apart(),
             )
         self._lease.watch(self._process.pid)
         self._servers = [_Server(ours)]

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict
 
 
 class Ends(NamedTuple):
@@ -17,6 +18,13 @@ class Ends(NamedTuple):
     requests: int
     replies: int
     log: int
+
+
+class Apart(TypedDict, total=False):
+    """Arguments of Popen."""
+
+    process_group: int
+    start_new_session: bool
 
 
 class Process(Protocol):
@@ -43,6 +51,17 @@ def fresh(ends: Ends, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         stdout=ends.log,
         stderr=ends.log,
         pass_fds=(ends.requests, ends.replies),
-        start_new_session=True,
         env=env,
+        **apart(),
     )
+
+
+def apart() -> Apart:
+    """How to start a process that Ctrl-C does not reach: in a session of its own; in a group only, if this one yields.
+
+    A process that is nice, or only takes idle time, yields to others of its autogroup alone, and a session has one of
+    its own: there its workers would compete like any other program (Linux).
+    """
+    if os.nice(0) > 0 or (hasattr(os, "SCHED_IDLE") and os.sched_getscheduler(0) == os.SCHED_IDLE):
+        return {"process_group": 0}
+    return {"start_new_session": True}

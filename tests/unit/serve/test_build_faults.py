@@ -23,8 +23,8 @@ from compilot.errors import RunDirError, StoreError
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import encode
 from compilot.serve import SwapState, builder, shared, watching
-from compilot.serve.bounding import calm, free_bytes
-from compilot.serve.pacing import PERIOD_S, Pace
+from compilot.serve.bounding import free_bytes
+from compilot.serve.braking import Brake
 from compilot.serve.records import Bounds, BuildJob, BuildResult, EventKind, Tried
 from compilot.serve.shared import Refused, built_once, shared_folder
 from compilot.serve.watching import Later, Ran, Spent
@@ -191,58 +191,83 @@ def test_the_real_child_is_nice_and_ends_with_its_parent(tmp_path: Path) -> None
     parent.kill()
     parent.wait()
     parent.stdout.close()
+    _until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+STARTS_ONE = """
+import os, subprocess, sys
+from compilot.serve.bounding import bound_myself
+from compilot.serve.records import Bounds
+from compilot.trials.processes import apart
+bound_myself(Bounds(nice=int(sys.argv[1]), idle=sys.argv[2] == "idle"), os.getppid())
+code = "import os; print(os.getsid(0), os.getpgid(0) == os.getpid(), os.sched_getscheduler(0), os.nice(0))"
+subprocess.run([sys.executable, "-c", code], check=True, **apart())
+"""
+
+
+def _worker_of_a_child(nice: int, how: str) -> list[str]:
+    command = [sys.executable, "-c", STARTS_ONE, str(nice), how]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="the idle class is Linux's")
+def test_workers_of_the_child_give_way_as_it_does_in_the_servers_own_session() -> None:
+    ours = str(os.getsid(0))
+    usual = os.nice(0)
+    assert _worker_of_a_child(19, "idle") == [ours, "True", str(os.SCHED_IDLE), "19"]
+    assert _worker_of_a_child(5, "nice") == [ours, "True", str(os.SCHED_OTHER), str(min(19, usual + 5))]
+    if usual == 0:
+        assert _worker_of_a_child(0, "nice")[0] != ours  # where nothing yields, Ctrl-C is kept away by a session
+
+
+def _until(holds: Callable[[], bool]) -> None:
     end = time.monotonic() + 30
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+    while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
-def test_autogroups_of_other_sessions_are_made_nice(monkeypatch: pytest.MonkeyPatch) -> None:
-    written: dict[str, str] = {}
-    monkeypatch.setattr(Path, "write_text", lambda self, text: written.update({str(self): text}))
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
-    ours = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+def _work(seconds: float) -> None:
+    """Of this process's CPU time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_while_the_server_works_what_computes_in_the_child_pauses_in_turns() -> None:
+    busy, waits = (
+        subprocess.Popen(
+            [sys.executable, "-c", f"print(1, flush=True)\n{code}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for code in ("while True: pass", "input()")
+    )
     try:
-        calm([psutil.Process(other.pid), psutil.Process(ours.pid)], os.getsid(0), 19)
+        for one in (busy, waits):
+            assert one.stdout is not None
+            one.stdout.readline()
+        tree = [psutil.Process(one.pid) for one in (busy, waits)]
+        brake = Brake(0.25)
+        brake.look(tree)
+        _work(0.5)
+        brake.look(tree)
+        assert brake.is_on
+        with brake.paused():
+            _until(lambda: tree[0].status() == psutil.STATUS_STOPPED)
+            assert tree[1].status() != psutil.STATUS_STOPPED
+        _until(lambda: tree[0].status() != psutil.STATUS_STOPPED)
+        time.sleep(0.3)
+        brake.look(tree)
+        assert not brake.is_on  # nobody asks anything
+        _work(0.2)
+        busy.kill()
+        busy.wait()
+        with brake.paused():  # who has ended is no error
+            pass
+        assert not Brake(1.0).is_on
     finally:
-        for process in (other, ours):
-            process.communicate(b"\n")
-    assert written == {f"/proc/{other.pid}/autogroup": "19\n"}
-
-
-def paced(shares: list[tuple[float, float]], bounds: Bounds = Bounds()) -> list[int]:  # noqa: B008
-    """The niceness after each period in which child and server used these shares of two cores."""
-    pace, found = Pace(bounds, cores=2, at_s=0.0), []
-    pace.look(0.0, 0.0, 0.0)
-    child = server = 0.0
-    for number, (of_child, of_server) in enumerate(shares, 1):
-        child, server = child + of_child * PERIOD_S, server + of_server * PERIOD_S
-        assert pace.due(number * PERIOD_S)
-        pace.look(number * PERIOD_S, child, server)
-        found.append(pace.nice)
-    return found
-
-
-def test_a_build_that_strangers_leave_nothing_gets_more_where_the_server_leaves_time() -> None:
-    assert paced([(0.01, 0.5)] * 5) == [16, 13, 10, 10, 10]
-    assert paced([(0.5, 0.5)] * 3) == [19, 19, 19]
-
-
-def test_a_busy_server_is_given_way_to() -> None:
-    assert paced([(0.0, 1.9)] * 3) == [19, 19, 19]
-    assert paced([(0.01, 0.5), (0.01, 0.5), (0.2, 1.9), (0.2, 0.5)]) == [16, 13, 19, 19]
-    assert paced([(0.01, 0.5)] * 2, Bounds(nice=0)) == [0, 0]
-
-
-def test_the_child_is_no_part_of_the_server(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        child = psutil.Process(process.pid)
-        found = {one.pid for one in watching._server([child], os.getsid(0))}
-    finally:
-        process.communicate(b"\n")
-    assert os.getpid() in found
-    assert process.pid not in found
+        for one in (busy, waits):
+            one.kill()
+            one.communicate()
 
 
 def test_free_memory_is_what_the_cgroup_leaves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
