@@ -37,7 +37,7 @@ FULL = "No space left on device"
 # few calls until it is live, and a load that leaves the children some time
 QUICKLY: dict[str, Any] = {"shadow": 0.5, "shadow_calls": 8, "canary_calls": 8, "margin": 1e9, "pause_s": 0.02}
 MOMENTS_S = (0.0, 3.0, 0.2, 2.0, 0.5, 4.0, 1.0, 2.5, 1.5, 3.5)  # of the child's life; a build takes longer
-FETCH_MOMENTS_S = tuple(moment / 5 for moment in MOMENTS_S)  # a fetch is over soon
+FETCH_MOMENTS_S = tuple(moment / 50 for moment in MOMENTS_S)  # a fetch is over within 0.2 s
 WIDE = 512  # so that a disk is full of weights, too
 ROOM = (0, 4, 16, 64, 100, 200, 300, 400, 600, 800)  # KiB
 DISK_KIB = 64 << 10
