@@ -244,6 +244,8 @@ def beside(
     folder: Path, right: list[list[float]], args: argparse.Namespace, known: dict[str, Any], program: str
 ) -> dict[str, Any]:
     """p95 with a child beside the server, continued and stopped in turns."""
+    import psutil
+
     ratios, rows, failed = [], [], 0
     with server("eager", folder) as (port, _), child(program) as pid:
         rate = args.share * known["capacity"]["rate"]
@@ -255,6 +257,8 @@ def beside(
                 answers = asyncio.run(open_loop(port, rate, args.period, right))
                 failed += sum(not one.ok for one in answers)
                 p95[stopped] = quantile([one.latency_s for one in answers], 0.95)
+            if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                raise SystemExit("the child has ended; what was measured beside it means nothing")
             rows.append([p95[False], p95[True]])
             ratios.append(p95[False] / p95[True])
     return {"ratio": statistics.median(ratios), "ratios": ratios, "p95_s": rows, "failed": failed}
@@ -320,7 +324,8 @@ def send(pid: int, number: int) -> None:
 
     with contextlib.suppress(psutil.Error):
         root = psutil.Process(pid)
-        for one in (*root.children(recursive=True), root):
+        root.send_signal(number)  # first: whoever starts and continues others is stopped before they are
+        for one in root.children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 one.send_signal(number)
 

@@ -33,7 +33,7 @@ PAUSE_S = 0.001  # of a thread between two calls
 LIMIT_S = 240.0  # for what takes seconds on an idle machine
 CLOSE = 1e-4
 ON = 200  # right answers after an event: the service goes on
-AT_ONCE = Bounds(nice=0, one_core_from=99, retry_s=0.05, longest_retry_s=0.1, least_free_bytes=0)
+AT_ONCE = Bounds(nice=0, idle=False, share=1.0, one_core_from=99, retry_s=0.05, longest_retry_s=0.1, least_free_bytes=0)
 
 
 class Run(Record, frozen=True, kw_only=True):

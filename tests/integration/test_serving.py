@@ -55,7 +55,9 @@ def built(cache: Path, shared: Path) -> Swap:
     """A Swap that had nothing to start from, and is live."""
     from serving_model import example, load
 
-    at_once = Bounds(nice=0, one_core_from=99)  # other tests use the cores, too: nice children would wait for them
+    at_once = Bounds(
+        nice=0, idle=False, share=1.0, one_core_from=99
+    )  # other tests use the cores, too: nice children would wait for them
     swap = Swap(load(), None, shadow=0.5, shadow_calls=4, canary_calls=4, log=shared / "built.jsonl", bounds=at_once)
     with torch.inference_mode():
         swap.warm([example()])
@@ -321,7 +323,7 @@ import compilot
 from compilot.serve import Bounds
 torch.manual_seed(0)
 model, x = nn.Linear(5, 3).eval(), torch.ones(2, 5)
-bounds = Bounds(nice=0, one_core_from=99)
+bounds = Bounds(nice=0, idle=False, share=1.0, one_core_from=99)
 with compilot.serve.Swap(model, shadow=1.0, shadow_calls=2, canary_calls=2, log=sys.argv[1], bounds=bounds) as swap:
     with torch.inference_mode():
         swap.warm([x])

@@ -75,6 +75,9 @@ def measured_again(
     if not what.plan.entries:
         why = "this plan keeps eager, so it claims nothing that could be measured again"
         raise InputError(f"{why}; run 'compilot tune' to search again.")
+    if _is_for_a_trace(what):
+        why = "this plan was chosen by a replay of a trace, which calls of one size do not measure again"
+        raise InputError(f"{why}; run 'compilot bench TARGET --plan PLAN --trace FILE' with its trace.")
     name = f"reproduce-{what.plan.workload.label}"
     run_dir = RunDir.make(default_run_dir(name) if out is None else Path(out))
     run_dir.refuse_second_run("choose another folder")
@@ -82,6 +85,15 @@ def measured_again(
 
     with watched(observer, budget_s, progress) as shown, noted(shown, run_dir.path, budget_s) as watcher:
         return _measured(what, run_dir, budget_s, tuple(argv), watcher)
+
+
+def _is_for_a_trace(what: Again) -> bool:
+    from compilot.ledger.entries import last_verdict
+
+    if what.folder is None or not RunDir(what.folder).journal.exists():
+        return len(what.plan.entries) > 1
+    verdict = last_verdict(RunDir(what.folder).lines())
+    return verdict is not None and verdict.sizes is not None
 
 
 def _measured(what: Again, run_dir: RunDir, budget_s: float, argv: tuple[str, ...], watcher: Observer) -> Reproduced:

@@ -207,8 +207,8 @@ def _sentence(found: list[StatusChange], unsafe: bool, again: Reproduced | None)
         return f"out of date: it must not be used here as it is.{measured}"
     if again is not None and again.result is Repeat.DOES_NOT_HOLD:
         return f"its claim does not hold here any more: {again.because}."
-    if found and again is None:
-        return "still right: answers are not in danger, but its speed is unproven here."
+    if found and (again is None or again.result is Repeat.INCONCLUSIVE):
+        return f"still right: answers are not in danger, but its speed is unproven here.{measured}"
     return f"still right: nothing that was compared matters.{measured}"
 
 
@@ -225,10 +225,13 @@ def _advice(made: _Made, found: list[StatusChange], unsafe: bool, again: Reprodu
         if made.kind == BUNDLE:
             return f"pull the bundle that fits here, or run 'compilot tune {target}' and 'compilot pack' here."
         return f"run 'compilot tune {target}' here."
+    measure = f"compilot status {made.path}{f' {target}' if made.kind == BUNDLE else ''} --measure"
     if again is not None and again.result is Repeat.INCONCLUSIVE:
-        return f"measure longer: 'compilot status {made.path} --measure --budget 5m'."
+        return f"measure longer: '{measure} --budget 5m'."
+    if found and made.plan is not None and not made.plan.entries:
+        return f"run 'compilot tune {target}' here: it keeps eager, and may have no reason to any more."
     if found and again is None:
-        return f"measure it: 'compilot status {made.path} --measure' takes about a minute."
+        return f"measure it: '{measure}' takes about a minute."
     return "nothing to do."
 
 

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import shlex
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ import msgspec
 from compilot.errors import EnvironmentProblem, RunDirError, cannot_write
 from compilot.files.atomic import partial_name, sync_folder
 from compilot.records import JOURNAL_SCHEMA, JournalLine, RunHeader, encode
+
+LOOKED_AT_S = 0.2  # a list of runs looks whether a journal is locked, for less than this
 
 _decoder = msgspec.json.Decoder(JournalLine)
 
@@ -102,14 +105,18 @@ class Journal:
             data = data[os.write(self._fd, data) :]
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunDirError(
-                f"another compilot run is writing to {self.path.parent}; wait for it or choose another folder."
-            ) from None
-        except OSError:
-            pass  # a file system without locks: one writer is then the user's care
+        end = time.monotonic() + LOOKED_AT_S
+        while True:
+            try:
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise RunDirError(
+                        f"another compilot run is writing to {self.path.parent}; wait for it or choose another folder."
+                    ) from None
+            except OSError:
+                return None  # a file system without locks: one writer is then the user's care
+            time.sleep(0.01)
 
 
 def resume_command(folder: Path) -> str:

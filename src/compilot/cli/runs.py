@@ -46,7 +46,7 @@ def history(
         found = runs.history(model=model, scan=scan, store=store, limit=limit)
         for problem in found.problems:
             common.tell(f"warning: {problem}")
-        common.print_json(common.document(found)) if json else print("\n".join(lines(found)))
+        common.print_json(common.document(found)) if json else print("\n".join(lines(found, limit)))
 
 
 def show(run: Run, store: Store = None, json: AsJson = False, debug: Debug = False) -> None:
@@ -63,8 +63,8 @@ def compare(run: Run, other: Other, store: Store = None, json: AsJson = False, d
         common.print_json(common.document(found)) if json else print("\n".join(changes(found)))
 
 
-def lines(found: History) -> list[str]:
-    """One line for each run, in columns."""
+def lines(found: History, limit: int) -> list[str]:
+    """One line for each run, in columns; limit: of runs that were asked for, 0 for all."""
     if not found.runs:
         none = "no run here is about that." if found.known else "no runs yet; 'compilot tune TARGET' makes one."
         return [none]
@@ -72,8 +72,8 @@ def lines(found: History) -> list[str]:
     table = [_cells(entry, here) for entry in found.runs]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     text = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    left = found.known - len(found.runs)
-    return [*text, f"{len(found.runs)} of {found.known} runs; --limit 0 shows all."] if left > 0 else text
+    cut = 0 < limit == len(found.runs) < found.known
+    return [*text, f"the newest {limit}; --limit 0 shows all."] if cut else text
 
 
 def _cells(entry: RunEntry, here: str) -> tuple[str, ...]:

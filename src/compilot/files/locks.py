@@ -10,6 +10,7 @@ Not covered: fairness.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -45,6 +46,8 @@ def file_lock(path: Path, wait_s: float = 30.0, stop: threading.Event | None = N
         yield Lock(held=fd is not None, why=why, waited_s=time.monotonic() - began)
     finally:
         if fd is not None:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open, too
             os.close(fd)
 
 

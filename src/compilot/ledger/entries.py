@@ -129,16 +129,18 @@ def entry_of(path: Path, lines: Sequence[JournalLine], run_id: str) -> RunEntry:
     )
 
 
-def gone(known: KnownRun) -> RunEntry:
-    """A run whose directory is no longer there: only the list still knows of it."""
-    return RunEntry(run_dir=str(known.run_dir.path), state=RunState.GONE, model=known.label, created=known.begun_at)
+def without_journal(known: KnownRun) -> RunEntry:
+    """A run that only the list knows of: its directory is no longer there, or it has not come to its journal."""
+    path = known.run_dir.path
+    state = RunState.UNFINISHED if path.is_dir() else RunState.GONE
+    return RunEntry(run_dir=str(path), state=state, model=known.label, created=known.begun_at)
 
 
 def as_it_stands(entry: RunEntry, known: KnownRun) -> RunEntry:
     """The entry with what only the list and the moment tell: is it under way, what it is about, when it began."""
     if entry.state is RunState.UNREADABLE:
         return msgspec.structs.replace(entry, model=known.label, created=known.begun_at)
-    if entry.state is RunState.UNFINISHED and known.how is not Ending.PLAN and is_being_written(known.run_dir):
+    if known.how is not Ending.PLAN and is_being_written(known.run_dir):  # a decided one, too: it may be gone on with
         return msgspec.structs.replace(entry, state=RunState.RUNNING)
     return entry
 
@@ -181,6 +183,13 @@ def chosen_comparison(verdict: Verdict | None, trials: dict[str, Trial]) -> Comp
         return None
     eager = {trial.candidate.id for trial in trials.values() if trial.candidate.is_eager}
     found = (one for one in verdict.comparisons if one.candidate_id == verdict.chosen_id and one.baseline_id in eager)
+    return next(found, None) or _over_its_trace(verdict)
+
+
+def _over_its_trace(verdict: Verdict) -> Comparison | None:
+    """The chosen policy against eager, over the requests of the trace; None: there was none."""
+    sizes = verdict.sizes
+    found = (one for one in sizes.comparisons if one.candidate_id == sizes.arm_id) if sizes else iter(())
     return next(found, None)
 
 

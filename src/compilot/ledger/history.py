@@ -18,7 +18,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.artifacts.state import Ending, KnownRun
 from compilot.errors import CompilotError, InputError, RunDirError
 from compilot.ledger import index
-from compilot.ledger.entries import RunEntry, RunState, as_it_stands, gone, read_entry
+from compilot.ledger.entries import RunEntry, RunState, as_it_stands, read_entry, without_journal
 from compilot.ledger.index import Index, Row, stamp_of
 from compilot.records import Record
 
@@ -89,7 +89,7 @@ def _synced(opened: Index, known: Sequence[KnownRun], *, one_by_one: bool) -> Ge
         for run in known:
             directory, stamp = str(run.run_dir.path), stamp_of(run.run_dir)
             if not stamp:
-                yield gone(run)
+                yield without_journal(run)
                 continue
             unseen.discard(directory)
             row = opened.row(directory) if one_by_one else rows.get(directory)
@@ -114,7 +114,7 @@ def _kept(opened: Index, news: Sequence[Row]) -> None:
 
 def _read(run: KnownRun) -> RunEntry:
     """The same without any index."""
-    return as_it_stands(read_entry(run.run_dir), run) if stamp_of(run.run_dir) else gone(run)
+    return as_it_stands(read_entry(run.run_dir), run) if stamp_of(run.run_dir) else without_journal(run)
 
 
 # ---------------------------------------------------------------------------------------------------------- scan

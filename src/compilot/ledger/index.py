@@ -26,7 +26,7 @@ from compilot.files.locks import file_lock
 from compilot.ledger.entries import RunEntry
 from compilot.records import encode
 
-INDEX_SCHEMA = 3  # raised when a row means something else: the old rows are made again
+INDEX_SCHEMA = 4  # raised when a row means something else: the old rows are made again
 FILE_NAME = "runs.sqlite"
 WAIT_S = 5.0  # for another process's transaction, which takes milliseconds
 _TABLES = ("runs", "lessons")

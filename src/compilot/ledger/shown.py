@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compilot.artifacts.rundir import RunDir
+from compilot.errors import PlanError
 from compilot.ledger.entries import RunEntry, RunState
 from compilot.records import Finding, Record, RunHeader
 from compilot.report.data import Row, read_run
@@ -23,10 +24,14 @@ def shown(entry: RunEntry, run_dir: RunDir) -> ShownRun:
     """What the run's journal has."""
     data = read_run(run_dir.path)
     compared = entry.state is RunState.COMPARED
+    try:
+        plan = None if compared else run_dir.read_plan()
+    except PlanError:  # a damaged one: the journal has the figures
+        plan = None
     return ShownRun(
         run=entry,
         header=data.asked,
-        sentence=" ".join(arm_sentences(data, {})) if compared else sentence(run_dir.read_plan(), data),
+        sentence=" ".join(arm_sentences(data, {})) if compared else sentence(plan, data),
         rows=tuple(data.rows),
         findings=data.diagnosis.findings if data.diagnosis else (),
     )

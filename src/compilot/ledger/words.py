@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compilot.ledger.entries import RunEntry
+from compilot.records import Decision
 
 COMMIT_DIGITS = 8
 
@@ -11,7 +12,9 @@ def result_words(entry: RunEntry) -> str:
     """ "1.72x (1.64-1.81) openvino", "keep eager", or what became of the run."""
     if entry.speedup is not None:
         return f"{entry.speedup:.2f}x ({entry.speedup_low:.2f}-{entry.speedup_high:.2f}) {entry.chosen}"
-    return "keep eager" if entry.decision is not None else str(entry.state)
+    if entry.decision is Decision.KEEP_EAGER:
+        return "keep eager"
+    return entry.chosen if entry.decision is not None else str(entry.state)
 
 
 def tried_words(entry: RunEntry) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from compilot.ledger.entries import RunEntry, RunState
+from compilot.records import Decision
 
 ON_A_PAGE = 100
 FASTER, KEPT = "faster", "kept"
@@ -41,7 +42,7 @@ class Asked(NamedTuple):
     def fits(self, run: RunEntry) -> bool:
         """Whether a run is asked for."""
         about = f"{run.model}\n{run.target or ''}\n{run.run_dir}\n{run.commit or ''}\n{run.chosen}".lower()
-        result = FASTER if run.speedup is not None else KEPT if run.decision is not None else ""
+        result = {Decision.KEEP_EAGER: KEPT, None: ""}.get(run.decision, FASTER)
         return (
             self.text.lower() in about
             and self.state in ("", run.state)

@@ -83,6 +83,7 @@ def _bound(port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((HOST, wanted))
+            found.listen()  # from here on the port is ours alone, and the browser may come
         except (OSError, OverflowError) as problem:
             found.close()
             why = getattr(problem, "strerror", None) or str(problem)

@@ -42,8 +42,10 @@ class Standing:
     def become(
         self, state: SwapState, reason: str, *, plan: str = "", settled: bool | None = None, back: bool = False
     ) -> None:
-        """Another state, or another reason for it. back: a plan was taken back, whatever the state is."""
+        """Another state, or another reason for it; closed is the last one. back: a plan was taken back in any case."""
         with self.changed:
+            if self.state is SwapState.CLOSED:
+                return
             before, self.state, self.reason = self.state, state, reason
             self.settled = state in SETTLED if settled is None else settled
             if back:

@@ -551,11 +551,13 @@ class Swap:
         """Bring another plan; the live one goes on until this one is proven, and stays if it is not."""
         if self.state is SwapState.CLOSED:
             raise InputError("this Swap is closed; make a new one.")
-        self._sources.append(source)
-        self._kept.begin_anew()
+        if self._forked:
+            self._revive()
         with self._lock:
+            self._sources.append(source)
             self._standing.settled = False
             self._want(Wanted(source))
+            self._kept.begin_anew()
 
     def stats(self) -> SwapStats:
         """How the calls went so far."""
@@ -625,7 +627,7 @@ class Swap:
                 return
             self._bringing = None
             self._begin()
-            if self._live is None and self._rolling is None:
+            if self._live is None and self._rolling is None and self.state is not SwapState.ROLLED_BACK:
                 self._want(Wanted(self._sources[-1]))
 
 

@@ -77,7 +77,7 @@ class Child:
             raise Later(f"a build cannot be started: {problem.strerror or problem}") from problem
         self.pid, self.peak_rss_bytes = process.pid, 0
         try:
-            self._watch(process, stop, begin)
+            self._watch(process, job_file, stop, begin)
         finally:
             _end(process)
             self.pid = None
@@ -91,14 +91,15 @@ class Child:
             mib = f"{free / 2**20:.0f} MiB of memory are free, a build wants {needed / 2**20:.0f} MiB"
             raise Later(f"memory is short: {mib}")
 
-    def _watch(self, process: subprocess.Popen[bytes], stop: threading.Event, begin: float) -> None:
+    def _watch(self, process: subprocess.Popen[bytes], job_file: Path, stop: threading.Event, begin: float) -> None:
         limit = int(free_bytes() * self._bounds.memory_share)
         brake = Brake(self._bounds.share)
         while not _ended(process, brake, stop):
             if stop.is_set():
                 raise Closing
             tree = _tree(process.pid)
-            brake.look(tree)
+            if not job_file.exists():  # it has taken its job: from then on it ends with the server, stopped or not
+                brake.look(tree)
             used = sum(map(_rss, tree))
             self.peak_rss_bytes = max(self.peak_rss_bytes, used)
             if used > limit:
