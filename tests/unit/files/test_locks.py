@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -121,6 +122,24 @@ def test_a_place_without_locks_is_done_without(tmp_path: Path) -> None:
     with file_lock(tmp_path / "missing" / "lock") as got:
         assert not got.held
         assert "No such file" in got.why
+
+
+def test_a_process_that_was_forked_meanwhile_does_not_keep_the_lock(path: Path) -> None:
+    read, write = os.pipe()
+    with file_lock(path) as got:
+        assert got.held
+        child = os.fork()
+        if child == 0:
+            os.read(read, 1)
+            os._exit(0)
+    try:
+        with file_lock(path, 0.0) as again:
+            assert again.held
+    finally:
+        os.write(write, b".")
+        os.waitpid(child, 0)
+        os.close(read)
+        os.close(write)
 
 
 def test_many_processes_take_turns(path: Path, tmp_path: Path) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import compilot as public
 from compilot.artifacts import state
 from compilot.artifacts.rundir import RunDir
 from compilot.ledger import history, index
-from compilot.ledger.entries import RunEntry, RunState
-from compilot.records import SourceCommit, TrialLine
+from compilot.ledger.entries import RunEntry, RunState, chosen_comparison, last_trials, last_verdict
+from compilot.ledger.words import result_words
+from compilot.records import Decision, ShapePolicy, SizesVerdict, SourceCommit, TrialLine
 
 WRITER = """
 import os, shutil, sys
@@ -100,6 +104,40 @@ def test_what_is_gone_damaged_interrupted_or_under_way_is_said(make_run: Any) ->
     with pytest.raises(public.RunDirError, match="line 1"):
         public.show(damaged.path)
     assert stopped.path.is_dir()
+
+
+def test_a_run_that_is_starting_is_not_gone_and_one_that_goes_on_is_under_way(make_run: Any, tmp_path: Path) -> None:
+    starting = RunDir.make(tmp_path / "starting")
+    state.begun(starting, "Net")
+    decided = make_run("decided")
+    assert {run.state for run in public.history().runs} == {RunState.UNFINISHED, RunState.DECIDED}
+    state.begun(decided, "Net")  # as `tune --resume` does
+    with decided.open_journal():
+        found = {Path(run.run_dir).name: run.state for run in public.history().runs}
+    assert found == {"starting": RunState.UNFINISHED, "decided": RunState.RUNNING}
+
+
+def test_the_result_over_a_trace_is_that_of_its_replay(make_run: Any) -> None:
+    lines = list(make_run("traced").lines())
+    trials, verdict = last_trials(lines), last_verdict(lines)
+    assert verdict is not None
+    plain = chosen_comparison(verdict, trials)
+    assert plain is not None
+    replayed = msgspec.structs.replace(plain, candidate_id="mixed of quick", ratio=3.5)
+    sizes = SizesVerdict(policy=ShapePolicy.MIXED, arm_id="mixed of quick", because="", comparisons=(plain, replayed))
+    over_trace = msgspec.structs.replace(verdict, comparisons=(), sizes=sizes)
+    assert chosen_comparison(over_trace, trials) == replayed
+    entry = RunEntry(run_dir="x", state=RunState.DECIDED, decision=Decision.USE, chosen="quick")
+    assert result_words(entry) == "quick"  # never "keep eager"
+
+
+def test_a_look_at_a_journal_does_not_keep_its_writer_out(make_run: Any) -> None:
+    run_dir = make_run("looked-at")
+    with run_dir.journal.open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        threading.Timer(0.05, fcntl.flock, (looking, fcntl.LOCK_UN)).start()
+        with run_dir.open_journal():
+            pass
 
 
 def test_a_journal_is_read_once_and_again_when_it_went_on(

@@ -330,6 +330,8 @@ def test_closed_it_is_eager(model: nn.Module, engine: Faulty, serving: Make) -> 
     assert served.swap.state is SwapState.CLOSED
     served.ask(3)
     assert served.wrong == 0
+    served.swap._under_way(SwapState.PROVING, "what was being loaded comes late")
+    assert served.swap.state is SwapState.CLOSED
     assert not served.swap.ready()
     with pytest.raises(InputError, match="closed"):
         served.swap.promote(plan_of(model))
