@@ -70,8 +70,11 @@ def found(
     *,
     require_signature: bool = False,
 ) -> Path:
-    """The bundle's file: the path itself, or what a store has for this machine."""
-    if not is_store(path):
+    """The bundle's file: the path itself, or what a store has for this machine.
+
+    With a model, a path at which nothing is means a store, too: its file server may not be mounted.
+    """
+    if not is_store(path) and not (model is not None and _is_nothing(path)):
         if model is not None:
             raise InputError(f"{os.fspath(path)} is a bundle, not a store; leave out model.")
         return Path(path)
@@ -83,8 +86,17 @@ def is_store(path: AnyPath) -> bool:
     text = os.fspath(path)
     if "://" in text:
         return True
-    folder = Path(text)
-    return (folder / "index").is_dir() and not (folder / "manifest.json").exists()
+    return os.path.isdir(os.path.join(text, "index")) and not os.path.exists(os.path.join(text, "manifest.json"))
+
+
+def _is_nothing(path: AnyPath) -> bool:
+    """No such file or folder, or a folder without anything in it: a mount point without its file server."""
+    try:
+        return not os.listdir(path)
+    except NotADirectoryError:
+        return False
+    except OSError:  # also a file server that went away while it was mounted
+        return not os.path.isfile(path)
 
 
 def _pulled(url: str, model: nn.Module | str | None, keys: Sequence[AnyPath], require_signature: bool) -> Path:
@@ -97,6 +109,9 @@ def _pulled(url: str, model: nn.Module | str | None, keys: Sequence[AnyPath], re
     folder = _folder(url, wanted)
     trust = Trust(keys=tuple(keys), require_signature=require_signature)
     try:
+        if "://" not in url and os.path.isdir(url) and _is_nothing(url):
+            advice = "mount its file server, or put a bundle there with 'compilot push'"
+            raise StoreUnreachable(f"the folder {url} is empty; {advice}.")
         done = store.pull(url, folder, machine_fingerprint(), wanted, trust, by_digest=True)
     except StoreUnreachable as problem:
         return _last(folder, problem)

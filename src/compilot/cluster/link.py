@@ -7,6 +7,7 @@ that it was. Not covered: where the actor runs (nodes.py), what it does (node_wo
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -34,17 +35,17 @@ class RayLink:
 
     def do(self, method: str, *args: Any) -> Future[Any]:
         """After what it does now."""
-        return self._future(self._actor.do.remote, method, args)
+        return self._future(lambda: self._actor.do.remote(method, args))
 
     def now(self, method: str, *args: Any) -> Future[Any]:
         """Beside what it does now."""
         if method == "since":
-            return told(self._actor.since.remote(*args).future(), self._node.name)
-        return self._future(self._actor.now.remote, method, args)
+            return self._future(lambda: self._actor.since.remote(*args))
+        return self._future(lambda: self._actor.now.remote(method, args))
 
-    def _future(self, remote: Any, method: str, args: tuple[Any, ...]) -> Future[Any]:
+    def _future(self, ask: Callable[[], Any]) -> Future[Any]:
         try:
-            return told(remote(method, args).future(), self._node.name)
+            return told(ask().future(), self._node.name)
         except Exception as problem:  # of an actor that is known to be dead
             failed: Future[Any] = Future()
             failed.set_exception(lost(self._node.name, problem))

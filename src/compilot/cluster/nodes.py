@@ -3,14 +3,13 @@
 Nothing is asked of how nodes were started: a worker goes to each by node affinity and takes none of Ray's CPUs, which
 are only numbers (who may time when is the host's lease). A worker that dies is not restarted by Ray: it would know
 nothing of its run. Covered: labels that select nodes, nodes that join later, other versions, a minute at the most until
-there is a worker, and an error that names what is missing. Ray is imported here and in link.py only.
+there is a worker, and an error that names what is missing. Not covered: the connection (connecting.py). Ray is imported
+in these two and in link.py only.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import logging
 import math
 import time
 from collections import Counter
@@ -24,17 +23,16 @@ import msgspec
 
 from compilot._version import __version__
 from compilot.cluster import code, moving, node_env
+from compilot.cluster.connecting import connect
 from compilot.cluster.facts import NODE_PROTOCOL, ClusterNode, CodeFolder, Hello, Link
 from compilot.cluster.link import RayLink
 from compilot.cluster.worker import NodeWorker
-from compilot.errors import EnvironmentProblem, InputError, NodeLost, first_cause
+from compilot.errors import EnvironmentProblem, NodeLost, first_cause
 from compilot.records import MachineFingerprint
 
 PLACE_S = 60.0  # until there is a worker on a node; a process that imports Ray and torch starts in ten
 LOOK_S = 0.2
 OTHERS_S = 10.0  # after the first worker has answered: those that take longer join later
-AUTO = "ray"  # as an address: the cluster of this machine
-CLIENT = "ray://"  # an address of Ray's client, which this machine needs the package grpcio for
 CALLS_AT_ONCE = 8  # one that works, files, events, signs of life
 
 
@@ -219,29 +217,6 @@ def bring_code(link: Link, folders: Sequence[CodeFolder], exchange: str | None =
     """Have the user's files on a node that does not have them."""
     for one in link.now("missing_code", tuple(folders)).result():
         moving.bring(link, f"code/{one.key}", Path(one.root), one.files, exchange)
-
-
-def connect(address: str, wait_s: float = PLACE_S) -> bool:
-    """Connect this process to a cluster; False: it was connected already, and stays so in the end."""
-    try:
-        import ray
-    except ImportError as problem:
-        raise EnvironmentProblem(f"Ray is not installed ({problem}); pip install 'compilot[ray]'.") from problem
-    if not address:
-        raise InputError("name a cluster: ray, auto, HOST:PORT or ray://HOST:PORT.")
-    if ray.is_initialized():
-        return False
-    if address.startswith(CLIENT) and importlib.util.find_spec("grpc") is None:
-        raise EnvironmentProblem(f"{address} needs Ray's client, which is not installed; pip install 'ray[client]'.")
-    where = "auto" if address == AUTO else address
-    try:
-        ray.init(address=where, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
-    except Exception as problem:
-        advice = "start one (see Ray's 'ray start'), or name another address"
-        raise EnvironmentProblem(
-            f"there is no Ray cluster at {address} ({first_cause(problem)}); {advice}."
-        ) from problem
-    return True
 
 
 def refusal(said: Hello) -> str:

@@ -302,6 +302,7 @@ class RayRunner(WithoutTraces):
     def _judge(self) -> bool:
         """Look at nodes that have started; True: one more may take candidates."""
         joined = False
+        self._take_eager()
         for member in self._members.values():
             if member.lost or member is self._first or member.likeness is not None:
                 continue
@@ -321,6 +322,12 @@ class RayRunner(WithoutTraces):
             joined = joined or member.likeness.used
         return joined
 
+    def _take_eager(self) -> None:
+        """Of a first node that came later: its eager trial of then is what others are compared with."""
+        first = self._first
+        if self._eager is None and first is not None and first.eager.done() and first.eager.exception() is None:
+            self._eager = first.eager.result()
+
     def _on_first(self, work: Callable[[Member], T]) -> T:
         """Have the first node do something; where it is lost, the next one."""
         while True:
@@ -336,25 +343,39 @@ class RayRunner(WithoutTraces):
             return self._first
         end = time.monotonic() + self._wait_s
         while True:
-            if (member := self._successor()) is not None:
-                self._first = member
+            if (member := self._successor(end)) is not None:
+                self._crown(member)
                 self._say(f"{member.name} has the races and the confirmation from here on")
                 return member
             if time.monotonic() >= end:
-                lost = "; ".join(member.lost for member in self._members.values() if member.lost)
+                why = "; ".join(told for member in self._members.values() if (told := self._why_not(member)))
                 raise EnvironmentProblem(
-                    f"no node is left that could go on ({lost}); add one, then run"
+                    f"no node is left that could go on ({why}); add one, then run"
                     f" 'compilot tune --resume {self.run_dir}'."
                 )
             self._recruit()
             time.sleep(LOOK_S)
 
-    def _successor(self) -> Member | None:
-        """A node that has started, those that take candidates first; waits for one that is starting."""
+    def _why_not(self, member: Member) -> str:
+        """Why a node could not take the first one's place; "": nobody knows."""
+        if not member.lost and not member.inspected.done():
+            return f"{member.name} has not opened the model within {self._wait_s:g} s"
+        return member.lost
+
+    def _crown(self, member: Member) -> None:
+        """The first node from here on: the others are compared with its eager, no longer with that of a lost one."""
+        self._first, self._eager = member, None
+        for other in self._members.values():
+            other.likeness = None
+
+    def _successor(self, end: float) -> Member | None:
+        """A node that has started, those that take candidates first; waits, until then, for one that is starting."""
         left = [member for member in self._members.values() if not member.lost]
-        left.sort(key=lambda member: not (member.likeness is not None and member.likeness.used))
-        for member in left:
-            problem = member.inspected.exception()  # waits
+        for member in sorted(left, key=_standing):
+            try:
+                problem = member.inspected.exception(max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                continue
             if problem is None and member.inspected.result().fingerprint == (
                 self._fingerprint or member.inspected.result().fingerprint
             ):
@@ -389,6 +410,12 @@ class RayRunner(WithoutTraces):
         if text not in self._said:
             self._said.add(text)
             self.observer.note(text)
+
+
+def _standing(member: Member) -> tuple[int, bool]:
+    """Sorts by who should be the first: nodes like the last one, those not compared yet, those that differ."""
+    unlike = 1 if member.likeness is None else 2 * (not member.likeness.used)
+    return unlike, not member.inspected.done()
 
 
 def _other_kind(first: Link, other: Link) -> str:

@@ -7,6 +7,7 @@ Covered: how long it may take, by playing the work through on so many nodes. Not
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -106,10 +107,9 @@ def item_of(line: Line, kind: Kind, model: ModelFingerprint, start: datetime) ->
 
 def in_order(items: Iterable[Item]) -> list[Item]:
     """The most urgent first."""
-    far = datetime.max.replace(tzinfo=None)
     return sorted(
         items,
-        key=lambda item: (-item.line.given.priority, item.deadline.replace(tzinfo=None) if item.deadline else far),
+        key=lambda item: (-item.line.given.priority, item.deadline.timestamp() if item.deadline else math.inf),
     )
 
 

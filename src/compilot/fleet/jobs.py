@@ -2,7 +2,8 @@
 
 In: a line of the manifest, the model's fingerprint, the machine's. Out: `Job`; its key is equal exactly where the same
 model with the same weights, on the same machine with the same versions, is asked for in the same way: then the store's
-bundle answers. The budget is no part of it, nor priority and deadline: they say how hard to look, not for what.
+bundle answers. The budget is no part of it, nor priority and deadline: they say how hard to look, not for what. Nor is
+compilot's own version: a bundle of this schema serves later versions, and an update must not redo a whole fleet.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from compilot._choices import names_in
 from compilot.artifacts.store.layout import machine_id, model_id
 from compilot.fleet.manifest import Line
 from compilot.records import BUNDLE_SCHEMA, DynamicDim, MachineFingerprint, ModelFingerprint, Record
@@ -69,8 +71,8 @@ def request_of(line: Line) -> dict[str, Any]:
     asked = {
         "objective": given.objective,
         "preset": given.preset,
-        "engines": given.engines,
-        "allow_precision": given.precision,
+        "engines": tuple(dict.fromkeys(names_in(given.engines))),  # "a, b" and ["a", "b"] are one wish
+        "allow_precision": tuple(dict.fromkeys(names_in(given.precision))),
         "tolerance": given.tolerance,
         "max_error": given.max_error,
         "max_memory": given.max_memory,

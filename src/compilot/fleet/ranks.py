@@ -62,11 +62,11 @@ def load_together(
     try:
         path = _built(meeting, build, builder) if meeting.rank == builder else _fetched(meeting, builder)
         fast = _loaded(path, model, trusted_keys, require_signature)
+        meeting.tell(f"ready/{meeting.rank}")
+        meeting.wait_for(meeting.every("ready"), "loading on all ranks")
     except BaseException as problem:
         meeting.fail(problem)
         raise
-    meeting.tell(f"ready/{meeting.rank}")
-    meeting.wait_for(meeting.every("ready"), "loading on all ranks")
     if meeting.rank == builder:
         meeting.forget_pieces()
     return fast

@@ -8,6 +8,7 @@ size, in pieces. Not covered: which rank does what (ranks.py).
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -34,8 +35,10 @@ class Rendezvous:
         self._store.set(key, value)
 
     def fail(self, problem: BaseException) -> None:
-        """Tell everybody that this rank cannot go on."""
-        self.tell(FAILED, f"rank {self.rank}: {first_cause(problem)}".encode())
+        """Tell everybody that this rank cannot go on; what another rank said before is the cause, and stays."""
+        with contextlib.suppress(Exception):  # a store that is gone must not hide the problem itself
+            if not self.has(FAILED):
+                self.tell(FAILED, f"rank {self.rank}: {first_cause(problem)}".encode())
 
     def has(self, key: str) -> bool:
         """Whether a key is set."""
@@ -51,6 +54,7 @@ class Rendezvous:
                 raise EnvironmentProblem(f"{what} took longer than {self._wait_s:g} s; give more time (wait).")
             time.sleep(nap)
             nap = min(2 * nap, LONGEST_NAP_S)
+        self.refuse_failed()  # all keys are there, and yet somebody may have given up before
 
     def refuse_failed(self) -> None:
         """EnvironmentProblem with what a rank said that cannot go on."""

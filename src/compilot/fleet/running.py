@@ -232,10 +232,11 @@ class Fleet:
         lost: dict[str, int] = {}
         gone: set[str] = set()
         while waiting or busy:
-            self._begin(waiting, busy, gone)
+            self._begin(waiting, busy, gone, others)
             if not busy:
                 for item in waiting:
-                    self._report(item.row(RowState.FAILED, "every node of its kind is gone; run the same again."))
+                    row = item.row(RowState.FAILED, "every node of its kind is gone; run the same again.")
+                    self._done(item, row, others)
                 return
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
                 item, node = busy.pop(future)
@@ -253,21 +254,30 @@ class Fleet:
                     row = item.row(RowState.FAILED, str(problem))
                 self._done(item, row, others)
 
-    def _begin(self, waiting: list[Item], busy: dict[Future[bytes], tuple[Item, str]], gone: set[str]) -> None:
+    def _in_time(self, item: Item, others: Any) -> Item | None:
+        """The item, or where it is too late the next one that asks for the same; None: all are too late."""
+        while item.too_late(datetime.now(UTC)):
+            late = item.row(RowState.LATE, "its deadline came before it could begin; raise its priority.")
+            self._done(item, late, {})
+            if not others.get(item.key):
+                return None
+            item = others[item.key].pop(0)
+        return item
+
+    def _begin(
+        self, waiting: list[Item], busy: dict[Future[bytes], tuple[Item, str]], gone: set[str], others: Any
+    ) -> None:
         """Every free node gets the most urgent item of its kind."""
+        waiting[:] = [one for item in waiting if (one := self._in_time(item, others)) is not None]
         taken = {node for _, node in busy.values()} | gone
         for item in list(waiting):
-            now = datetime.now(UTC)
             node = next((one for one in item.kind.nodes if one not in taken), None)
-            if item.too_late(now):
-                waiting.remove(item)
-                self._report(item.row(RowState.LATE, "its deadline came before it could begin; raise its priority."))
-            elif node is not None:
+            if node is not None:
                 waiting.remove(item)
                 taken.add(node)
                 self.observer.stage(f"{item.line.name} on {item.kind.name}: tuning and packing ({self.names[node]})")
                 job = item.job(
-                    now,
+                    datetime.now(UTC),
                     upload=self.wish.upload,
                     work=self.wish.work,
                     progress=self.wish.progress,

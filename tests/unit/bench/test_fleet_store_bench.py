@@ -20,7 +20,9 @@ def test_machines_choose_in_every_way(tmp_path: Path, capsys: pytest.CaptureFixt
         "a model by its name",
         "the model with most bundles, by name",
         "the same, on a machine like no other",
+        "the same, on a machine that nothing fits",
         "a model by its id",
     ]
-    assert ["at most 1 entries read" in line for line in lines] == [True, True, True, False, True]
+    assert ["at most 1 entries read" in line for line in lines] == [True, True, True, False, False, True]
     assert "at most 10 entries read" in lines[3]  # one of each kind, with the newest weights
+    assert "at most 10 entries read" in lines[4]  # one of each kind, and no more

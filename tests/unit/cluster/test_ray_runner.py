@@ -140,6 +140,13 @@ def all_slots(runner: RayRunner, wanted: int) -> None:
         time.sleep(0.01)
 
 
+def judged(runner: RayRunner, name: str, *, used: bool) -> None:
+    end = time.monotonic() + 20
+    while [line.used for line in runner.nodes() if line.node == name] != [used]:
+        assert time.monotonic() < end, runner.nodes()
+        runner.free_slots()
+
+
 def every(runner: RayRunner) -> Iterator[Trial]:
     while runner.pending:
         yield from runner.completed()
@@ -232,6 +239,43 @@ def test_the_next_node_takes_the_race_of_a_lost_first_one(tmp_path: Path) -> Non
     assert len(race.processes[0].rounds) == 20
     assert "race" in b.did
     assert "b has the races and the confirmation from here on" in told.notes
+
+
+def test_a_node_that_is_like_the_lost_first_one_takes_its_place(tmp_path: Path) -> None:
+    a, slow, like = FakeNode("a"), FakeNode("b", speed=0.7), FakeNode("c")
+    late = FakeNode("d", speed=0.7)
+    with begun(tmp_path, a, slow, like) as runner:
+        all_slots(runner, 2)
+        judged(runner, "b", used=False)
+        runner.submit([job("x")])
+        trials = list(every(runner))
+        a.dies = lambda what: what == "race"
+        runner.race(trials, RaceRules((20,)))
+        assert "race" in like.did
+        judged(runner, "b", used=False)
+        like.dies = lambda what: what == "race"
+        runner.race(trials, RaceRules((20,)))
+        assert "race" in slow.did  # the last one that is left
+        assert isinstance(runner._crew, FakeCrew)
+        runner._crew.all.append(late)
+        end = time.monotonic() + 20
+        while "d" not in runner._members and time.monotonic() < end:
+            runner._recruit()
+        judged(runner, "d", used=True)  # as slow as the first one is now
+
+
+def test_a_node_that_never_starts_is_not_waited_for_without_limit(tmp_path: Path) -> None:
+    a, b = FakeNode("a"), FakeNode("b")
+    b.pause["inspect"] = threading.Event()
+    with begun(tmp_path, a, b) as runner:
+        runner.submit([job("x")])
+        trials = list(every(runner))
+        a.dies = lambda what: True
+        with pytest.raises(
+            EnvironmentProblem, match=r"a was lost .*; b has not opened the model within 0.5 s\); add one"
+        ):
+            runner.race(trials, RaceRules((20,)))
+    b.pause["inspect"].set()
 
 
 def test_sets_of_two_machines_are_never_put_together(tmp_path: Path) -> None:

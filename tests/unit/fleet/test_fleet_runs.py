@@ -230,6 +230,46 @@ four = { target = "models.py:four", priority = 1 }
     assert 7000 < crew.jobs[2][1].budget_s <= 7200  # it ends with its deadline
 
 
+def test_deadlines_are_moments_whatever_their_zone(run: Fleet, crew: Any, place: Path) -> None:
+    (place / "fleet.toml").write_text(
+        """
+[machines]
+small = { cores = 2 }
+[models]
+one = { target = "models.py:one", deadline = 2126-01-01T01:00:00Z }
+two = { target = "models.py:two", deadline = 2126-01-01T02:00:00+09:00 }
+"""
+    )
+    run()
+    assert [job.name for _, job in crew.jobs] == ["two", "one"]
+
+
+def test_engines_may_be_spelled_in_two_ways(run: Fleet, crew: Any, place: Path) -> None:
+    text = '[models]\none = {{ target = "models.py:one", engines = {0}, precision = {1} }}\n'
+    (place / "fleet.toml").write_text(text.format('"openvino, inductor"', '"bf16"'))
+    run()
+    (place / "fleet.toml").write_text(text.format('["openvino", "inductor"]', '["bf16"]'))
+    assert set(states(run()).values()) == {"in the store"}
+
+
+def test_the_other_names_of_a_line_that_is_not_done_say_why(
+    run: Fleet, crew: Any, place: Path, machines: tuple[MachineFingerprint, MachineFingerprint]
+) -> None:
+    crew._nodes = [node._replace(fingerprint=machines[0]) for node in crew._nodes]
+    crew.errors = {("one", node): [NodeLost(f"node {node} went away")] for node in "abc"}
+    report = run()
+    assert set(states(report).values()) == {"failed"}
+    (place / "fleet.toml").write_text(
+        MANIFEST.replace('models.py:one"', 'models.py:one", deadline = 2026-01-01T00:00:00Z')
+        + '\nagain = { target = "models.py:one" }\n'
+    )
+    crew.errors = {}
+    late = states(run())
+    assert [late["one", kind] for kind in ("small", "large")] == ["too late"] * 2
+    assert [late["again", kind] for kind in ("small", "large")] == ["pushed"] * 2  # the same, and in time
+    assert "to do" not in late.values()
+
+
 def test_what_is_too_late_is_not_begun(run: Fleet, crew: Any, place: Path) -> None:
     (place / "fleet.toml").write_text(
         '[models]\none = { target = "models.py:one", deadline = 2026-01-01T00:00:00Z }\n'

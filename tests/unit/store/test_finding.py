@@ -136,6 +136,34 @@ def test_a_large_store_is_not_read(tmp_path: Path) -> None:
     assert remote.read_names == 12  # those with the newest weights
 
 
+def test_where_nothing_fits_one_entry_of_each_machine_is_read(tmp_path: Path) -> None:
+    hot = [entry("Hot", f"w{day}", day, cores=cores) for day in range(1, 13) for cores in range(2, 14)]
+    hot += [entry("Hot", "w12", day, cores=cores) for day in range(13, 16) for cores in range(2, 14)]
+    put(str(tmp_path), hot)
+    for changed in ({"torch": "9.9"}, {"cpu_isa": ()}):
+        remote = Counted(str(tmp_path))
+        with pytest.raises(NoneFits, match="none fits: needs"):
+            next(store.choices(remote, msgspec.structs.replace(HERE, **changed), "Hot"))
+        assert remote.read_names == 12  # of 180
+    trained = msgspec.structs.replace(hot[0].fingerprint.model, weights_sha256=digest("own"))
+    edited = msgspec.structs.replace(trained, code_sha256=digest("edited"))
+    for model in (trained, edited):
+        remote = Counted(str(tmp_path))
+        with pytest.raises(NoneFits, match="is for another model"):
+            next(store.choices(remote, HERE, model))
+        assert remote.read_names == 12
+
+
+def test_a_machine_with_another_engine_version_is_not_given_up(tmp_path: Path) -> None:
+    """Its bundles may have engines that are the same here."""
+    engines = {"openvino": "2025.0", "onnxruntime": "1.23"}
+    newer, older = (entry("Net", "w", day, engines=engines) for day in (2, 1))
+    older = msgspec.structs.replace(older, engine="onnxruntime", engines=("onnxruntime",))
+    put(str(tmp_path), [newer, older])
+    here = msgspec.structs.replace(HERE, engines={"openvino": "2026.1", "onnxruntime": "1.23"})
+    assert [fit.entry for fit in store.choices(Remote(str(tmp_path)), here, "Net")] == [older]
+
+
 def test_stores_of_before_names_told_anything_are_read(make_bundle: MakeBundle, tmp_path: Path) -> None:
     url = str(tmp_path / "store")
     pushed = store.push(make_bundle("net"), url).entry

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_fakes import HERE, MakeBundle
+from store_fakes import HERE, MakeBundle, WebState
 
 import compilot
 from compilot.api import loading
 from compilot.artifacts import store
+from compilot.artifacts.store import fetching
 from compilot.errors import CompilotWarning, InputError, NoneFits, StoreUnreachable
 from compilot.identity import machine
 
@@ -71,6 +72,36 @@ def test_a_store_that_does_not_answer_does_not_stop_a_start_that_worked(
 def test_a_server_that_is_not_there_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(StoreUnreachable):
         loading.found("http://127.0.0.1:9/bundles", "Net")
+
+
+def test_a_file_server_that_is_not_mounted_does_not_stop_a_start_that_worked(
+    make_bundle: MakeBundle, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "mnt")
+    with pytest.raises(StoreUnreachable, match=r"mnt does not exist; check its name and that it is mounted"):
+        loading.found(url, "Net")
+    store.push(make_bundle("net"), url)
+    path = loading.found(url, "Net")
+    (tmp_path / "mnt").rename(tmp_path / "away")
+    with pytest.warns(CompilotWarning, match=r"mnt does not exist; .*; the bundle of the last start .* is used"):
+        assert loading.found(url, "Net") == path
+    (tmp_path / "mnt").mkdir()  # the mount point is there, the server is not
+    with pytest.warns(CompilotWarning, match=r"mnt is empty; mount its file server.*; the bundle of the last start"):
+        assert loading.found(url, "Net") == path
+
+
+def test_a_store_that_breaks_during_a_download_does_not_stop_a_start_that_worked(
+    make_bundle: MakeBundle, web: WebState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(fetching, "CHUNK", 50_000)
+    served = str(tmp_path / "served")
+    store.push(make_bundle("old", weights="a" * 64), served)
+    path = loading.found(web.url, "Net")
+    store.push(make_bundle("new", weights="b" * 64, created="2026-02-01", size=300_000), served)
+    web.left_bytes = 170_000
+    with pytest.warns(CompilotWarning, match=r"broke off at \d+ of \d+ bytes .*; the bundle of the last start"):
+        assert loading.found(web.url, "Net") == path
 
 
 def test_where_nothing_fits_the_last_one_is_not_used(make_bundle: MakeBundle, tmp_path: Path) -> None:

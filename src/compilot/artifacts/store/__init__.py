@@ -19,7 +19,15 @@ from compilot.artifacts.store import finding
 from compilot.artifacts.store.describe import check_pulled, claimed_signer, describe, refuse_damaged
 from compilot.artifacts.store.fetching import Download, download, has_digest
 from compilot.artifacts.store.finding import SHORTEST_ID, Candidates, Model
-from compilot.artifacts.store.fit import Fit, about_weights, chosen_because, machine_line, none_fits, rank
+from compilot.artifacts.store.fit import (
+    Fit,
+    about_weights,
+    chosen_because,
+    machine_line,
+    none_fits,
+    rank,
+    rules_all_out,
+)
 from compilot.artifacts.store.layout import (
     SUFFIX,
     IndexName,
@@ -170,16 +178,48 @@ def choices(remote: Remote, machine: MachineFingerprint, wanted: str | ModelFing
 def _ranked(
     remote: Remote, names: Sequence[IndexName], machine: MachineFingerprint, model: ModelFingerprint | None
 ) -> Iterator[Fit]:
-    """Every entry with its fit; one of this very machine is looked at before the others with the same weights."""
+    """Entries with their fit; one of this very machine is looked at before the others with the same weights.
+
+    Of a machine whose bundles cannot run here, and of what is for another model, one entry is read for each machine:
+    enough to say why.
+    """
     here = machine_id(machine)
+    hopeless: set[str] = set()  # ids of machines
+    told: set[str] = set()  # ids of machines with an entry that is for another model
     for group in finding.in_groups(names, model):
+        if finding.is_for_another(group[0], model):
+            firsts = _one_of_each(group, told | hopeless)
+            told |= {one.machine for one in firsts}
+            yield from rank(finding.read(remote, firsts).values(), machine, model)
+            continue
         mine = [one for one in group if one.machine == here]
         own = rank(finding.read(remote, mine).values(), machine, model)
         perfect = [fit for fit in own if fit.ok and not fit.unproven]
         yield from perfect
-        others = finding.read(remote, [one for one in group if one.machine != here]).values()
+        others = _of_others(remote, [one for one in group if one.machine != here], machine, hopeless)
         rest = [fit.entry for fit in own if fit not in perfect]
         yield from rank([*rest, *others], machine, model)
+
+
+def _one_of_each(group: Sequence[IndexName], known: set[str]) -> list[IndexName]:
+    """The first name of each machine, but for those that are known."""
+    firsts: dict[str, IndexName] = {}
+    for one in group:
+        if one.machine not in known:
+            firsts.setdefault(one.machine, one)
+    return list(firsts.values())
+
+
+def _of_others(
+    remote: Remote, group: Sequence[IndexName], machine: MachineFingerprint, hopeless: set[str]
+) -> list[StoreEntry]:
+    """The entries of other machines; of one that rules all its bundles out a single one, and then it is hopeless."""
+    firsts = _one_of_each(group, hopeless)
+    found = list(finding.read(remote, firsts).values())
+    hopeless |= {machine_id(one.fingerprint.machine) for one in found if rules_all_out(one, machine)}
+    seen = set(firsts)
+    left = [one for one in group if one.machine not in hopeless and one not in seen]
+    return [*found, *finding.read(remote, left).values()]
 
 
 def _refuse_unclear(found: Candidates, wanted: str | ModelFingerprint | None, url: str) -> None:

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from compilot.artifacts.store.layout import StoreEntry
 from compilot.artifacts.store.remote import Remote
-from compilot.errors import BundleError, EnvironmentProblem, StoreError
+from compilot.errors import BundleError, EnvironmentProblem, StoreError, StoreUnreachable
 from compilot.files import atomic
 from compilot.files.locks import file_lock
 
@@ -144,7 +144,8 @@ def _range(remote: Remote, entry: StoreEntry, start: int, end: int) -> bytes:
         if attempt < ATTEMPTS - 1:
             time.sleep(pause)
             pause *= 2
-    raise StoreError(
+    kind = StoreUnreachable if isinstance(problem, StoreUnreachable) else StoreError
+    raise kind(
         f"the download broke off at {start} of {entry.size_bytes} bytes ({str(problem).rstrip('.')}); run the same "
         "command again to continue from there."
     )

@@ -143,19 +143,25 @@ def weights_by_age(names: Iterable[IndexName]) -> list[str]:
     return sorted(first, key=lambda weights: (first[weights], weights), reverse=True)
 
 
+def is_for_another(one: IndexName, model: ModelFingerprint | None) -> bool:
+    """Whether the name tells that it is for another model than this one, or for other weights."""
+    if model is None:
+        return False
+    mine = (model.weights_sha256 or "")[:ID_DIGITS]
+    return one.model != model_id(model) or bool(mine and one.weights and one.weights != mine and not one.carried)
+
+
 def in_groups(names: Iterable[IndexName], model: ModelFingerprint | None) -> Iterator[list[IndexName]]:
     """The names in the order in which they are worth reading: those with the newest weights first.
 
     Whoever fits with newer weights is taken before all others, so that the first group with a fit has the best one.
-    Weights that do not fit the model come last: they are read only to say so.
+    What is for another model or other weights comes last: it is read only to say so.
     """
     names = list(names)
     ages = {weights: age for age, weights in enumerate(weights_by_age(names))}
-    mine = (model.weights_sha256 or "")[:ID_DIGITS] if model is not None else ""
 
     def rank(one: IndexName) -> tuple[bool, int]:
-        other = bool(mine and one.weights and one.weights != mine and not one.carried)
-        return other, ages.get(one.weights or "", 0)
+        return is_for_another(one, model), ages.get(one.weights or "", 0)
 
     for _, group in groupby(sorted(names, key=rank), key=rank):
         yield list(group)

@@ -20,6 +20,7 @@ from compilot.records import BUNDLE_SCHEMA, Fingerprint, MachineFingerprint, Mod
 MOST_REASONS = 3  # distinct ones that a sentence names
 WEIGHTS_DIGITS = 12  # of a digest of weights that are shown
 SCHEMA = "bundle.schema"
+OF_ALL_ENGINES = {"machine.torch", "machine.python", "machine.platform", "machine.gpu"}  # no engine does without
 
 
 class Fit(NamedTuple):
@@ -44,6 +45,15 @@ def rank(
     ages = {weights: age for age, weights in enumerate(weights_by_age(newest_first))}
     fits = [_fit(entry, machine, model) for entry in newest_first]
     return sorted(fits, key=lambda fit: (len(fit.unsafe), ages.get(fit.entry.weights, 0), len(fit.unproven)))
+
+
+def rules_all_out(entry: StoreEntry, machine: MachineFingerprint) -> bool:
+    """Whether no bundle that was made where this one was can run here, whatever engine it has."""
+    here = Fingerprint(machine=machine, model=entry.fingerprint.model)
+    found = differences(entry.fingerprint, here, (), compiles=False)
+    unsafe = {difference.field for difference in found if difference.severity is Severity.UNSAFE}
+    lacking = isa.at_run_time(entry.fingerprint.machine.cpu_isa) - isa.at_run_time(machine.cpu_isa)
+    return bool(unsafe & OF_ALL_ENGINES or lacking)
 
 
 def about_weights(newest_first: Sequence[str], chosen: Fit) -> str:

@@ -55,9 +55,14 @@ class Remote:
             raise StoreError(f"{self.url} can only be read; use the place that this web server shows.")
 
     def must_exist(self) -> None:
-        """Raise StoreError for a folder of this machine that is not there; other stores have no folders to miss."""
-        if self._kinds & FOLDERS and not Path(self._root).is_dir():
-            raise StoreError(f"the folder {self.url} does not exist; check its name, or make it with 'compilot push'.")
+        """Raise StoreUnreachable for a folder that is not there or not mounted; other stores have none to miss."""
+        if not self._kinds & FOLDERS:
+            return
+        with self._told("read"):
+            there = Path(self._root).is_dir()
+        if not there:
+            advice = "check its name and that it is mounted, or make it with 'compilot push'"
+            raise StoreUnreachable(f"the folder {self.url} does not exist; {advice}.")
 
     def sizes(self, prefix: str) -> dict[str, int | None]:
         """Every file below a prefix, with its size where the server tells it; none at all if there is no such place."""
