@@ -79,7 +79,7 @@ def test_what_a_fleet_pushes_is_loaded_from_the_store(tmp_path: Path, monkeypatc
     (tmp_path / "cache").mkdir(mode=0o700)
     compilot.keys.new("release")
     crew = Two(tmp_path)
-    monkeypatch.setattr(running, "crew_for", lambda on, folder: nullcontext(crew))
+    monkeypatch.setattr(running, "crew_for", lambda on, folder, left_out: nullcontext(crew))
     try:
         report = compilot.fleet.run("fleet.toml", "store", sign="release", progress=False)
         assert [row.state.value for row in report.rows] == ["pushed", "pushed"], report.rows
@@ -133,3 +133,8 @@ def test_the_examples_are_good() -> None:
     for group in job["spec"]["rayClusterSpec"]["workerGroupSpecs"]:
         (container,) = group["template"]["spec"]["containers"]
         assert container["resources"]["requests"] == container["resources"]["limits"]
+    pods = job["spec"]["rayClusterSpec"]
+    selected = read_manifest(ROOT / "examples" / "kuberay-fleet.toml").machines.values()
+    labels = {"=".join(label) for machine in selected for label in machine.labels.items()}
+    assert labels == {group["rayStartParams"]["labels"] for group in pods["workerGroupSpecs"]}
+    assert pods["headGroupSpec"]["rayStartParams"]["labels"] not in labels  # nothing is tuned there

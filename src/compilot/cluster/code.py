@@ -4,13 +4,16 @@ A target in a file goes with everything in its folder, as `python file.py` would
 engine that was registered here, with their package; live objects with the modules of the user's that are loaded.
 Installed packages (site-packages) do not go: a node has its own. On the node the paths are those of where the files
 are there; a node that has the same files at the same path (a shared folder, or the same machine) uses those.
-Not covered: files elsewhere that a factory reads; put them beside the target, or at the same path on every node.
+Covered: links to files (a mounted ConfigMap has nothing else); private keys, which stay on this machine.
+Not covered: files elsewhere that a factory reads; put them beside the target, or at the same path on every node. Links
+to folders; keys in other forms than PEM.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,14 +29,17 @@ from compilot.workload.place import parse_target
 
 MOST_BYTES = 1 << 30
 MOST_FILES = 20_000
-SKIPPED = {"__pycache__", "node_modules", "compilot-runs", "site-packages"}
+SKIPPED = {"__pycache__", "node_modules", "compilot-runs", "compilot-fleet", "site-packages"}
 RUN, VENV = "journal.jsonl", "pyvenv.cfg"  # a folder with one of these holds no code of the user's
+KEY_FILE_BYTES = 1 << 20  # a key has a few thousand; certificates before it, or JSON around it, some more
+# The header alone is no key: code that looks for keys has it, too. Keys in JSON have \n as two characters.
+PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:\s|\\[rn])+(?:[\w+/=]{16}|[\w-]+:)")
 
 
-def folders_of(shipment: Shipment) -> tuple[CodeFolder, ...]:
-    """The files that a node needs to open it."""
+def folders_of(shipment: Shipment, left_out: Sequence[Path] = ()) -> tuple[CodeFolder, ...]:
+    """The files that a node needs to open it; left_out: as for `tree`."""
     found: dict[Path, set[Path]] = {}
-    for root, files in _needed(shipment):
+    for root, files in _needed(shipment, left_out):
         found.setdefault(root, set()).update(files)
     return tuple(folder_of(root, files) for root, files in found.items() if files)
 
@@ -75,37 +81,46 @@ def parse_file(target: str) -> str | None:
     return module if module.endswith(".py") else None
 
 
-def tree(root: Path) -> Iterator[Path]:
-    """Every plain file below a folder, without hidden ones, environments and runs."""
+def tree(root: Path, left_out: Iterable[Path] = ()) -> Iterator[Path]:
+    """Every file below a folder, without hidden ones, environments, runs and private keys.
+
+    left_out: files and folders below it that do not go, either; the folder itself always does.
+    """
+    without = {path.resolve() for path in left_out}
     for place, folders, names in os.walk(root):
         if place != str(root) and {RUN, VENV} & set(names):
             folders[:] = []
             continue
-        folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
-        for name in names:
-            path = Path(place, name)
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield path
+        shown = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
+        folders[:] = [name for name in shown if Path(place, name).resolve() not in without]
+        paths = [Path(place, name) for name in names if not name.startswith(".")]
+        goes = (path for path in paths if path.is_file() and path.resolve() not in without)
+        yield from (path for path in goes if not holds_private_key(path))
 
 
-def _needed(shipment: Shipment) -> Iterator[tuple[Path, Iterable[Path]]]:
+def holds_private_key(path: Path) -> bool:
+    """Whether a file is a secret, or has one in it."""
+    return path.stat().st_size <= KEY_FILE_BYTES and PRIVATE_KEY.search(path.read_bytes()) is not None
+
+
+def _needed(shipment: Shipment, left_out: Sequence[Path]) -> Iterator[tuple[Path, Iterable[Path]]]:
     if shipment.target is not None and (file := parse_file(shipment.target)):
-        yield Path(file).parent, tree(Path(file).parent)
+        yield Path(file).parent, tree(Path(file).parent, left_out)
     elif shipment.target is not None:
-        yield from _package(parse_target(shipment.target).module, (*shipment.sys_path, shipment.cwd))
+        yield from _package(parse_target(shipment.target).module, (*shipment.sys_path, shipment.cwd), left_out)
     else:
         yield from _loaded(shipment.sys_path)
     for module in shipment.engine_modules:
-        yield from _package(module, shipment.sys_path)
+        yield from _package(module, shipment.sys_path, left_out)
 
 
-def _package(module: str, path: Sequence[str]) -> Iterator[tuple[Path, Iterable[Path]]]:
+def _package(module: str, path: Sequence[str], left_out: Sequence[Path]) -> Iterator[tuple[Path, Iterable[Path]]]:
     """The top package of a module, where it is the user's own."""
     top = module.partition(".")[0]
     for entry in _user_entries(path):
         root = Path(entry)
         if (root / top).is_dir():
-            yield root, tree(root / top)
+            yield root, tree(root / top, left_out)
             return
         if (root / f"{top}.py").is_file():
             yield root, [root / f"{top}.py"]

@@ -27,7 +27,7 @@ from compilot.cluster.connecting import connect
 from compilot.cluster.facts import NODE_PROTOCOL, ClusterNode, CodeFolder, Hello, Link
 from compilot.cluster.link import RayLink
 from compilot.cluster.worker import NodeWorker
-from compilot.errors import EnvironmentProblem, NodeLost, first_cause
+from compilot.errors import CompilotError, EnvironmentProblem, NodeLost, WorkerError, first_cause
 from compilot.records import MachineFingerprint
 
 PLACE_S = 60.0  # until there is a worker on a node; a process that imports Ray and torch starts in ten
@@ -62,13 +62,18 @@ class Cluster:
         working_dir: Path | None = None,
         *,
         labels: Mapping[str, str] | None = None,
+        left_out: Sequence[Path] = (),
         wait_s: float = PLACE_S,
     ) -> None:
-        """working_dir: its files go along with every `call`. labels: only nodes that have all of these."""
+        """working_dir: its files go along with every `call`, but not those that are left out (see `code.tree`).
+
+        labels: only nodes that have all of these.
+        """
         self.address = address
         self._labels = dict(labels or {})
         self._wait_s = wait_s
-        self._folder = None if working_dir is None else code.folder_of(working_dir.absolute())
+        root = None if working_dir is None else working_dir.absolute()
+        self._folder = None if root is None else code.folder_of(root, code.tree(root, left_out))
         self._links: dict[str, RayLink] = {}
         self._starting: dict[str, Starting] = {}
         self._refused: dict[str, str] = {}  # node id -> why it cannot be used
@@ -179,18 +184,19 @@ class Cluster:
     # ------------------------------------------------------------------------------------------------------ calls
 
     def call(self, node_id: str, function: str, payload: bytes) -> Future[bytes]:
-        """Run "module:function" of compilot with these bytes on a node; NodeLost where it goes away meanwhile."""
+        """Run "module:function" of compilot with these bytes on a node; the future raises whatever goes wrong.
+
+        NodeLost: it went away meanwhile.
+        """
         link = self._links.get(node_id)
         if link is None:
-            failed: Future[bytes] = Future()
-            failed.set_exception(NodeLost(f"node {node_id[:6]} is no part of the cluster any more."))
-            return failed
+            return _failed(NodeLost(f"node {node_id[:6]} is no part of the cluster any more."))
         try:
             brought = None if self._folder is None else self._bring(link, self._folder)
-        except NodeLost as problem:
-            failed = Future()
-            failed.set_exception(problem)
-            return failed
+        except CompilotError as problem:
+            return _failed(problem)
+        except OSError as problem:  # of a file here
+            return _failed(WorkerError(f"the files for {link.node.name} cannot be read: {first_cause(problem)}."))
         return link.do("call", function, payload, brought)
 
     def _bring(self, link: Link, folder: CodeFolder) -> tuple[str, str]:
@@ -239,6 +245,12 @@ def _started(one: Found) -> tuple[Any, Future[Hello]]:
         scheduling_strategy=NodeAffinitySchedulingStrategy(one.id, soft=False),
     ).remote(one.name, node_env.of_driver())
     return actor, actor.hello.remote().future()
+
+
+def _failed(problem: CompilotError) -> Future[bytes]:
+    failed: Future[bytes] = Future()
+    failed.set_exception(problem)
+    return failed
 
 
 def _kill(actor: Any) -> None:

@@ -111,7 +111,7 @@ class RayRunner(WithoutTraces):
         if self._crew is None:
             self._crew = Cluster(self._address, labels=self._labels, wait_s=self._wait_s)
         live = workload.payload is not None
-        self._order = Order(workload, self.options, code.folders_of(workload), live)
+        self._order = Order(workload, self.options, code.folders_of(workload, [self.run_dir.path]), live)
         self._begin_on(self._one_kind(self._crew.links()))
         return self._on_first(lambda member: member.opened.result())
 

@@ -54,7 +54,11 @@ def main(function: str, question: str, answer: str) -> int:
 
 
 def end_with_parent() -> None:
-    """Nobody waits for the answer of a process whose parent was killed: Linux interrupts it then."""
+    """Nobody waits for the answer of a process whose parent was killed: Linux interrupts it then.
+
+    Processes that Ray starts block that signal, and so would we: a blocked signal is inherited.
+    """
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
 
 

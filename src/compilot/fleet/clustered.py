@@ -6,7 +6,7 @@ the node's worker, so that models leave nothing behind in it. Needs the extra `r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,9 +54,9 @@ def in_child(payload: bytes) -> bytes:
 
 
 @contextmanager
-def clustered(address: str, folder: Path) -> Iterator[Crew]:
-    """The crew of a cluster."""
+def clustered(address: str, folder: Path, left_out: Sequence[Path] = ()) -> Iterator[Crew]:
+    """The crew of a cluster; left_out: what of the folder stays here."""
     from compilot.cluster.nodes import Cluster
 
-    with Cluster(address, working_dir=folder) as cluster:
+    with Cluster(address, working_dir=folder, left_out=left_out) as cluster:
         yield ClusteredCrew(cluster)

@@ -47,6 +47,7 @@ from compilot.showing.plain import PlainObserver
 AnyPath = str | os.PathLike[str]
 OUT = "compilot-fleet"
 ATTEMPTS = 3  # of one line, on nodes that are lost
+NONE_LEFT = "every node of its kind is gone; run the same again."
 
 
 class Wish(NamedTuple):
@@ -86,24 +87,26 @@ def run(
     remote, place = Remote(os.fspath(store)), Path(out).absolute()
     if not dry_run:
         remote.must_be_writable()
-    desk = Desk(remote, os.fspath(store), place / "bundles", key, key_id)
+    where = os.fspath(store) if remote.folder is None else str(remote.folder)  # nodes work in other folders
+    desk = Desk(remote, where, place / "bundles", key, key_id)
     work = "" if on is not None else str(place / "runs")
-    wish = Wish(dry_run, again, os.fspath(store) if on is not None else "", work, progress)
+    wish = Wish(dry_run, again, where if on is not None else "", work, progress)
     watcher = observer or (PlainObserver() if progress else Observer())
-    with crew_for(on, asked.folder) as crew:
+    ours = [path for path in (place, key, remote.folder) if path is not None]
+    with crew_for(on, asked.folder, ours) as crew:
         return Fleet(asked, crew, desk, wish, watcher).run(on or "", place)
 
 
 @contextmanager
-def crew_for(on: str | None, folder: Path) -> Iterator[Crew]:
-    """This machine, or a cluster's nodes."""
+def crew_for(on: str | None, folder: Path, left_out: Sequence[Path]) -> Iterator[Crew]:
+    """This machine, or a cluster's nodes, which get the folder without what is left out."""
     if on is None:
         with LocalCrew(folder) as crew:
             yield crew
         return
     from compilot.fleet.clustered import clustered
 
-    with clustered(on, folder) as crew:
+    with clustered(on, folder, left_out) as crew:
         yield crew
 
 
@@ -128,6 +131,7 @@ class Fleet:
         self.rows: dict[tuple[str, str], FleetRow] = {}  # by names of line and kind
         self.notes: list[str] = []
         self.names: dict[str, str] = {}  # of nodes, by id
+        self.gone: set[str] = set()  # ids of nodes that were lost
 
     def run(self, on: str, out: Path) -> FleetReport:
         """All of it; the report is written also where it is interrupted."""
@@ -189,15 +193,23 @@ class Fleet:
 
     def _identified(self, kind: Kind, targets: tuple[str, ...]) -> tuple[ModelFingerprint | str, ...]:
         """What the targets are; where one ends the process that opens it, each is opened alone."""
-        try:
-            told = self._asked(kind.nodes[0], "identify", Identify(targets=targets)).result()
-        except NodeLost:
-            raise
-        except CompilotError as problem:
-            if len(targets) == 1:
-                return (str(problem),)
-            return tuple(one for target in targets for one in self._identified(kind, (target,)))
-        return msgspec.json.decode(told, type=Identified).models
+        for node in kind.nodes:
+            if node in self.gone:
+                continue
+            try:
+                told = self._asked(node, "identify", Identify(targets=targets)).result()
+                return msgspec.json.decode(told, type=Identified).models
+            except NodeLost as problem:
+                self._lose(node, f"opening models on {kind.name}: {problem}")
+            except CompilotError as problem:
+                if len(targets) == 1:
+                    return (str(problem),)
+                return tuple(one for target in targets for one in self._identified(kind, (target,)))
+        return (NONE_LEFT,) * len(targets)
+
+    def _lose(self, node: str, why: str) -> None:
+        self.gone.add(node)
+        self.notes.append(why)
 
     def _asked(self, node: str, function: str, question: Any) -> Future[bytes]:
         return self.crew.call(node, f"compilot.fleet.on_node:{function}", encode(question))
@@ -230,22 +242,19 @@ class Fleet:
         waiting = list(items)
         busy: dict[Future[bytes], tuple[Item, str]] = {}
         lost: dict[str, int] = {}
-        gone: set[str] = set()
         while waiting or busy:
-            self._begin(waiting, busy, gone, others)
+            self._begin(waiting, busy, others)
             if not busy:
                 for item in waiting:
-                    row = item.row(RowState.FAILED, "every node of its kind is gone; run the same again.")
-                    self._done(item, row, others)
+                    self._done(item, item.row(RowState.FAILED, NONE_LEFT), others)
                 return
             for future in wait(busy, return_when=FIRST_COMPLETED).done:
                 item, node = busy.pop(future)
                 try:
                     row = finished(self.desk, item, msgspec.json.decode(future.result(), type=Made), self.names[node])
                 except NodeLost as problem:
-                    gone.add(node)
                     lost[item.key] = lost.get(item.key, 0) + 1
-                    self.notes.append(f"{item.line.name} on {item.kind.name}: {problem}")
+                    self._lose(node, f"{item.line.name} on {item.kind.name}: {problem}")
                     if lost[item.key] < ATTEMPTS:
                         waiting.insert(0, item)
                         continue
@@ -264,12 +273,10 @@ class Fleet:
             item = others[item.key].pop(0)
         return item
 
-    def _begin(
-        self, waiting: list[Item], busy: dict[Future[bytes], tuple[Item, str]], gone: set[str], others: Any
-    ) -> None:
+    def _begin(self, waiting: list[Item], busy: dict[Future[bytes], tuple[Item, str]], others: Any) -> None:
         """Every free node gets the most urgent item of its kind."""
         waiting[:] = [one for item in waiting if (one := self._in_time(item, others)) is not None]
-        taken = {node for _, node in busy.values()} | gone
+        taken = {node for _, node in busy.values()} | self.gone
         for item in list(waiting):
             node = next((one for one in item.kind.nodes if one not in taken), None)
             if node is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from compilot.cluster import code, moving
+import compilot
+from compilot.cluster import code, moving, nodes
 from compilot.cluster.events import Events
 from compilot.cluster.facts import ClusterNode
 from compilot.cluster.node_work import FOLDER, NodeWork
@@ -154,3 +156,67 @@ def test_a_folder_that_is_too_large_is_refused_with_the_next_step(
         (tmp_path / name).touch()
     with pytest.raises(InputError, match="put the target into a folder of its own"):
         code.folder_of(tmp_path)
+
+
+def test_no_private_key_is_among_the_files(tmp_path: Path) -> None:
+    compilot.keys.new(tmp_path / "release")
+    (tmp_path / "net.py").write_text('HEADER = "-----BEGIN PRIVATE KEY-----"  # code that looks for keys is no key')
+    pem = (tmp_path / "release").read_text()
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "both.pem").write_text("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n" + pem)
+    (tmp_path / "account.json").write_text(json.dumps({"private_key": pem}))
+    (tmp_path / "ssh").write_bytes(pem.replace("PRIVATE", "OPENSSH PRIVATE").replace("\n", "\r\n").encode())
+    (tmp_path / "old").write_text("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n")
+    (tmp_path / "link").symlink_to("release")
+    shipment = Shipment(sys_path=(str(tmp_path),), cwd="/", target=f"{tmp_path / 'net.py'}:model")
+    [packed] = code.folders_of(shipment)
+    assert [one.name for one in packed.files] == ["net.py", "release.pub"]
+    assert code.folder_of(tmp_path).files == packed.files
+
+
+def test_what_is_left_out_stays_here(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    for name in ("net.py", "key.der", "store/index/a", "out/report.json", "compilot-fleet/bundles/b", "data/a"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    left_out = [root / "key.der", root / "store", root / "data" / ".." / "out", tmp_path, root]
+    assert sorted(code.tree(root, left_out)) == [root / "data" / "a", root / "net.py"]
+    shipment = Shipment(sys_path=(str(root),), cwd="/", target=f"{root / 'net.py'}:model")
+    [packed] = code.folders_of(shipment, [root / "store"])
+    assert [one.name for one in packed.files] == ["data/a", "key.der", "net.py", "out/report.json"]
+
+
+def test_links_to_files_go_along_as_in_a_mounted_configmap(tmp_path: Path, link: Here) -> None:
+    root = tmp_path / "fleet"
+    (root / "..2026_11_18").mkdir(parents=True)
+    (root / "..2026_11_18" / "net.py").write_text("x = 1")
+    (root / "..data").symlink_to("..2026_11_18")
+    (root / "net.py").symlink_to("..data/net.py")
+    (root / "round").symlink_to(".")
+    (root / "round.py").symlink_to("round.py")
+    (root / "gone.py").symlink_to("nowhere.py")
+    packed = code.folder_of(root)
+    assert [one.name for one in packed.files] == ["net.py"]
+    moving.bring(link, "code/x", root, packed.files)
+    assert (link.work.root / "code" / "x" / "net.py").read_text() == "x = 1"
+
+
+@pytest.mark.parametrize("change", ["other", "gone"])
+def test_files_that_cannot_be_brought_fail_that_call_alone(
+    tmp_path: Path, link: Here, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "net.py").write_text("x = 1")
+    monkeypatch.setattr(nodes, "connect", lambda address, wait_s: False)
+    cluster = nodes.Cluster("auto", working_dir=root)
+    cluster._links["n"] = link  # type: ignore[assignment]
+    if change == "other":
+        (root / "net.py").write_text("x = 2")
+    else:
+        (root / "net.py").unlink()
+    failed = cluster.call("n", "compilot.fleet.on_node:fingerprint", b"")
+    with pytest.raises(WorkerError, match=r"net.py arrived damaged" if change == "other" else r"cannot be read"):
+        failed.result()
+    assert "call" not in link.asked

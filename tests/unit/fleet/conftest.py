@@ -15,7 +15,7 @@ import pytest
 from compilot.artifacts.planfile import save_plan
 from compilot.artifacts.store.fetching import digest_of_file
 from compilot.artifacts.store.remote import UPLOADS, Remote
-from compilot.errors import CompilotError
+from compilot.errors import CompilotError, NodeLost
 from compilot.fleet.jobs import Identified, Identify, Job, Made
 from compilot.packing.writing import publish, seal
 from compilot.records import (
@@ -56,6 +56,7 @@ class FakeCrew:
         self.errors: dict[tuple[str, str], list[CompilotError]] = {}  # (line, node) -> what comes before it works
         self.eager: set[str] = set()  # lines that keep eager
         self.final = True  # whether they had the time to tell
+        self.lost: set[str] = set()  # nodes that are gone when they are asked for models
         self.lies: dict[str, MachineFingerprint] = {}  # node -> what it truly is
 
     def nodes(self) -> tuple[Node, ...]:
@@ -73,6 +74,8 @@ class FakeCrew:
         pass
 
     def identify(self, node_id: str, payload: bytes) -> Identified:
+        if node_id in self.lost:
+            raise NodeLost(f"node {node_id} went away")
         targets = msgspec.json.decode(payload, type=Identify).targets
         return Identified(models=tuple(self.unopened.get(one) or self.model(one) for one in targets))
 

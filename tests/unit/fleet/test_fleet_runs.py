@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def run(place: Path, crew: Any, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """compilot.fleet.run on the fake crew; on="..." is a cluster."""
-    monkeypatch.setattr(running, "crew_for", lambda on, folder: nullcontext(crew))
+
+    def with_crew(on: str | None, folder: Path, left_out: Sequence[Path]) -> Any:
+        crew.left_out = list(left_out)
+        return nullcontext(crew)
+
+    monkeypatch.setattr(running, "crew_for", with_crew)
 
     def go(**options: Any) -> FleetReport:
         given = {"sign": "release", "progress": False, "on": "auto"} | options
@@ -211,6 +216,40 @@ def test_without_any_node_left_it_ends(run: Fleet, crew: Any) -> None:
     assert [states(report)[name, "large"] for name in ("one", "four")] == ["failed"] * 2
     assert [states(report)[name, "small"] for name in MODELS] == ["pushed"] * 4
     assert "every node of its kind is gone" in because(report, "four")
+
+
+def test_a_node_that_is_lost_while_models_are_opened_is_not_the_end(run: Fleet, crew: Any, place: Path) -> None:
+    crew.lost = {"b"}
+    report = run()
+    assert set(states(report).values()) == {"pushed"}
+    assert report.notes == ("opening models on large: node b went away",)
+    assert {node for node, _ in crew.jobs} == {"a", "c"}  # b is not asked again
+    crew.lost = {"b", "c"}
+    without = run(again=True)
+    assert [states(without)[name, "large"] for name in MODELS] == ["failed"] * 4
+    assert [states(without)[name, "small"] for name in MODELS] == ["pushed"] * 4
+    assert "every node of its kind is gone" in because(without, "four")
+    told = json.loads((place / "compilot-fleet" / "report.json").read_text())
+    assert "failed" in {row["state"] for row in told["rows"]}
+
+
+@pytest.mark.parametrize("store", ["store", "file://store", "./store"])
+def test_nodes_get_the_whole_path_of_a_store_and_nothing_of_the_drivers(
+    run: Fleet, crew: Any, place: Path, store: str
+) -> None:
+    report = fleet.run("fleet.toml", store, sign="release", on="auto", progress=False)
+    assert {job.upload for _, job in crew.jobs} == {str(place / "store")}
+    assert len(stores.listing(Remote(str(place / "store"))).entries) == len(report.rows)
+    assert {path.resolve() for path in crew.left_out} == {
+        place / "release",
+        place / "store",
+        place / "compilot-fleet",
+    }
+
+
+def test_the_url_of_a_server_is_as_it_was_given(run: Fleet, crew: Any, place: Path) -> None:
+    fleet.run("fleet.toml", "memory://whole-path", sign="release", on="auto", progress=False)
+    assert {job.upload for _, job in crew.jobs} == {"memory://whole-path"}
 
 
 def test_the_most_urgent_is_done_first(run: Fleet, crew: Any, place: Path) -> None:

@@ -49,6 +49,11 @@ class Remote:
         protocol = self._fs.protocol
         self._kinds = {protocol} if isinstance(protocol, str) else set(protocol)
 
+    @property
+    def folder(self) -> Path | None:
+        """The store as a folder of this machine, by its whole path; None: it is a server."""
+        return Path(self._root or "/") if self._kinds & FOLDERS else None
+
     def must_be_writable(self) -> None:
         """Raise StoreError where nothing can be pushed to."""
         if self._kinds & READ_ONLY:
