@@ -367,6 +367,7 @@ class RayRunner(WithoutTraces):
         self._first, self._eager = member, None
         for other in self._members.values():
             other.likeness = None
+        self._judge()  # now: the next one to be lost may be this one
 
     def _successor(self, end: float) -> Member | None:
         """A node that has started, those that take candidates first; waits, until then, for one that is starting."""

@@ -252,7 +252,7 @@ def test_a_node_that_is_like_the_lost_first_one_takes_its_place(tmp_path: Path) 
         a.dies = lambda what: what == "race"
         runner.race(trials, RaceRules((20,)))
         assert "race" in like.did
-        judged(runner, "b", used=False)
+        assert [line.used for line in runner.nodes() if line.node == "b"] == [False]  # beside the new first one
         like.dies = lambda what: what == "race"
         runner.race(trials, RaceRules((20,)))
         assert "race" in slow.did  # the last one that is left

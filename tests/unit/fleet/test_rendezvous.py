@@ -51,4 +51,7 @@ def test_a_store_that_is_gone_does_not_hide_the_problem() -> None:
         def check(self, keys: list[str]) -> bool:
             raise RuntimeError("connection reset")
 
+        def set(self, key: str, value: bytes) -> None:
+            raise RuntimeError("connection reset")
+
     Rendezvous(Gone(), 0, 2, 1.0).fail(ValueError("the problem"))
