@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import msgspec
 
@@ -75,13 +75,14 @@ def push_run(run_dir: RunDir, url: str) -> PushedRun:
     stored = StoredRun(schema=RUNS_SCHEMA, run=entry, files=files)
     folder = f"{RUNS}/{entry.id}/{files[0].sha256}"
     was_there = remote.size(f"{folder}/{ENTRY}") is not None
-    if not was_there:
-        for file in files:
-            remote.put(f"{folder}/{file.name}", run_dir.path / file.name)
+    missing = [file for file in files if not (was_there and _is_whole(remote, f"{folder}/{file.name}", file))]
+    for file in missing:
+        remote.put(f"{folder}/{file.name}", run_dir.path / file.name)
+    if missing:
         remote.put_bytes(f"{folder}/{ENTRY}", encode(stored))
     size = sum(file.size_bytes for file in files)
     return PushedRun(
-        run=entry, url=f"{remote.url.rstrip('/')}/{folder}", files=len(files), size_bytes=size, was_there=was_there
+        run=entry, url=f"{remote.url.rstrip('/')}/{folder}", files=len(files), size_bytes=size, was_there=not missing
     )
 
 
@@ -102,6 +103,9 @@ def fetched(url: str, name: str) -> Iterator[tuple[RunEntry, RunDir]]:
     found = {place: stored for place, stored in _stored(remote)[0].items() if _is_called(stored.run, name)}
     if not found:
         raise InputError(f"{remote.url} has no run '{name}'; 'compilot history --store {remote.url}' lists them.")
+    ids = {stored.run.id for stored in found.values() if stored.run.id.startswith(name)}
+    if len(ids) > 1:
+        raise InputError(f"'{name}' may be any of {', '.join(sorted(ids))}; write more of the id.")
     place, stored = max(found.items(), key=lambda item: item[1].run.created)
     with tempfile.TemporaryDirectory(prefix="compilot-run-") as folder:
         for file in stored.files:
@@ -159,6 +163,14 @@ def _placed(remote: Remote, name: str, stored: StoredRun) -> RunEntry:
     return msgspec.structs.replace(stored.run, run_dir=place)
 
 
+def _is_whole(remote: Remote, name: str, file: ArtifactFile) -> bool:
+    return _has_digest(remote.read([name]).get(name), file)
+
+
+def _has_digest(data: bytes | None, file: ArtifactFile) -> TypeGuard[bytes]:
+    return data is not None and hashlib.sha256(data).hexdigest() == file.sha256
+
+
 def _is_called(run: RunEntry, name: str) -> bool:
     return run.model == name or (len(name) >= SHORTEST_ID and run.id.startswith(name))
 
@@ -168,7 +180,7 @@ def _fetch(remote: Remote, place: str, file: ArtifactFile, folder: Path) -> None
     if file.size_bytes > MAX_FILE_BYTES or ".." in Path(file.name).parts or Path(file.name).is_absolute():
         raise StoreError(f"{place}{file.name} in {remote.url} is no file of a run; ask who pushed it.")
     data = remote.read([f"{place}{file.name}"]).get(f"{place}{file.name}")
-    if data is None or hashlib.sha256(data).hexdigest() != file.sha256:
+    if not _has_digest(data, file):
         raise StoreError(f"{place}{file.name} in {remote.url} is missing or damaged; push the run again.")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

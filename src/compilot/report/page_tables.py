@@ -157,6 +157,7 @@ class Again(NamedTuple):
 
     command: str  # "": the run was begun with live objects
     rewrite: str  # writes this page once more
+    measure: str  # measures the claim again; "": there is none that could be
     files: tuple[tuple[str, str], ...]  # name, what is in it
 
 
@@ -169,7 +170,10 @@ def again(view: View) -> Section:
         ("plan.json", "the decision, which compilot.compile applies"),
         ("logs/", "what every process wrote to stderr"),
     )
-    body = Again(again_command(view.data.asked), shlex.join(["compilot", "report", str(folder)]), files)
+    rewrite, measure = (shlex.join(["compilot", word, str(folder)]) for word in ("report", "reproduce"))
+    verdict = view.data.verdict
+    claims = view.plan is not None and bool(view.plan.entries) and verdict is not None and verdict.sizes is None
+    body = Again(again_command(view.data.asked), rewrite, measure if claims else "", files)
     return Section(
         "again", "Do it again", "Every figure here is computed from journal.jsonl in the run directory.", body=body
     )

@@ -265,6 +265,12 @@ def test_the_command_begins_the_run_again_in_another_folder(
     assert again_command(msgspec.structs.replace(small_run.header, argv=argv)) == command
 
 
+def test_a_claim_can_be_measured_again_and_a_plan_without_one_cannot(full_run: Path) -> None:
+    assert f"compilot reproduce {full_run}" in write_page(full_run).path.read_text()
+    RunDir(full_run).plan.unlink()
+    assert "compilot reproduce" not in write_page(full_run).path.read_text()
+
+
 def test_a_model_that_came_from_a_program_has_no_command(small_run: Any) -> None:
     workload = msgspec.structs.replace(small_run.header.workload, target=None)
     assert again_command(msgspec.structs.replace(small_run.header, workload=workload)) == ""

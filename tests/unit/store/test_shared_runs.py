@@ -57,6 +57,10 @@ def test_what_is_damaged_in_a_store_is_named(tmp_path: Path, run_dir: Path, smal
     (folder / "plan.json").write_text("{}")
     with pytest.raises(compilot.StoreError, match=r"plan\.json .* is missing or damaged"):
         compilot.show("Net", store=store)
+    assert not compilot.push(run_dir, store).was_there  # as the sentence says: it is whole again
+    assert compilot.show("Net", store=store).sentence == small_run.plan.entries[0].sentence
+    assert compilot.push(run_dir, store).was_there
+    (folder / "plan.json").write_text("{}")
     entry = folder / "run.json"
     moved = folder.with_name("0" * 64)
     moved.mkdir()
