@@ -225,13 +225,13 @@ def _advice(made: _Made, found: list[StatusChange], unsafe: bool, again: Reprodu
         if made.kind == BUNDLE:
             return f"pull the bundle that fits here, or run 'compilot tune {target}' and 'compilot pack' here."
         return f"run 'compilot tune {target}' here."
-    measure = f"compilot status {made.path}{f' {target}' if made.kind == BUNDLE else ''} --measure"
+    what = f"{made.path} {target}" if made.kind == BUNDLE else made.path
     if again is not None and again.result is Repeat.INCONCLUSIVE:
-        return f"measure longer: '{measure} --budget 5m'."
+        return f"measure longer: 'compilot status {what} --measure --budget 5m'."
     if found and made.plan is not None and not made.plan.entries:
         return f"run 'compilot tune {target}' here: it keeps eager, and may have no reason to any more."
     if found and again is None:
-        return f"measure it: '{measure}' takes about a minute."
+        return f"measure it: 'compilot status {what} --measure' takes about a minute."
     return "nothing to do."
 
 
