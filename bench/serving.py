@@ -10,8 +10,8 @@ Every answer is compared with the model's own. Parts, each a line of DIR/serving
 interrupted goes on where it was:
   capacity   requests a second, and eager alone: time to the first answer, p50 and p95 at the load
   swap       a server with nothing to start from: first answer, latency by second until it is live, and after
-  beside     the tail with the building child continued and stopped in turns (its whole process tree); the child builds
-             again and again, so that there is one to stop
+  beside     the tail with the building child continued and stopped in turns (its whole process tree); the server's own
+             thread starts and watches it, and builds again and again, so that there is one to stop
   idle       the same with a child that only sleeps: A/A
   starts     seconds to the first answer, eager alone and with a Swap in turns
   speed      p50 of a live Swap and of the same plan without one, in turns
@@ -27,7 +27,6 @@ import contextlib
 import json
 import math
 import os
-import signal
 import socket
 import statistics
 import subprocess
@@ -45,30 +44,6 @@ SEEDS = 16
 SAME_START, SAME_SPEED = 1.05, 1.10  # largest ratios that count as no later, and as the plan's speed
 CLOSE = 1e-3  # largest difference of a score that is still the same answer; the proof itself is the Swap's
 HEAD = "HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-AGAIN = """
-import os, sys, threading, tempfile
-from pathlib import Path
-import torch
-sys.path[:0] = [{bench!r}]
-import serving_app
-from compilot._tree import Call
-from compilot.identity.machine import machine_fingerprint
-from compilot.serve.bringing import _shipped
-from compilot.serve.keeping import KeptCall
-from compilot.serve.records import Bounds, BuildJob
-from compilot.serve import braking
-from compilot.serve.watching import Child
-braking.QUIET = -1.0  # the server that is at work is another process here
-while True:
-    with tempfile.TemporaryDirectory() as place:
-        work = Path(place) / "job-0"
-        work.mkdir()
-        shipment = _shipped(serving_app.model(), KeptCall(Call((serving_app.image(0),), {{}}), False), work)
-        job = BuildJob(folder=str(work), out=place + "/out", result=place + "/result", threads=torch.get_num_threads(),
-                       machine=machine_fingerprint(compiler=False), shipment=shipment)
-        Child(Bounds()).run(job, 0, threading.Event())
-"""
-SLEEPING = "import time\nwhile True: time.sleep(1)\n"
 
 
 class Answer(NamedTuple):
@@ -241,27 +216,27 @@ def swap(folder: Path, right: list[list[float]], args: argparse.Namespace, known
 
 
 def beside(
-    folder: Path, right: list[list[float]], args: argparse.Namespace, known: dict[str, Any], program: str
+    folder: Path, right: list[list[float]], args: argparse.Namespace, known: dict[str, Any], mode: str
 ) -> dict[str, Any]:
-    """p95 with a child beside the server, continued and stopped in turns."""
-    import psutil
-
+    """p95 of a server whose own child is continued and stopped in turns."""
     ratios, rows, failed = [], [], 0
-    with server("eager", folder) as (port, _), child(program) as pid:
+    with server(mode, folder) as (port, _):
         rate = args.share * known["capacity"]["rate"]
         asyncio.run(open_loop(port, rate, WARM_S, right))
         for number in range(args.alternations):
             p95 = {}
             for stopped in (False, True) if number % 2 else (True, False):
-                send(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+                asyncio.run(_state(port, f"POST /hold?on={int(stopped)}"))
                 answers = asyncio.run(open_loop(port, rate, args.period, right))
                 failed += sum(not one.ok for one in answers)
                 p95[stopped] = quantile([one.latency_s for one in answers], 0.95)
-            if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                raise SystemExit("the child has ended; what was measured beside it means nothing")
+            told = asyncio.run(_state(port))
+            if told["reason"]:
+                raise SystemExit(f"what was measured beside the child means nothing: {told['reason']}")
             rows.append([p95[False], p95[True]])
             ratios.append(p95[False] / p95[True])
-    return {"ratio": statistics.median(ratios), "ratios": ratios, "p95_s": rows, "failed": failed}
+    found = {"ratio": statistics.median(ratios), "ratios": ratios, "p95_s": rows, "failed": failed}
+    return {**found, "builds": told["builds"]}
 
 
 def starts(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -286,6 +261,7 @@ def speed(folder: Path, right: list[list[float]], args: argparse.Namespace, know
     ratios, rows, failed = [], [], 0
     with server("plan", folder) as (port, _), server("promised", folder) as (promised, _):
         answers = asyncio.run(open_loop(promised, rate, args.seconds, right, _is_live))
+        failed += sum(not answer.ok for answer in answers)
         told = asyncio.run(_state(promised))
         if told["state"] != "live":
             raise SystemExit(f"the Swap is {told['state']}: {told['reason']}")
@@ -303,31 +279,6 @@ def speed(folder: Path, right: list[list[float]], args: argparse.Namespace, know
 
 def _is_live(answers: list[Answer]) -> bool:
     return bool(answers) and answers[-1].state == "live"
-
-
-@contextlib.contextmanager
-def child(program: str) -> Iterator[int]:
-    """A process beside the server, with everything that it starts."""
-    process = subprocess.Popen([sys.executable, "-c", program.format(bench=str(BENCH))], process_group=0)
-    try:
-        time.sleep(2.0)
-        yield process.pid
-    finally:
-        send(process.pid, signal.SIGCONT)
-        send(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def send(pid: int, number: int) -> None:
-    """To a process and everything below it."""
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        root.send_signal(number)  # first: whoever starts and continues others is stopped before they are
-        for one in root.children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                one.send_signal(number)
 
 
 def _summary(answers: list[Answer]) -> dict[str, Any]:
@@ -371,8 +322,8 @@ def run(folder: Path, args: argparse.Namespace) -> None:
     parts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "capacity": lambda known: capacity(folder, right, args),
         "swap": lambda known: swap(folder, right, args, known),
-        "beside": lambda known: beside(folder, right, args, known, AGAIN),
-        "idle": lambda known: beside(folder, right, args, known, SLEEPING),
+        "beside": lambda known: beside(folder, right, args, known, "building"),
+        "idle": lambda known: beside(folder, right, args, known, "sleeping"),
         "starts": lambda known: starts(folder, args),
         "speed": lambda known: speed(folder, right, args, known),
     }
@@ -439,7 +390,9 @@ def picture(folder: Path, out: Path) -> None:
         )
     )
     states = altair.Chart(altair.Data(values=begins)).encode(x="second:Q")
-    words = states.mark_text(align="left", dx=4, dy=8, fontWeight="bold").encode(text="state:N", y=altair.value(0))
+    words = states.mark_text(align="left", dx=4, fontWeight="bold").encode(
+        text="state:N", y=altair.Y("place:Q", scale=None)
+    )
     chart = lines + states.mark_rule(strokeDash=[4, 3], color="#888") + words
     title = "Latency of a server, second by second: eager answers until the plan is live"
     chart.properties(width=720, height=280, title=title).save(str(out))

@@ -1,12 +1,14 @@
 """The server that bench/serving.py loads: FastAPI around one model, eager alone or with a Swap.
 
-    uvicorn serving_app:app        COMPILOT_BENCH_SERVING=eager|swap|plan|promised, COMPILOT_BENCH_LOG=FILE
+    uvicorn serving_app:app        COMPILOT_BENCH_SERVING=eager|swap|plan|promised|building|sleeping, ..._LOG=FILE
 
 eager: the model alone; swap: a Swap with nothing to start from. plan and promised have the plan in COMPILOT_BENCH_PLAN:
-applied before the first request and called without a Swap, or as the source of one.
+applied before the first request and called without a Swap, or as the source of one. building: eager, and a thread like
+a Swap's own has a child build again and again; sleeping: the child only sleeps. POST /hold stops and continues it.
 
 POST /predict takes a seed and answers with the sum and the first scores of the model's answer to that seed's image: a
-request is small, the work is the model's. GET /state says who answers and which process builds.
+request is small, the work is the model's. GET /state says who answers, what went wrong and how many
+builds there were.
 """
 
 import os
@@ -50,17 +52,23 @@ def scores(call, seed):
 @asynccontextmanager
 async def lifespan(app: FastAPI):
     plain = model()
-    app.state.swap = None
+    app.state.swap = app.state.child = None
     app.state.call = plain
     plan = os.environ.get("COMPILOT_BENCH_PLAN")
     if MODE == "plan":
         app.state.call = compilot.compile(plain, plan)
+    elif MODE in ("building", "sleeping"):
+        import serving_child
+
+        app.state.child = serving_child.Held(plain, image(0), sleeps=MODE == "sleeping")
     elif MODE != "eager":
         source = plan if MODE == "promised" else None
         app.state.swap = app.state.call = compilot.serve.Swap(plain, source, log=os.environ.get("COMPILOT_BENCH_LOG"))
     yield
     if app.state.swap is not None:
         app.state.swap.close()
+    if app.state.child is not None:
+        app.state.child.close()
 
 
 app = FastAPI(lifespan=lifespan)
@@ -74,7 +82,16 @@ def predict(seed: int, request: Request) -> dict[str, object]:
 
 @app.get("/state")
 def state(request: Request) -> dict[str, object]:
-    swap = request.app.state.swap
+    swap, child = request.app.state.swap, request.app.state.child
+    if child is not None:
+        return {"state": "eager", "reason": child.problem, "builds": child.builds}
     if swap is None:
-        return {"state": "eager", "building": None, "reason": ""}
-    return {"state": str(swap.state), "building": swap.building_pid, "reason": swap.reason}
+        return {"state": "eager", "reason": ""}
+    return {"state": str(swap.state), "reason": swap.reason}
+
+
+@app.post("/hold")
+def hold(on: bool, request: Request) -> dict[str, object]:
+    child = request.app.state.child
+    child.hold() if on else child.go_on()
+    return {"held": on}

@@ -37,7 +37,8 @@ FULL = "No space left on device"
 # few calls until it is live, and a load that leaves the children some time
 QUICKLY: dict[str, Any] = {"shadow": 0.5, "shadow_calls": 8, "canary_calls": 8, "margin": 1e9, "pause_s": 0.02}
 MOMENTS_S = (0.0, 3.0, 0.2, 2.0, 0.5, 4.0, 1.0, 2.5, 1.5, 3.5)  # of the child's life; a build takes longer
-FETCH_MOMENTS_S = tuple(moment / 50 for moment in MOMENTS_S)  # a fetch is over within 0.2 s
+FETCH_MOMENTS_S = tuple(moment / 2 for moment in MOMENTS_S)  # a fetch from the slow store takes longer
+PIECES, PIECE_S = 20, 0.05  # of each answer of the slow store
 WIDE = 512  # so that a disk is full of weights, too
 ROOM = (0, 4, 16, 64, 100, 200, 300, 400, 600, 800)  # KiB
 DISK_KIB = 64 << 10
@@ -87,7 +88,7 @@ def killed_building(number: int) -> Run:
 
 
 def killed_fetching(number: int) -> Run:
-    """With a store that has the bundle."""
+    """With a store that has the bundle and takes its time: in the middle of listings, small files, the bundle."""
 
     def body(load: Load) -> SwapEvent:
         found = kill_child(load, FETCH_MOMENTS_S[number % len(MOMENTS_S)])
@@ -95,8 +96,8 @@ def killed_fetching(number: int) -> Run:
             load.until(lambda: is_live(load), "it does not go live")
         return found
 
-    with own_cache() as folder:
-        return judged(Load(net(), filled_store().as_uri(), folder, **QUICKLY), body)
+    with own_cache() as folder, slow_store(filled_store()) as url:
+        return judged(Load(net(), url, folder, **QUICKLY), body)
 
 
 def killed_live(number: int) -> Run:
@@ -268,6 +269,49 @@ def answering_with_errors() -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}/bundles"
+        finally:
+            server.shutdown()
+
+
+@contextlib.contextmanager
+def slow_store(place: Path) -> Iterator[str]:
+    """A web server with these files; each answer takes a second."""
+
+    class Slow(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(place))
+
+        def do_GET(self) -> None:
+            path = Path(self.translate_path(self.path))
+            if not path.is_file():
+                return super().do_GET()
+            data, asked = path.read_bytes(), self.headers.get("Range")
+            if asked is None:
+                self.send_response(200)
+            else:
+                first, last = asked.removeprefix("bytes=").split("-")
+                begin, end = int(first or 0), min(int(last or len(data)), len(data) - 1)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {begin}-{end}/{len(data)}")
+                data = data[begin : end + 1]
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            return self.send_slowly(data)
+
+        def send_slowly(self, data: bytes) -> None:
+            size = max(1, -(-len(data) // PIECES))
+            with contextlib.suppress(OSError):  # whoever asked was killed
+                for start in range(0, len(data), size):
+                    self.wfile.write(data[start : start + size])
+                    time.sleep(PIECE_S)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
         finally:
             server.shutdown()
 

@@ -78,7 +78,7 @@ def wrong_sometimes(number: int) -> Run:
         engine.fault = by_value if number % 2 else by_number
 
     def body(load: Load, engine: Faulty) -> SwapEvent:
-        return load.until_event(" answer")  # of a kept call, or of one that was compared
+        return load.until_event("rolled back: ")  # for a kept call, or for one that was compared
 
     return with_engine(fault, body, most_wrong=1)
 

@@ -18,7 +18,7 @@ no call fails, every answer is right, the service goes on, and an event names th
   processes        4 processes with 32 threads each: no answer lost, one build, one load each
   swaps            1,000 swaps under load
 
-Exit code 1 where a goal is missed. About 7 minutes. None of these are figures of speed.
+Exit code 1 where a goal is missed. About 15 minutes. None of these are figures of speed.
 """
 
 from __future__ import annotations

@@ -119,12 +119,17 @@ class Serving:
             self.ask(1, x)
             time.sleep(0.001)
 
-    def brought(self) -> None:
-        """Wait, without a call, until the plan is there."""
+    def when_no_call(self, holds: Callable[[], bool]) -> None:
+        """Wait, without a call, until this holds."""
         end = time.monotonic() + LIMIT_S
-        while self.swap.state not in (SwapState.SHADOW, SwapState.ROLLED_BACK) and not self.swap._standing.settled:
+        while not holds():
             assert time.monotonic() < end, (self.swap.state, self.swap.reason)
             time.sleep(0.001)
+
+    def brought(self) -> None:
+        """Wait, without a call, until the plan is there."""
+        there = (SwapState.SHADOW, SwapState.ROLLED_BACK)
+        self.when_no_call(lambda: self.swap.state in there or self.swap._standing.settled)
 
     @property
     def events(self) -> list[SwapEvent]:

@@ -15,11 +15,13 @@ from typing import Any
 import bundling
 import pytest
 import torch
+from swapping import X, plan_of, small_model
 
 from compilot.artifacts import store
 from compilot.records import Candidate, Settings
-from compilot.serve import Bounds, Swap, SwapState, bringing
+from compilot.serve import Bounds, Swap, SwapState, bringing, sentinel_report
 from compilot.serve.records import EventKind
+from compilot.serve.sentinel import RECURS
 
 Packer = Callable[..., Path]
 LIMIT_S = 300.0
@@ -109,3 +111,111 @@ def test_the_bundle_of_a_twin_starts_a_server_without_a_compiler(
     words = [sys.executable, "-c", TWIN, str(bundle), str(Path(bundling.__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, cwd=tmp_path, check=True)
     assert done.stdout.split()[:2] == ["live", "False"], done.stdout
+
+
+# ------------------------------------------------------------------------------------- a plan that would be compiled
+
+FEW: dict[str, Any] = {
+    "shadow": 1.0,
+    "shadow_calls": 2,
+    "canary": (1.0,),
+    "canary_calls": 2,
+    "margin": 1e9,
+    "bounds": AT_ONCE,
+}
+
+
+def asked_until(swap: Swap, ask: Callable[[], object], holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, swap.reason
+        ask()
+        time.sleep(0.01)
+
+
+@pytest.mark.compiles
+def test_of_a_torch_compile_plan_the_child_builds_the_twin(tmp_path: Path) -> None:
+    """The plan is a record alone: nothing of it is compiled here."""
+    model = small_model()
+    plan = plan_of(model, engine="inductor")
+    with torch.no_grad(), Swap(model, plan, log=tmp_path / "events.jsonl", **FEW) as swap:
+        swap.warm([X])
+        asked_until(swap, lambda: swap(X), lambda: swap._standing.settled)
+        assert swap.state is SwapState.LIVE, swap.reason
+        assert states_of(swap) == ["building", "loading", "proving", "shadow", "canary", "live"]
+        before = swap.stats().fast
+        for _ in range(20):
+            torch.testing.assert_close(swap(X), model(X), rtol=1e-4, atol=1e-5)
+        stats = swap.stats()
+    assert stats.plan.startswith("aoti")
+    assert stats.fast >= before + 19
+    assert stats.recompiles == 0
+
+
+def test_without_a_compiler_eager_goes_on_and_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", str(tmp_path / "no-such-compiler"))
+    model = small_model()
+    plan = plan_of(model, engine="inductor")
+
+    def postponed() -> list[Any]:
+        return [event for event in swap.events if event.kind is EventKind.POSTPONED]
+
+    def ask() -> None:
+        torch.testing.assert_close(swap(X), model(X), rtol=0, atol=0)
+
+    with torch.no_grad(), Swap(model, plan, log=tmp_path / "events.jsonl", **FEW) as swap:
+        swap.warm([X])
+        asked_until(swap, ask, lambda: len(postponed()) == 2)
+        assert all("no working C++ compiler" in event.reason for event in postponed())
+        assert all("no-such-compiler" in event.reason for event in postponed())
+        first, second = (event.retry_s for event in postponed())
+        assert second == 2 * first
+        assert not swap.live()
+
+
+# ------------------------------------------------------------------------------------------------------ what recurs
+
+
+@pytest.mark.parametrize("given", ["bundle", "plan"])
+def test_a_size_that_recurs_is_built_and_served(given: str, packed: Packer, tuned: Packer, tmp_path: Path) -> None:
+    source = packed("onnxruntime") if given == "bundle" else tuned("onnxruntime")
+    log = tmp_path / "events.jsonl"
+    with torch.no_grad(), Swap(bundling.model(), source, log=log, **FEW) as swap:
+
+        def ask(size: int) -> None:
+            x = bundling.batch(size)
+            right = swap.model(x, **CALL)["logits"]
+            torch.testing.assert_close(swap(x, **CALL)["logits"], right, rtol=1e-4, atol=1e-5)
+
+        asked_until(swap, lambda: ask(1), swap.live)
+        for _ in range(RECURS):
+            ask(4)
+        [reason] = swap.stats().fallbacks
+        assert reason.startswith("shape of args[0]: 4x16")
+        assert not sentinel_report(log).adopted  # nothing is promised before it is live
+        asked_until(swap, lambda: ask(4), lambda: swap.stats().swaps["live"] == 2)
+        before = swap.stats()
+        for _ in range(20):
+            ask(4)
+            ask(1)
+        after = swap.stats()
+        assert after.fallbacks == before.fallbacks
+        assert after.fast >= before.fast + 39
+        assert after.recompiles == 0
+    assert sentinel_report(log).adopted == (
+        "built for calls that recur: args[0] [4, 16], kwargs['extra']['bias'] [32]",
+    )
+
+
+def test_a_bundle_with_other_weights_never_changes_the_model_that_serves(packed: Packer, tmp_path: Path) -> None:
+    model = bundling.model()
+    with torch.no_grad():
+        model.outer.weight.add_(1.0)
+        kept = {name: value.clone() for name, value in model.state_dict().items()}
+        with Swap(model, packed("onnxruntime"), log=tmp_path / "events.jsonl", **FEW) as swap:
+            asked_until(swap, lambda: swap(bundling.batch(1), **CALL), lambda: swap._standing.settled)
+            assert not swap.live(), swap.reason
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(value, kept[name], rtol=0, atol=0)

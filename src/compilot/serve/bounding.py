@@ -69,17 +69,23 @@ def _left_v2() -> int | None:
     with contextlib.suppress(OSError, ValueError, IndexError):
         inner = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
         folder = CGROUP / inner.partition("::")[2].lstrip("/")
-        return _left(folder / "memory.max", folder / "memory.current")
+        return _left(folder, "memory.max", "memory.current", "inactive_file")
     return None
 
 
 def _left_v1() -> int | None:
-    folder = CGROUP / "memory"
-    return _left(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes")
+    return _left(CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def _left(limit: Path, used: Path) -> int | None:
-    """None: there is no limit, or nobody says it."""
+def _left(folder: Path, limit: str, used: str, cached: str) -> int | None:
+    """None: there is no limit, or nobody says it. Files that the kernel may drop from memory at once do not count."""
     with contextlib.suppress(OSError, ValueError):
-        return max(0, int(limit.read_text()) - int(used.read_text()))
+        taken = int((folder / used).read_text()) - _stat(folder / "memory.stat", cached)
+        return max(0, int((folder / limit).read_text()) - max(0, taken))
     return None
+
+
+def _stat(file: Path, name: str) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return next((int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(f"{name} ")), 0)
+    return 0

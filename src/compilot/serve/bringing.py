@@ -36,11 +36,11 @@ from compilot.identity.model import model_fingerprint
 from compilot.records import Candidate, Plan, PlanEntry, Shipment
 from compilot.runtime.bundles import opened_bundle
 from compilot.runtime.fast import Fast, attach_parts
-from compilot.runtime.plans import PlanFolder, read_plan
+from compilot.runtime.plans import PlanFolder, plan_source, read_plan
 from compilot.runtime.sources import ApplyOptions, EntryParts, parts_of
 from compilot.runtime.start import start
 from compilot.serve.keeping import KeptCall, KeptCalls, NoExample, form_of
-from compilot.serve.proving import NotProven, prove
+from compilot.serve.proving import Incomparable, NotProven, prove
 from compilot.serve.records import Bounds, BuildJob, SwapState
 from compilot.serve.shared import Refused, SharedBundle, built_once, discard, shared_folder
 from compilot.serve.trial import Trial
@@ -48,11 +48,21 @@ from compilot.serve.watching import Child, Closing, Later, Ran
 
 Source = Plan | str | os.PathLike[str] | None
 FETCHED_LASTS_S = 600.0  # workers that start together fetch once; a later start looks for a newer bundle
+SUPERSEDED = "another plan is wanted in its place"
+TOO_LATE = "requests came before it was compiled, and nothing is compiled beside them"
 SEALED = "not built before the server went live; eager answers instead of compiling in a request"
 
 
 class Stays(Exception):
     """Eager goes on; the reason."""
+
+
+class NeedsExample(Stays):
+    """Eager goes on until the program gives a call to build with."""
+
+
+class Disproved(Stays):
+    """The plan itself is at fault: it failed, or its answers are not eager's."""
 
 
 class Made(NamedTuple):
@@ -66,7 +76,7 @@ class _Started(NamedTuple):
     fast: Fast
     plan: Plan
     digest: str = ""
-    parts: tuple[EntryParts, ...] = ()  # of a bundle
+    parts: tuple[EntryParts, ...] = ()
 
 
 class Bringer:
@@ -82,6 +92,7 @@ class Bringer:
         stop: threading.Event,
         tell_state: Callable[[SwapState, str], None],
         go_on: Callable[[], None],
+        superseded: Callable[[], bool],
         tell_built: Callable[[SharedBundle], None],
         may_trace: Callable[[], bool],
     ) -> None:
@@ -92,9 +103,10 @@ class Bringer:
         self._stop = stop
         self._tell_state = tell_state
         self._go_on = go_on  # raises Stays where nobody wants it any more
+        self._superseded = superseded  # another plan waits: what cannot go on at once gives way
         self._tell_built = tell_built
         self._may_trace = may_trace
-        self.child = Child(bounds)
+        self.child = Child(bounds, go_on)
 
     def bring(self, source: Source) -> Trial:
         """The proven Trial of a source."""
@@ -103,14 +115,23 @@ class Bringer:
     def bring_more(self, live: Trial, example: KeptCall) -> Trial:
         """The live plan with one more entry, for calls like this one."""
         candidates = (live.plan.entries[0].candidate,)
-        return self._proven(lambda: self._loaded((*live.made, self._built(candidates, example, twins=False))))
 
-    def _proven(self, load: Callable[[], Trial]) -> Trial:
+        def load() -> Trial:
+            return self._loaded((*live.made, self._built(candidates, example, twins=False)))
+
+        return self._proven(load, example)
+
+    def _proven(self, load: Callable[[], Trial], *more: KeptCall) -> Trial:
+        """The trial, once the kept calls and these are answered as eager does."""
         try:
             trial = load()
             self._tell_state(SwapState.PROVING, "")
-            proven = prove(trial, self._model, self._kept.all())
-        except (NotProven, NoExample, Refused) as problem:
+            proven = prove(trial, self._model, (*self._kept.all(), *more))
+        except NoExample as problem:
+            raise NeedsExample(str(problem)) from problem
+        except NotProven as problem:
+            raise Disproved(str(problem)) from problem
+        except (Incomparable, Refused) as problem:
             raise Stays(str(problem)) from problem
         except (StoreError, RunDirError) as problem:
             raise Later(str(problem)) from problem
@@ -184,6 +205,8 @@ class Bringer:
     def _example(self) -> KeptCall:
         while not self._stop.is_set():
             self._go_on()
+            if self._superseded():
+                raise Stays(SUPERSEDED)
             if self._kept.arrived.wait(0.2) and (example := self._kept.example()) is not None:
                 return example
         raise Closing
@@ -244,19 +267,26 @@ class Bringer:
             fast = attach_parts(self._model, tuple(p for part in parts for p in part.parts), self._options)
         traced = any(is_traced(entry) for entry in plan.entries)
         trial = Trial(fast, plan, label=plan.entries[0].candidate.label, digest=first.digest, traced=traced)
-        if all(isinstance(one.given, Path) for one in made):
+        if not traced:  # what is traced could only be added to by tracing it again
             trial.made = made
-        if traced:
-            self._prepare(fast)
-            trial.seal(SEALED)
+            return trial
+        if not self._may_trace():
+            raise Stays(TOO_LATE)
+        self._prepare(fast)
+        trial.seal(SEALED)
         return trial
 
     def _started(self, made: Made) -> _Started:
-        """One plan or bundle, loaded and proven by its golden calls."""
-        fast = start(self._model, made.given, self._options, copy_of=made.digest)
+        """One plan or bundle, loaded; a bundle's golden calls are judged by the model that answers now.
+
+        A bundle that carries weights must not write them into a model that serves: hence copy_of.
+        """
         if isinstance(made.given, PlanFolder):
-            return _Started(fast, made.given.plan)
+            fast = start(self._model, made.given, self._options)
+            source = plan_source(made.given, self._model, self._options.allow_stale)
+            return _Started(fast, source.plan, parts=source.parts)
         opened = opened_bundle(made.given, self._trust)
+        fast = start(self._model, made.given, self._options, copy_of=made.digest or opened.digest)
         folders = [opened.folder / one.folder if one.folder else None for one in opened.manifest.entries]
         return _Started(fast, opened.plan, opened.digest, parts_of(opened.plan, folders))
 

@@ -33,6 +33,7 @@ class EventLog:
         self.path = path
         self._on_event = on_event
         self._trouble = False
+        self._torn = False  # the last line was not written whole
         self.newest: deque[SwapEvent] = deque(maxlen=KEPT)
         self.renew_locks()
 
@@ -88,7 +89,8 @@ class EventLog:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, encode(event) + b"\n")  # one write: lines of several processes do not mix
+                line = b"\n" * self._torn + encode(event) + b"\n"
+                self._torn = os.write(fd, line) < len(line)  # one write: lines of several processes do not mix
                 large = os.fstat(fd).st_size > LARGEST
             finally:
                 os.close(fd)

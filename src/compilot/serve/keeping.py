@@ -43,7 +43,8 @@ class KeptCalls:
         self._kept: list[KeptCall] = []
         self._forms: set[Any] = set()
         self._bytes = 0
-        self.wanted = True
+        self.wanted = True  # asked at every call, without the lock
+        self._open = True  # for what the program itself gives
 
     def renew_locks(self) -> None:
         """For the start, and in a forked child: the thread that held one is not there any more."""
@@ -53,14 +54,21 @@ class KeptCalls:
             self.arrived.set()
 
     def offer(self, call: Call, *, given: bool = False) -> None:
-        """Keep a copy, unless there are enough, or it is as the others and half of the places are taken."""
-        if not self.wanted:
+        """Keep a copy, unless there are enough, or it is as the others and half of the places are taken.
+
+        given: by the program itself; it takes a user's place where there is no other.
+        """
+        if not self.wanted and not (given and self._open):
             return
         form = form_of(call)
         with self._lock:
+            if given and len(self._kept) >= MOST_CALLS and (users := [one for one in self._kept if not one.given]):
+                self._kept = [one for one in self._kept if one is not users[-1]]
+                self._bytes -= _bytes(users[-1].call)
             known = form in self._forms and len(self._kept) >= MOST_CALLS // 2
             size = _bytes(call)
-            if known or self._bytes + size > MOST_BYTES:
+            full = len(self._kept) >= MOST_CALLS or self._bytes + size > MOST_BYTES
+            if full or (known and not given):
                 return
             self._kept.append(KeptCall(_copied(call), torch.is_grad_enabled(), given))
             self._forms.add(form)
@@ -87,13 +95,13 @@ class KeptCalls:
     def forget(self) -> None:
         """Let go of all of them, and keep no more."""
         with self._lock:
-            self._kept, self._forms, self._bytes, self.wanted = [], set(), 0, False
+            self._kept, self._forms, self._bytes, self.wanted, self._open = [], set(), 0, False, False
             self.arrived.clear()
 
     def begin_anew(self) -> None:
         """Keep calls again."""
         with self._lock:
-            self.wanted = len(self._kept) < MOST_CALLS
+            self.wanted, self._open = len(self._kept) < MOST_CALLS, True
 
 
 def form_of(call: Call) -> tuple[Any, ...]:

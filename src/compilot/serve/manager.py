@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilot.errors import first_cause
-from compilot.serve.bringing import Source, Stays
+from compilot.serve.bringing import SUPERSEDED, Source, Stays
 from compilot.serve.keeping import KeptCall
 from compilot.serve.records import Bounds
 from compilot.serve.trial import Trial
@@ -112,16 +112,18 @@ class Manager:
                 last = attempt == self._bounds.attempts
                 swap._postponed(str(problem), None if last else pause, wanted)
             except Stays as reason:
-                return swap._stays(str(reason), wanted)
+                return swap._stays(reason, wanted)
             except Closing:
                 raise
             except Exception as error:
                 logger.exception("a plan could not be brought")
-                return swap._stays(f"compilot itself failed: {first_cause(error)}", wanted)
+                return swap._stays(Stays(f"compilot itself failed: {first_cause(error)}"), wanted)
             else:
                 return None
             del swap
             self._pause(pause, wanted)
+            if self.plans_wanted() and (swap := self._swap()) is not None:
+                return swap._stays(Stays(SUPERSEDED), wanted)
             pause = min(2 * pause, self._bounds.longest_retry_s)
         return None
 
@@ -132,7 +134,7 @@ class Manager:
             if self._stop.wait(min(left, LONGEST_NAP_S)):
                 raise Closing
             swap = self._swap()
-            if swap is not None and not swap._is_wanted(wanted):
+            if self.plans_wanted() or (swap is not None and not swap._is_wanted(wanted)):
                 return
 
     # ---- ticking -------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Proof in the server, before any user's call is answered or shadowed: the kept calls against eager.
 
 In: a loaded plan (its golden calls were asked when it was loaded) and the kept calls. Out: nothing, or NotProven with
-the reason. Eager is asked twice first: a model whose own answers differ cannot be compared. Calls that eager itself
-refuses, or that the plan does not take, prove nothing and are left out.
+the reason, or Incomparable where the model is to blame. Eager is asked twice first: a model whose own answers differ
+cannot be compared. Calls that eager itself refuses, or that the plan does not take, prove nothing and are left out.
 """
 
 from __future__ import annotations
@@ -13,13 +13,17 @@ import torch
 from torch import nn
 
 from compilot.serve.keeping import KeptCall
-from compilot.serve.trial import Trial, Verdict
+from compilot.serve.trial import MUTATES, Trial, Verdict
 
 RANDOM = "eager's own answers to one call differ: a plan's cannot be compared with them"
 
 
 class NotProven(Exception):
     """The plan must not answer."""
+
+
+class Incomparable(Exception):
+    """No plan can be compared with this model's own answers."""
 
 
 def prove(trial: Trial, model: nn.Module, kept: Sequence[KeptCall]) -> int:
@@ -32,10 +36,10 @@ def prove(trial: Trial, model: nn.Module, kept: Sequence[KeptCall]) -> int:
             except Exception:  # the user's own mistake: eager raised
                 continue
             if number == 0 and trial.judge.difference(outcome.eager, model(*one.call.args, **one.call.kwargs)):
-                raise NotProven(RANDOM)
+                raise Incomparable(RANDOM)
         if outcome.verdict is Verdict.MISMATCH:
             raise NotProven(f"a kept call is answered wrongly: {outcome.why}")
         if outcome.verdict is Verdict.FAILED:
-            raise NotProven(outcome.why)
+            raise (Incomparable if outcome.why == MUTATES else NotProven)(outcome.why)
         proven += outcome.verdict is Verdict.SAME
     return proven

@@ -58,7 +58,7 @@ class SwapEvent(Record, frozen=True, kw_only=True):
     schema: int = EVENT_SCHEMA
     at: str  # ISO 8601, UTC
     pid: int
-    swap: str  # which one: a process may have several; with the pid it names one for good
+    swap: str  # which one: a process may have several; no other process, now or later, has one of this name
     call: int  # number of the call at which it happened
     kind: EventKind
     state: SwapState  # from now on
@@ -70,7 +70,7 @@ class SwapEvent(Record, frozen=True, kw_only=True):
     retry_s: float | None = None  # of POSTPONED events: when it is tried again; None: never
     seconds: float | None = None  # of BUILT events: wall time of the child
     cpu_s: float | None = None  # of its process tree
-    peak_rss_bytes: int | None = None  # of its process tree, as seen
+    peak_memory_bytes: int | None = None  # of its process tree, as seen; pages that several processes have count once
 
 
 class Pairs(Record, frozen=True, kw_only=True):
@@ -103,10 +103,10 @@ class SwapStats(Record, frozen=True, kw_only=True, omit_defaults=False):
     recompiles: int = 0  # programs that were built in this process after the plan went live: always 0 unless traced
     pairs: Pairs = Pairs()
     swaps: dict[str, int] = {}  # "live", "rolled-back": how often
-    builds: int = 0  # children that were started
+    builds: int = 0  # children that came to a result
     build_s: float = 0.0  # their wall time
     build_cpu_s: float = 0.0
-    build_peak_rss_bytes: int = 0
+    build_peak_memory_bytes: int = 0
     threads: tuple[int, ...] = ()  # thread counts at which the plan is proven
     pss_bytes: int | None = None  # this process's share of memory, pages shared with other workers divided; Linux
 

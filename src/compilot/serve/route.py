@@ -21,7 +21,7 @@ Look = Callable[["Route", int, tuple[Any, ...], dict[str, Any]], Any]
 class Route:
     """One way that calls go."""
 
-    __slots__ = ("base", "due", "every", "hot", "look", "period", "state", "threads", "trial")
+    __slots__ = ("base", "base_due", "due", "every", "hot", "look", "period", "state", "threads", "trial")
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class Route:
         self.hot = hot
         self.threads = threads
         self.due = False  # a comparison
+        self.base_due = False  # one of the base
         self.every = period if hot is not None else 1
 
     def make_due(self) -> None:

@@ -7,6 +7,7 @@ anything: eager has the call already. Not covered: building what recurs (manager
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import Counter
@@ -64,10 +65,12 @@ class Sentinel:
             if form in self._known:
                 return False
             self._known.add(form)
-            try:
-                self._wanted[form] = KeptCall(made_like(call), torch.is_grad_enabled())
-            except NoExample:  # eager goes on answering such calls
-                return False
+        try:
+            example = KeptCall(made_like(call), torch.is_grad_enabled())
+        except NoExample:  # eager goes on answering such calls
+            return False
+        with self._lock:
+            self._wanted[form] = example
         return True
 
     def begin_anew(self) -> None:
@@ -133,21 +136,24 @@ class SentinelReport(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 def read_events(path: Path) -> list[SwapEvent]:
-    """The events of a log, its older part first; a line that a killed process left unfinished is left out."""
+    """The events of a log, its older part first; lines that a killed process or a full disk tore are left out."""
     files = [file for file in (path.with_name(f"{path.name}.1"), path) if file.is_file()]
     if not files:
         raise InputError(f"there is no event log {path}; give log=FILE to compilot.serve.Swap, or see its stats().")
     found = []
     for file in files:
-        lines = file.read_bytes().splitlines()
-        for number, line in enumerate(lines, 1):
-            try:
-                found.append(decode_event(line))
-            except msgspec.DecodeError as problem:
-                if number == len(lines):
-                    continue
-                raise InputError(f"{file} is no event log of compilot.serve, at line {number}: {problem}.") from problem
+        lines = [line for line in file.read_bytes().splitlines() if line]
+        events = [event for line in lines if (event := _event(line)) is not None]
+        if len(lines) > 1 and not events:
+            raise InputError(f"{file} is no event log of compilot.serve: none of its {len(lines)} lines is an event.")
+        found += events
     return found
+
+
+def _event(line: bytes) -> SwapEvent | None:
+    with contextlib.suppress(msgspec.DecodeError):
+        return decode_event(line)
+    return None
 
 
 def sentinel_report(file: str | os.PathLike[str]) -> SentinelReport:

@@ -30,6 +30,7 @@ from compilot.records import Record, encode
 from compilot.serve.records import BuildResult, decode_result
 from compilot.serve.watching import Closing, Later, Ran, Spent
 
+MOST_KEPT = 32  # bundles, of all models that this user's servers build for
 FAILURE_LASTS_S = 600.0  # a failure of another worker is believed for so long
 _jobs = itertools.count()
 
@@ -70,11 +71,25 @@ def built_once(
     try:
         with file_lock(folder / "lock", wait_s, stop) as lock:
             known = _known(folder, lasts_s)
-            return known or _build(folder, build, alone=lock.held)
+            found = known or _build(folder, build, alone=lock.held)
+            os.utime(folder)  # used now
     except CancelledError:
         raise Closing from None
     except OSError as problem:
         raise Later(f"cannot write to {folder}: {problem.strerror or problem}") from problem
+    if known is None:
+        _prune(folder, stop)
+    return found
+
+
+def _prune(newest: Path, stop: threading.Event) -> None:
+    """Remove the folders that nobody has used for longest; who has loaded a bundle does not need it any more."""
+    with contextlib.suppress(OSError, CancelledError):
+        others = [one for one in newest.parent.iterdir() if one.is_dir() and one != newest]
+        for folder in sorted(others, key=lambda one: -one.stat().st_mtime)[MOST_KEPT - 1 :]:
+            with file_lock(folder / "lock", 0.0, stop) as lock:
+                if lock.held:
+                    _remove(folder)
 
 
 def _known(folder: Path, lasts_s: float | None) -> SharedBundle | None:

@@ -28,7 +28,7 @@ class Standing:
     def __init__(self, log: EventLog, numbers: itertools.count[int]) -> None:
         self._log = log
         self._numbers = numbers
-        self._name = f"swap{next(_names)}"
+        self._name = f"swap{next(_names)}-{os.urandom(4).hex()}"  # in a container every start has the same pid
         self.renew_locks()
         self.state = SwapState.EAGER
         self.reason = "nothing was brought yet"

@@ -38,7 +38,7 @@ def summary(swap: Swap) -> SwapStats:
         builds=len(spent),
         build_s=sum(one.seconds for one in spent),
         build_cpu_s=sum(one.cpu_s for one in spent),
-        build_peak_rss_bytes=max((one.peak_rss_bytes for one in spent), default=0),
+        build_peak_memory_bytes=max((one.peak_memory_bytes for one in spent), default=0),
         threads=tuple(sorted(trial.threads)) if trial else (),
     )
 

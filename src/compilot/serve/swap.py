@@ -13,6 +13,7 @@ The hot path when live: an attribute, a counter, a remainder, the thread count, 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import logging
@@ -38,7 +39,7 @@ from compilot.runtime.counting import count_of
 from compilot.runtime.fast import refuse_compiled
 from compilot.runtime.forking import tell_after_fork
 from compilot.runtime.sources import ApplyOptions
-from compilot.serve.bringing import Bringer, Source, Stays
+from compilot.serve.bringing import Bringer, Disproved, NeedsExample, Source, Stays
 from compilot.serve.durations import Durations
 from compilot.serve.events import EventLog, OnEvent
 from compilot.serve.keeping import KeptCalls
@@ -53,6 +54,7 @@ from compilot.serve.trial import Outcome, Trial, Verdict
 
 RECURRING_THREADS = 16  # calls at another thread count until the plan is compared at it
 PROVEN_THREADS = 8  # comparisons there, until it is served
+MOST_ADOPTED = 8  # sizes that are added to a plan: each is a program in memory
 MISSED_EVERY = 10  # ticks between two lines about missed calls
 NONE_TAKEN = 50  # calls that a plan did not take, until that is said
 END_S = 10.0
@@ -122,11 +124,13 @@ class Swap:
         self._generation = 0  # of what is wanted: a rollback ends what was wanted before it
         self._builds: list[SharedBundle] = []
         self._retired: Counter[str] = Counter()  # what was counted by plans that are gone
-        self._ticks = self._compared_at = 0
+        self._ticks = 0
+        self._compared_at: tuple[int, ...] = (0, 0)  # at the last tick: by the plan that is tried or live, by its base
         self._warned = False
+        self._needs_example = False  # nothing could be built for want of one; `warm` gives it
         self._first_live: int | None = None  # number of the call
         self._flushes: list[Callable[[], None]] = []
-        self._sources = [source]
+        self._source = source  # the newest
         self._route = Route(SwapState.EAGER, self._look_eager)
         self._begin()
         self._want(Wanted(source))
@@ -147,6 +151,7 @@ class Swap:
             stop=self._stop,
             tell_state=self._under_way,
             go_on=self._go_on,
+            superseded=lambda: self._manager.plans_wanted(),
             tell_built=self._was_built,
             may_trace=lambda: self._allow_trace and not count_of(self._numbers),
         )
@@ -177,9 +182,18 @@ class Swap:
         self.durations.add("eager", time.perf_counter() - begin)
         return answer
 
-    def _base(self, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Whoever answers while a plan is tried."""
-        return self._eager(args, kwargs) if route.base is None else route.base.call(None, *args, **kwargs)
+    def _base(self, route: Route, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Whoever answers while a plan is tried: eager, or the live plan, whose calls stay compared meanwhile."""
+        live = route.base
+        if live is None:
+            return self._eager(args, kwargs)
+        if _threads() not in live.threads:
+            self.sentinel.missed(_at_threads(live), Call(args, kwargs), adoptable=False)
+            return self.model(*args, **kwargs)
+        if route.base_due or (number - 1) % self._live_period == 0:  # of other periods 1 is no multiple
+            route.base_due = False
+            return self._answered_live(route, live, args, kwargs)
+        return live.call(None, *args, **kwargs)
 
     def _look_rolling(self, route: Route, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Shadow: eager's answer. Canary: the plan's, once it is seen to be right."""
@@ -188,14 +202,18 @@ class Swap:
             self._revive()
         if self._kept.wanted:
             self._kept.offer(Call(args, kwargs))
-        if not route.wants(number) or (shadow and not self._comparing.acquire(blocking=False)):
-            return self._base(route, args, kwargs)
+        trial = route.trial
+        assert trial is not None
+        if not route.wants(number) or (trial.traced and _threads() not in trial.threads):  # that would compile
+            return self._base(route, number, args, kwargs)
+        if shadow and not self._comparing.acquire(blocking=False):
+            return self._base(route, number, args, kwargs)
         try:
-            outcome = self._compared(route, number, args, kwargs)
+            outcome = self._compared(route, trial, args, kwargs)
         finally:
             if shadow:
                 self._comparing.release()
-        self._weigh(route, outcome)
+        self._weigh(route, trial, outcome)
         if shadow or outcome.verdict is not Verdict.SAME:
             next(self._by_eager)
             return outcome.eager
@@ -207,26 +225,33 @@ class Swap:
             self._revive()
         if self._kept.wanted:
             self._kept.offer(Call(args, kwargs))
-        assert route.hot is not None
+        assert route.trial is not None
         if _threads() not in route.threads:
-            return self._at_other_threads(route, number, args, kwargs)
-        if not self._comparing.acquire(blocking=False):  # somebody compares at this moment
-            return route.hot(None, *args, **kwargs)
+            return self._at_other_threads(route, route.trial, args, kwargs)
+        return self._answered_live(route, route.trial, args, kwargs)
+
+    def _answered_live(self, route: Route, live: Trial, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The live plan's answer once it is seen to be right, unless somebody compares at this moment."""
+        if not self._comparing.acquire(blocking=False):
+            return live.call(None, *args, **kwargs)
         try:
-            outcome = self._compared(route, number, args, kwargs)
+            outcome = self._compared(route, live, args, kwargs)
         finally:
             self._comparing.release()
-        self._weigh(route, outcome)
+        self._weigh(route, live, outcome)
         if outcome.verdict in (Verdict.MISMATCH, Verdict.FAILED):
             next(self._by_eager)
         return outcome.best
 
-    def _compared(self, route: Route, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
-        assert route.trial is not None
-        route.compared()
-        outcome = route.trial.compare(self.model, Call(args, kwargs), plan_first=bool(route.trial.compared & 1))
-        if outcome.verdict is Verdict.NOT_TAKEN:
-            self._not_taken(route.trial, outcome.why, Call(args, kwargs))
+    def _compared(
+        self, route: Route, trial: Trial, args: tuple[Any, ...], kwargs: dict[str, Any], *, counted: bool = False
+    ) -> Outcome:
+        """Both answers. counted: the call is among the missed ones already."""
+        if trial is route.trial:
+            route.compared()
+        outcome = trial.compare(self.model, Call(args, kwargs), plan_first=bool(trial.compared & 1))
+        if outcome.verdict is Verdict.NOT_TAKEN and not counted:
+            self._not_taken(trial, outcome.why, Call(args, kwargs))
         elif outcome.verdict is Verdict.SAME:
             self.durations.add("eager", outcome.eager_s)
             self.durations.add("fast", outcome.plan_s)
@@ -234,10 +259,8 @@ class Swap:
 
     # ---- what follows from it ------------------------------------------------------------------------------------
 
-    def _weigh(self, route: Route, outcome: Outcome) -> None:
+    def _weigh(self, route: Route, trial: Trial, outcome: Outcome) -> None:
         """One comparison: on to the next stage, or back."""
-        trial = route.trial
-        assert trial is not None
         with self._lock:
             if outcome.verdict is Verdict.NOT_TAKEN or trial not in (self._live, self._rolling):
                 return
@@ -282,6 +305,8 @@ class Swap:
         trial.on_failed = lambda reason: self._failed(trial, reason)
         self._route = self._live_route(trial)  # the swap
         self.sentinel.begin_anew()
+        if trial.adopted:
+            self._standing.tell(EventKind.ADOPTED, trial.adopted, plan=trial.label)
         settled = self._idle()
         if settled:
             self._kept.forget()
@@ -299,6 +324,7 @@ class Swap:
 
     def _failed(self, trial: Trial, reason: str) -> None:
         """The engine failed in a call that nobody compared; eager has answered it."""
+        next(self._by_eager)
         with self._lock:
             if trial in (self._live, self._rolling):
                 self._back(trial, reason)
@@ -351,24 +377,22 @@ class Swap:
 
     def _missed(self, trial: Trial, reason: str, call: Call) -> None:
         """A call that the plan does not answer; eager does."""
-        fits = self._adopt and trial is self._live and bool(trial.made) and not any(map(_takes(call), trial.links))
+        room = self._adopt and trial is self._live and 0 < len(trial.made) <= MOST_ADOPTED
+        fits = room and not any(map(_takes(call), trial.links))
         if self.sentinel.missed(reason, call, adoptable=fits) and (example := self.sentinel.next_wanted()):
             self._want(Wanted(more=example, under_way=trial))
 
-    def _at_other_threads(self, route: Route, number: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _at_other_threads(self, route: Route, trial: Trial, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Eager's answer; where the count recurs, the plan is compared at it, and then served."""
-        trial, now = route.trial, _threads()
-        assert trial is not None
-        proven = ", ".join(map(str, sorted(route.threads))) or "none"
-        reason = f"thread count {now}, the plan is proven at {proven}"
+        now, reason = _threads(), _at_threads(trial)
         self.sentinel.missed(reason, Call(args, kwargs), adoptable=False)
         if trial.traced or self.sentinel.count(reason) <= RECURRING_THREADS:
             return self.model(*args, **kwargs)
-        outcome = self._compared(route, number, args, kwargs)
+        outcome = self._compared(route, trial, args, kwargs, counted=True)
         before = len(trial.threads)
         if outcome.verdict is Verdict.SAME and trial.proven_at(now) < PROVEN_THREADS:
             return outcome.eager
-        self._weigh(route, outcome)
+        self._weigh(route, trial, outcome)
         with self._lock:
             if len(trial.threads) > before and self._route is route:
                 self._route = self._live_route(trial)
@@ -410,7 +434,7 @@ class Swap:
             if self._rolling is not None:
                 self._back(self._rolling, "it takes none of the calls, and another plan is there")
             if wanted.more is not None:
-                self._standing.tell(EventKind.ADOPTED, _adopted(wanted), plan=trial.label)
+                trial.adopted = _adopted(wanted)
             trial.pairs = PairWindow(self._margin)
             self._rolling, self._bringing = trial, None
             self._enter_stage(trial)
@@ -428,7 +452,7 @@ class Swap:
         reason = "built by another process, or earlier" if spent is None else _lost(found.result)
         more = {} if spent is None else {"seconds": spent.seconds, "cpu_s": spent.cpu_s}
         if spent is not None:
-            more["peak_rss_bytes"] = spent.peak_rss_bytes
+            more["peak_memory_bytes"] = spent.peak_memory_bytes
         self._standing.tell(EventKind.BUILT, reason, plan=found.result.label, **more)
 
     def _postponed(self, reason: str, retry_s: float | None, wanted: Wanted) -> None:
@@ -437,17 +461,23 @@ class Swap:
                 return  # the next attempt ends it
             self._standing.tell(EventKind.POSTPONED, reason, retry_s=retry_s)
             if retry_s is None:
-                self._stays(reason, wanted)
+                self._stays(Stays(reason), wanted)
             elif self._live is None and self._rolling is None:
                 self._standing.become(SwapState.EAGER, f"{reason}; tried again in {retry_s:.0f} s")
 
-    def _stays(self, reason: str, wanted: Wanted) -> None:
+    def _stays(self, why: Stays, wanted: Wanted) -> None:
         """What was wanted will not come."""
+        reason = str(why)
         with self._lock:
             self._bringing = None
+            self._needs_example = isinstance(why, NeedsExample) and self._is_wanted(wanted)
             if wanted.more is not None:
                 self.sentinel.not_built(wanted.more)
-            if self._live is not None or self._rolling is not None or not self._is_wanted(wanted):
+            if isinstance(why, Disproved) and self._rolling is None and self._is_wanted(wanted):
+                after = "; the plan before it goes on" if self._live is not None else ""
+                state = SwapState.ROLLED_BACK if self._live is None else SwapState.LIVE
+                self._standing.become(state, f"rolled back: {reason}{after}", settled=False, back=True)
+            elif self._live is not None or self._rolling is not None or not self._is_wanted(wanted):
                 what = "other calls are not adopted" if wanted.more is not None else "the new plan is not used"
                 self._standing.tell(EventKind.WARNING, f"{what}: {reason}")
             else:
@@ -458,10 +488,12 @@ class Swap:
         """Once a second: see that something is compared; now and then write down what was missed."""
         self._ticks += 1
         route = self._route
-        if route.trial is not None:
-            if route.trial.compared == self._compared_at:
-                route.make_due()
-            self._compared_at = route.trial.compared
+        seen = tuple(0 if one is None else one.compared for one in (route.trial, route.base))
+        if route.trial is not None and seen[0] == self._compared_at[0]:
+            route.make_due()
+        if route.base is not None and seen[1] == self._compared_at[1]:
+            route.base_due = True
+        self._compared_at = seen
         if not self._ticks % MISSED_EVERY:
             self._tell_missed()
         self._flush()
@@ -521,12 +553,21 @@ class Swap:
         return route.state is SwapState.LIVE or route.base is not None
 
     def warm(self, calls: Iterable[Any]) -> Self:
-        """Make these calls now, and prove and build with them; each is a tuple of arguments, or (args, kwargs)."""
+        """Make these calls now, and prove and build with them; each is a tuple of arguments, or (args, kwargs).
+
+        A Swap that stayed eager because no example could be made tries again with them.
+        """
+        with self._lock:
+            again, self._needs_example = self._needs_example and self.state is not SwapState.CLOSED, False
+            if again:
+                self._kept.begin_anew()
         for given in calls:
             call = _as_call(given)
             self._kept.offer(call, given=True)
             if not self._allow_trace:  # else this would be the first request
                 self(*call.args, **call.kwargs)
+        if again:
+            self.promote(self._source)
         return self
 
     def wait(self, seconds: float | None = None) -> SwapState:
@@ -554,7 +595,7 @@ class Swap:
         if self._forked:
             self._revive()
         with self._lock:
-            self._sources.append(source)
+            self._source, self._needs_example = source, False
             self._standing.settled = False
             self._want(Wanted(source))
             self._kept.begin_anew()
@@ -628,7 +669,7 @@ class Swap:
             self._bringing = None
             self._begin()
             if self._live is None and self._rolling is None and self.state is not SwapState.ROLLED_BACK:
-                self._want(Wanted(self._sources[-1]))
+                self._want(Wanted(self._source))
 
 
 def _stages(shadow: float, shadow_calls: int, canary: Sequence[float], canary_calls: int) -> tuple[Stage, ...]:
@@ -642,6 +683,12 @@ def _stages(shadow: float, shadow_calls: int, canary: Sequence[float], canary_ca
 def _lost(result: BuildResult) -> str:
     """Why it is not the engine that was tried first; "": it is."""
     return "; ".join(f"{one.label} {one.state}, {one.reason}" for one in result.tried if one.state != State.OK)
+
+
+def _at_threads(trial: Trial) -> str:
+    """Why eager answers at this thread count."""
+    proven = ", ".join(map(str, sorted(trial.threads))) or "none"
+    return f"thread count {_threads()}, the plan is proven at {proven}"
 
 
 def _takes(call: Call) -> Callable[[Any], bool]:
@@ -676,16 +723,16 @@ def _log_path(log: str | os.PathLike[str] | None) -> Path | None:
     return None
 
 
+_to_close: weakref.WeakKeyDictionary[Swap, int] = weakref.WeakKeyDictionary()  # with the process that made it
+
+
 def _close_at_exit(swap: Swap) -> None:
     """End the child, and remove what lies on disk, when the interpreter ends; a Swap may be gone by then."""
-    import atexit
+    _to_close[swap] = os.getpid()
 
-    found = weakref.ref(swap)
-    owner = os.getpid()
 
-    def close() -> None:
-        one = found()
-        if one is not None and os.getpid() == owner:
-            one.close()
-
-    atexit.register(close)
+@atexit.register
+def _close_all() -> None:
+    for swap, owner in list(_to_close.items()):
+        if os.getpid() == owner:
+            swap.close()

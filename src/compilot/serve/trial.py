@@ -81,6 +81,7 @@ class Trial:
         self.not_taken = 0
         self.live_since = 0  # number of the call
         self.made: tuple[Any, ...] = ()  # what it was loaded from, where entries can be added to it
+        self.adopted = ""  # what it has besides the plan before it, a sentence
         self._built_before = 0  # programs, when it went live
         self._at_threads: Counter[int] = Counter()
         self.on_missed: Callable[[str, Call], None] | None = None

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,10 @@ from compilot.records import encode
 from compilot.serve.bounding import ENVIRONMENT, free_bytes
 from compilot.serve.braking import TURN_S, Brake
 from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
+from compilot.serve.summary import pss_bytes
 
 LOOK_S = 0.5  # between looks at the child's process tree
+FULL_LOOK = 4  # looks: pages that several processes have are told apart only then, it takes the kernel milliseconds
 END_S = 5.0
 QUOTED = 300  # characters of its last output
 MODEL_COPIES = 3  # of the weights that a build has in memory: eager's, the candidate's, the export's
@@ -45,7 +48,7 @@ class Spent(NamedTuple):
 
     seconds: float
     cpu_s: float
-    peak_rss_bytes: int
+    peak_memory_bytes: int
 
 
 class Ran(NamedTuple):
@@ -58,10 +61,12 @@ class Ran(NamedTuple):
 class Child:
     """The one child that a server may have."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, go_on: Callable[[], None] = lambda: None) -> None:
+        """go_on: asked at every look; what it raises ends the child."""
         self._bounds = bounds
+        self._go_on = go_on
         self.pid: int | None = None  # while there is one
-        self.peak_rss_bytes = 0
+        self.peak_memory_bytes = 0
 
     def run(self, job: BuildJob, model_bytes: int, stop: threading.Event) -> Ran:
         """Start it, watch it, read its result. Raises Later, Closing."""
@@ -75,7 +80,7 @@ class Child:
                 process = _started(job_file, self._bounds, log.fileno())
         except OSError as problem:
             raise Later(f"a build cannot be started: {problem.strerror or problem}") from problem
-        self.pid, self.peak_rss_bytes = process.pid, 0
+        self.pid, self.peak_memory_bytes = process.pid, 0
         try:
             self._watch(process, job_file, stop, begin)
         finally:
@@ -83,7 +88,7 @@ class Child:
             self.pid = None
             job_file.unlink(missing_ok=True)
         result = _result(Path(job.result), process.returncode, folder)
-        return Ran(result, Spent(time.monotonic() - begin, result.cpu_s, self.peak_rss_bytes))
+        return Ran(result, Spent(time.monotonic() - begin, result.cpu_s, self.peak_memory_bytes))
 
     def _refuse_without_room(self, model_bytes: int) -> None:
         free, needed = free_bytes(), MODEL_COPIES * model_bytes + self._bounds.least_free_bytes
@@ -93,15 +98,19 @@ class Child:
 
     def _watch(self, process: subprocess.Popen[bytes], job_file: Path, stop: threading.Event, begin: float) -> None:
         limit = int(free_bytes() * self._bounds.memory_share)
-        brake = Brake(self._bounds.share)
+        brake, looks = Brake(self._bounds.share), 0
         while not _ended(process, brake, stop):
             if stop.is_set():
                 raise Closing
+            self._go_on()
             tree = _tree(process.pid)
             if not job_file.exists():  # it has taken its job: from then on it ends with the server, stopped or not
                 brake.look(tree)
-            used = sum(map(_rss, tree))
-            self.peak_rss_bytes = max(self.peak_rss_bytes, used)
+            used = sum(map(_rss, tree))  # cheap, and never less than what is really used
+            if used > limit or not looks % FULL_LOOK:
+                used = sum(map(_used_bytes, tree))
+                self.peak_memory_bytes = max(self.peak_memory_bytes, used)
+            looks += 1
             if used > limit:
                 text = f"the build used {used / 2**20:.0f} MiB, more than its share of {limit / 2**20:.0f} MiB"
                 raise Later(f"memory is short: {text}")
@@ -172,13 +181,34 @@ def _last_words(log: Path) -> str:
 
 
 def _tree(pid: int) -> list[psutil.Process]:
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        return [root, *root.children(recursive=True)]
-    return []
+    """A process and everything below it. The kernel's own lists: reading every process of a machine takes a while."""
+    found = []
+    for one in _pids_below(pid):
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(one))
+    return found
+
+
+def _pids_below(pid: int) -> list[int]:
+    lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    if not lists:  # a kernel without them, or the process is gone
+        with contextlib.suppress(psutil.Error):
+            return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
+        return []
+    found = [pid]
+    for file in lists:
+        with contextlib.suppress(OSError):
+            for child in file.read_text().split():
+                found += _pids_below(int(child))
+    return found
 
 
 def _rss(process: psutil.Process) -> int:
     with contextlib.suppress(psutil.Error):
         return int(process.memory_info().rss)
     return 0
+
+
+def _used_bytes(process: psutil.Process) -> int:
+    """Its part of memory: a forked worker has most pages in common with the process that it was forked from."""
+    return pss_bytes(process.pid) or _rss(process)

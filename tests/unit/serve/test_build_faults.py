@@ -25,6 +25,7 @@ from compilot.records import encode
 from compilot.serve import SwapState, builder, shared, watching
 from compilot.serve.bounding import free_bytes
 from compilot.serve.braking import Brake
+from compilot.serve.bringing import Stays
 from compilot.serve.records import Bounds, BuildJob, BuildResult, EventKind, Tried
 from compilot.serve.shared import Refused, built_once, shared_folder
 from compilot.serve.watching import Later, Ran, Spent
@@ -156,6 +157,47 @@ def test_bounds_of_memory_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert child.pid is None
 
 
+FORKED = """
+import os, time
+held = bytearray(os.urandom(1 << 20)) * 128  # every page is written
+for _ in range(3):
+    if not os.fork():
+        break
+print("there", flush=True)
+time.sleep(600)
+"""
+
+
+def test_pages_that_forked_workers_have_in_common_count_once() -> None:
+    with subprocess.Popen([sys.executable, "-c", FORKED], stdout=subprocess.PIPE, process_group=0) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(4):
+                process.stdout.readline()
+            tree = watching._tree(process.pid)
+            assert len(tree) == 4
+            assert sum(map(watching._rss, tree)) > 4 * (128 << 20)
+            assert 128 << 20 < sum(map(watching._used_bytes, tree)) < 2 * (128 << 20)
+        finally:
+            watching._end(process)
+
+
+def test_a_child_that_nobody_wants_any_more_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*given: Any) -> subprocess.Popen[bytes]:
+        started.append(sleeping(*given))
+        return started[-1]
+
+    def go_on() -> None:
+        raise Stays("rolled back meanwhile")
+
+    monkeypatch.setattr(watching, "_started", start)
+    with pytest.raises(Stays, match="rolled back meanwhile"):
+        REAL_RUN(watching.Child(QUICK, go_on), job_in(tmp_path), 0, threading.Event())
+    assert started[0].returncode == -signal.SIGKILL
+
+
 def test_the_last_words_of_a_child_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes]:
         program = "import sys; sys.exit('the disk is on fire')"
@@ -283,6 +325,8 @@ def test_free_memory_is_what_the_cgroup_leaves(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "memory" / "memory.usage_in_bytes").write_text("400\n")
     monkeypatch.setattr(bounding, "CGROUP", tmp_path)
     assert free_bytes() == 600
+    (tmp_path / "memory" / "memory.stat").write_text("total_active_file 200\ntotal_inactive_file 100\n")
+    assert free_bytes() == 700  # files that were read once are no memory in use
 
 
 # ------------------------------------------------------------------------------------------------- one build for all
@@ -311,6 +355,25 @@ def test_many_threads_build_once_and_the_rest_load_it(tmp_path: Path) -> None:
     assert [one.result.digest for one in found] == ["d"] * 8
     assert sum(one.spent is not None for one in found) == 1
     assert not list(folder.glob("job-*"))
+
+
+def test_bundles_that_nobody_used_for_long_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(work: Path, out: Path, result: Path) -> Ran:
+        out.write_bytes(b"bundle")
+        return DONE
+
+    def use(name: str) -> Path:
+        folder = shared_folder((name,))
+        built_once(folder, build, wait_s=30, stop=threading.Event())
+        return folder
+
+    monkeypatch.setattr(shared, "MOST_KEPT", 3)
+    first, second, third = use("first"), use("second"), use("third")
+    for age, folder in ((30, first), (20, second), (10, third)):
+        os.utime(folder, (time.time() - age,) * 2)
+    use("first")  # used again
+    fourth = use("fourth")
+    assert [folder.exists() for folder in (first, second, third, fourth)] == [True, False, True, True]
 
 
 def test_what_a_killed_process_left_is_removed_and_it_is_built_again() -> None:

@@ -49,11 +49,14 @@ def test_no_example_is_made_from_texts_and_other_objects() -> None:
     assert example.call.args[1] is None
 
 
-def test_a_text_in_a_users_call_leaves_the_swap_eager(model: nn.Module, serving: Make, child: Any) -> None:
-    class Named(nn.Module):
-        def forward(self, x: torch.Tensor, name: str) -> torch.Tensor:
-            return x * len(name)
+class Named(nn.Module):
+    """Takes a text, too."""
 
+    def forward(self, x: torch.Tensor, name: str) -> torch.Tensor:
+        return x * len(name)
+
+
+def test_a_text_in_a_users_call_leaves_the_swap_eager(model: nn.Module, serving: Make, child: Any) -> None:
     served = serving(Named().eval(), None)
     with torch.no_grad():
         served.swap(torch.ones(3), "my diagnosis")
@@ -61,6 +64,15 @@ def test_a_text_in_a_users_call_leaves_the_swap_eager(model: nn.Module, serving:
     assert "give an example with warm()" in served.swap.reason
     assert "diagnosis" not in served.reasons
     assert not child.jobs
+
+
+def test_an_example_that_is_given_afterwards_is_built_with(model: nn.Module, serving: Make, child: Any) -> None:
+    served = serving(Named().eval(), None)
+    with torch.no_grad():
+        served.swap(torch.ones(3), "my diagnosis")
+        assert served.swap.wait(30) is SwapState.EAGER
+        served.swap.warm([(torch.ones(3), "an example")])
+        served.when_no_call(lambda: bool(child.jobs))
 
 
 def test_recurring_calls_with_texts_are_counted_and_not_wanted() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +21,10 @@ from compilot.engines import registry
 from compilot.errors import InputError
 from compilot.serve import SwapState, sentinel_report
 from compilot.serve.bringing import SEALED
+from compilot.serve.events import EventLog
 from compilot.serve.records import BuildResult, EventKind
-from compilot.serve.sentinel import MOST_KINDS, RECURS, Sentinel
+from compilot.serve.sentinel import MOST_KINDS, RECURS, Sentinel, read_events
+from compilot.serve.standing import Standing
 from compilot.serve.swap import PROVEN_THREADS, RECURRING_THREADS
 from compilot.serve.watching import Ran, Spent
 
@@ -196,6 +200,40 @@ def test_a_log_without_missed_calls_and_one_with_a_torn_end(
         file.write(b'{"schema": 1, "at"')
     said = CliRunner().invoke(app, ["sentinel", "report", str(torn)])
     assert "every call after the swap was answered by the plan" in said.output
+    with torn.open("ab") as file:  # what came after it
+        file.write(b"\n" + served.swap.log.read_bytes())
+    assert sentinel_report(torn).processes == 1
+    assert len(read_events(torn)) == 2 * len(read_events(served.swap.log))
+
+
+def test_a_line_that_a_full_disk_cut_off_does_not_spoil_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = EventLog(tmp_path / "events.jsonl", None)
+    real, short = os.write, iter([10])
+    monkeypatch.setattr("compilot.serve.events.os.write", lambda fd, data: real(fd, data[: next(short, len(data))]))
+    standing = Standing(log, itertools.count())
+    standing.tell(EventKind.WARNING, "cut off")
+    standing.tell(EventKind.WARNING, "whole")
+    log.flush(30)
+    assert [event.reason for event in read_events(tmp_path / "events.jsonl")] == ["whole"]
+
+
+def test_logs_of_several_starts_are_added_up_where_every_start_has_the_same_pid(
+    model: nn.Module, engine: Faulty, serving: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, whose server is process 1 each time."""
+    log = tmp_path / "all.jsonl"
+    for name in ("first", "second"):
+        monkeypatch.setattr("compilot.serve.standing._names", itertools.count(1))
+        served = live(serving, model)
+        served.ask(3, torch.zeros(5, 3))
+        served.swap.close()
+        assert served.swap.log is not None
+        with log.open("ab") as file:
+            file.write(served.swap.log.read_bytes())
+        served.swap.log.rename(tmp_path / name)
+    assert sentinel_report(log).missed_calls == 6
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
@@ -203,5 +241,5 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
         sentinel_report(tmp_path / "none.jsonl")
     other = tmp_path / "other.jsonl"
     other.write_text('{"a": 1}\n{"b": 2}\n')
-    with pytest.raises(InputError, match="at line 1"):
+    with pytest.raises(InputError, match="none of its 2 lines is an event"):
         sentinel_report(other)

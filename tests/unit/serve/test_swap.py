@@ -271,6 +271,54 @@ def test_a_new_plan_is_the_canary_of_the_live_one(model: nn.Module, engine: Faul
     assert served.swap.stats().swaps == {"live": 2}
 
 
+def live_with_another_on_its_way(model: nn.Module, serving: Make) -> Serving:
+    """Live, and a second plan, of an engine of its own, is in its shadow."""
+    registered(Faulty(), "second")
+    served = serving(model, shadow=0.1)
+    served.until(SwapState.LIVE)
+    shadow, *canary = served.swap._stages
+    served.swap._stages = (shadow._replace(calls=10_000), *canary)
+    served.swap.promote(plan_of(model, engine="second"))
+    served.until(SwapState.SHADOW)
+    return served
+
+
+def test_the_live_plan_stays_compared_while_another_one_is_tried(
+    model: nn.Module, engine: Faulty, serving: Make
+) -> None:
+    served = live_with_another_on_its_way(model, serving)
+    try:
+        first = served.swap._live
+        assert first is not None
+        before = first.compared
+        served.ask(100)
+        assert 8 <= first.compared - before <= 12  # its share, a tenth
+        engine.fault = lambda number, answer: answer + 1
+        with torch.no_grad():
+            for _ in range(30):  # those that nobody compared may be wrong until one is
+                served.swap(X)
+        assert served.swap._live is None
+        assert "rolled back: its answer is not eager's" in served.reasons
+        assert served.swap.state is SwapState.SHADOW  # the second one goes on, and eager answers
+        served.ask(50)
+        assert served.wrong == 0
+    finally:
+        registry.unregister("second")
+
+
+def test_at_another_thread_count_the_live_plan_does_not_answer_while_another_one_is_tried(
+    model: nn.Module, engine: Faulty, serving: Make
+) -> None:
+    served = live_with_another_on_its_way(model, serving)
+    try:
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        before = next(engine.calls)
+        served.ask(50)
+        assert next(engine.calls) == before + 1
+    finally:
+        registry.unregister("second")
+
+
 def test_a_wrong_new_plan_leaves_the_live_one_in_place(model: nn.Module, engine: Faulty, serving: Make) -> None:
     served = serving(model)
     served.until(SwapState.LIVE)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from prometheus_client import CollectorRegistry
-from swapping import LIMIT_S, Faulty, Serving, plan_of, registered
+from swapping import LIMIT_S, QUICK, Faulty, Serving, plan_of, registered
 from torch import nn
 
 from compilot._tree import Call
@@ -142,6 +142,47 @@ def test_a_rollback_ends_what_is_being_brought(
     assert "rolled back: not today" in served.reasons
     served.swap.promote(plan_of(model))  # what comes later is not meant
     served.until(SwapState.LIVE)
+
+
+@pytest.mark.parametrize("asked", [0, 1], ids=["it waits for a first call", "its build fails again and again"])
+def test_a_plan_does_not_wait_behind_one_that_does_not_come(
+    model: nn.Module, engine: Faulty, serving: Make, asked: int
+) -> None:
+    served = serving(model, None, bounds=QUICK._replace(retry_s=600.0, longest_retry_s=600.0))
+    served.ask(asked)
+    served.when_no_call(lambda: served.swap.state is SwapState.BUILDING or "tried again in 600 s" in served.swap.reason)
+    served.swap.promote(plan_of(model))
+    served.until(SwapState.LIVE)
+    assert "another plan is wanted in its place" in served.reasons
+
+
+def test_a_plan_that_is_wrong_on_a_kept_call_is_rolled_back(model: nn.Module, engine: Faulty, serving: Make) -> None:
+    served = serving(model, None)
+    served.ask(4)
+    engine.fault = lambda number, answer: answer + 1
+    served.swap.promote(plan_of(model))
+    assert served.swap.wait(LIMIT_S) is SwapState.ROLLED_BACK
+    assert served.swap.reason.startswith("rolled back: a kept call is answered wrongly")
+    assert served.swap.stats().swaps == {"rolled-back": 1}
+    served.ask(10)
+    assert served.wrong == 0
+
+
+def test_a_new_plan_that_is_wrong_on_a_kept_call_leaves_the_live_one(
+    model: nn.Module, engine: Faulty, serving: Make
+) -> None:
+    served = serving(model)
+    served.until(SwapState.LIVE)
+    worse = registered(Faulty(), "worse")
+    worse.fault = lambda number, answer: answer - 1
+    try:
+        served.swap.promote(plan_of(model))  # keeps calls again; the second waits for it
+        served.swap.promote(plan_of(model, engine="worse"))
+        served.when(lambda: "the plan before it goes on" in served.reasons)
+    finally:
+        registry.unregister("worse")
+    assert served.swap.state is SwapState.LIVE
+    assert served.wrong == 0
 
 
 def test_what_recurs_is_wanted_again_after_a_new_plan_and_after_a_failure() -> None:
