@@ -1,35 +1,36 @@
 """Training steps: the plan's over eager's default loop and over the best by hand, model by model.
 
-    python bench/training.py [--only gpt2,mlp] [--budget 15m] [--sets 3] [--rounds 15] [--steps N] [--table]
+    python bench/training.py [--only gpt2,mlp] [--budget 5m] [--sets 3] [--rounds 40] [--steps N] [--table]
 
 For each of six trainings: `compilot.tune` (kept in --work/tune/MODEL), then sets of processes: one for each arm by
-hand ({eager, torch.compile(model)} x {default, fused optimizer}) and one for the plan, in rounds whose order turns.
+hand ({eager, torch.compile(model)} x {default, fused optimizer}) and one for the plan, in rounds of random order.
 Each finished step is one line of --results/training.jsonl: a bench that is started again goes on after the last one
-(exit code 75: call again). `--table` prints what is there. A model that falls short shows every candidate tried.
-Use an idle machine.
+(exit code 75: call again). `--table` prints what is there. A model that falls short shows every candidate
+tried (training_table.py). Use an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import statistics
+import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
 from stepping import DONE, MORE, MoreToDo, Steps, chosen_models, say
-from training_arm import ARMS, BY_HAND
+from training_arm import ARMS
 from training_journal import Journal, Raced, Tuned
 from training_models import NAMES
+from training_table import table
 
 HERE = Path(__file__).parent
 BATCH_S = 0.2  # a timed batch of steps lasts about this long
-NEVER_BELOW, OVER_HAND, OVER_EAGER = 0.98, 1.03, 1.25  # what the plan has to reach
+SETTLE_S = 0.02  # the threads of the arm before spin for 6 ms after its last step
 
 
 class Arm(Protocol):
@@ -91,7 +92,7 @@ def tune(model: str, run: Path, budget: str) -> Tuned:
 
 
 def race(model: str, number: int, run: Path, rounds: int, start: Callable[[str, str, Path], Arm] = Process) -> Raced:
-    """One set of processes, one for each arm, in rounds whose order turns."""
+    """One set of processes, one for each arm, in rounds of random order."""
     with ExitStack() as stack:
         arms: dict[str, Arm] = {}
         for name in ARMS:
@@ -101,8 +102,8 @@ def race(model: str, number: int, run: Path, rounds: int, start: Callable[[str, 
         counts = {name: max(1, round(BATCH_S / max(arm.step_s, 1e-6))) for name, arm in arms.items()}
         samples: dict[str, list[float]] = {name: [] for name in arms}
         for turn in range(rounds):
-            order = [*ARMS[turn % len(ARMS) :], *ARMS[: turn % len(ARMS)]]
-            for name in order:
+            for name in random.Random(1000 * number + turn).sample(ARMS, len(ARMS)):
+                time.sleep(SETTLE_S)
                 samples[name].append(arms[name].time(counts[name]))
         first = {name: arm.first_s for name, arm in arms.items()}
         peaks = {name: arm.close() for name, arm in arms.items()}
@@ -132,53 +133,13 @@ def run_all(
             journal.append(race(model, number, run, asked.rounds, start))
 
 
-def ratios(sets: Sequence[Raced], other: str) -> float:
-    """How many times as fast the plan's step is: the median over sets of the medians over rounds."""
-    own = [[b / a for a, b in zip(one.step_s["plan"], one.step_s[other], strict=True)] for one in sets]
-    return statistics.median(statistics.median(pairs) for pairs in own)
-
-
-def table(journal: Journal, models: Sequence[str]) -> list[str]:
-    """A line for each model, the means, and who falls short."""
-    head = "| model | eager ms | plan ms | over eager | best by hand | over it | peak MiB: eager, plan | first step s |"
-    lines = [head, "|---" * 8 + "|"]
-    over_eager, over_hand, short = [], [], []
-    for model in models:
-        sets = journal.raced(model)
-        if not sets:
-            continue
-        hand = min(BY_HAND, key=lambda arm: ratios(sets, arm))
-        eager, best = ratios(sets, "eager"), ratios(sets, hand)
-        over_eager.append(eager)
-        over_hand.append(best)
-        ms = {arm: 1e3 * statistics.median(v for one in sets for v in one.step_s[arm]) for arm in ("eager", "plan")}
-        peak = {arm: max(one.peak_rss_bytes[arm] for one in sets) / 2**20 for arm in ("eager", "plan")}
-        first = statistics.median(one.first_s["plan"] for one in sets)
-        lines.append(
-            f"| {model} | {ms['eager']:.1f} | {ms['plan']:.1f} | {eager:.3f} | {hand} | {best:.3f} | "
-            f"{peak['eager']:.0f}, {peak['plan']:.0f} | {first:.1f} |"
-        )
-        short += [model] if best < NEVER_BELOW else []
-    if over_eager:
-        means = [math.exp(statistics.mean(map(math.log, one))) for one in (over_eager, over_hand)]
-        lines.append(
-            f"geometric means: {means[0]:.3f} over eager (wanted {OVER_EAGER}), {means[1]:.3f} over the best "
-            f"by hand (wanted {OVER_HAND}); lowest {min(over_hand):.3f} (wanted {NEVER_BELOW})"
-        )
-    for model in short:
-        tuned = journal.tuned(model)
-        lines.append(f"{model} falls short; tried:")
-        lines += [f"  {name}: {what}" for name, what in (tuned.tried if tuned is not None else {}).items()]
-    return lines
-
-
 def main(argv: list[str]) -> int:
     """Go on where the last one stopped."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only")
-    parser.add_argument("--budget", default="15m")
+    parser.add_argument("--budget", default="5m")
     parser.add_argument("--sets", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--steps", type=int, help="of the bench at the most; default: all")
     parser.add_argument("--work", type=Path, default=Path("compilot-bench-training"))
     parser.add_argument("--results", type=Path, default=HERE / "results" / "training")

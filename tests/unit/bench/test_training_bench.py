@@ -12,12 +12,13 @@ import training
 import training_arm
 import training_curves
 import training_models
+import training_table
 from compilot.records import LossCurve
 from stepping import MoreToDo, Steps
 from training_journal import Journal, Tuned
 
 MS = {"eager": 4.0, "eager_fused": 3.0, "compile": 3.5, "compile_fused": 2.5, "plan": 2.4}
-ASKED = argparse.Namespace(budget="1s", sets=2, rounds=5)
+ASKED = argparse.Namespace(budget="1s", sets=2, rounds=8)
 
 
 class FakeArm:
@@ -49,13 +50,25 @@ def test_it_goes_on_after_the_last_step_and_the_table_says_who_falls_short(tmp_p
     assert len(again.raced("gpt2")) == 1
     training.run_all(again, ["gpt2", "mlp"], tmp_path, ASKED, Steps(), plan, FakeArm)
     assert [len(again.raced(model)) for model in ("gpt2", "mlp")] == [2, 2]
-    lines = training.table(again, ["gpt2", "mlp"])
+    lines = training_table.table(again, ["gpt2", "mlp"])
     gpt2 = next(line for line in lines if line.startswith("| gpt2"))
-    assert "1.667" in gpt2
-    assert "compile_fused | 1.042" in gpt2
-    assert any("mlp falls short" in line for line in lines)
+    assert "| 1.667 (1.667-1.667) |" in gpt2
+    assert "| compile_fused | 1.042 (1.042-1.042) |" in gpt2
+    assert "shown below 0.98 of the best by hand: mlp; wanted: none" in lines
+    assert any(line.startswith("mlp is below 1.03") for line in lines)
     assert "  one graph: wrong 0.000x words" in lines
-    assert not any("gpt2 falls short" in line for line in lines)
+    assert not any(line.startswith("gpt2 is below") for line in lines)
+    assert any(line.startswith("geometric mean over eager: 1.667") and line.endswith("met") for line in lines)
+    assert lines[0].count("|") == lines[1].count("|") == gpt2.count("|")
+
+
+def test_too_few_rounds_show_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "training.jsonl", code="x")
+    short = argparse.Namespace(budget="1s", sets=1, rounds=3)
+    training.run_all(journal, ["mlp"], tmp_path, short, Steps(), plan, FakeArm)
+    lines = training_table.table(journal, ["mlp"])
+    assert "shown below 0.98 of the best by hand: none; wanted: none" in lines
+    assert "geometric mean over eager: too few rounds" in lines
 
 
 def test_every_arm_by_hand_takes_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
