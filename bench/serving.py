@@ -1,6 +1,6 @@
 """Does a server keep its promise while a plan is built beside it, and is it faster afterwards?
 
-    python bench/serving.py run DIR [--seconds 900] [--alternations 10] [--period 20] [--share 0.5]
+    python bench/serving.py run DIR [--only PART,PART] [--seconds 900] [--alternations 10] [--period 20] [--share 0.5]
     python bench/serving.py table DIR
     python bench/serving.py picture DIR -o docs/serving.svg
 
@@ -327,14 +327,16 @@ def run(folder: Path, args: argparse.Namespace) -> None:
         "starts": lambda known: starts(folder, args),
         "speed": lambda known: speed(folder, right, args, known),
     }
+    wanted = args.only.split(",") if args.only else list(parts)
     for name, part in parts.items():
         known = read(folder)
-        if name not in known:
+        if name in wanted and name not in known:
             found = {"part": name, **part(known)}
             with (folder / "serving.jsonl").open("a") as file:
                 file.write(json.dumps(found) + "\n")
             print(f"{name}: done", flush=True)
-    table(folder)
+    if set(parts) <= set(read(folder)):
+        table(folder)
 
 
 def table(folder: Path) -> None:
@@ -402,6 +404,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "table", "picture"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", help="parts, with commas between them; default: all that are missing")
     parser.add_argument("--seconds", type=float, default=900.0, help="the longest that a swap is waited for")
     parser.add_argument("--part", type=float, default=20.0, help="seconds of the shorter measurements")
     parser.add_argument("--alternations", type=int, default=10)
