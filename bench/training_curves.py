@@ -5,8 +5,9 @@
 Text: a byte-level language model on the documentation of this repository. Images: digits-like patterns made from a
 seed, with noise. For each: `compilot.tune`, then the losses of eager (as it is, from weights one rounding away four
 times, with another number of threads), of the plan's step and of float64, all from the same weights on the same
-batches. The plan must stay within BAND times what eager's own runs are off. Writes one JSON line per task to
---results/curves.jsonl; a task that is there is not run again.
+batches. The plan must stay within BAND times what eager's own runs are off. Its process settings are applied, and
+every step must have run as the plan says: a plan that keeps eager, or a step that eager ran, stops the bench. Writes
+one JSON line per task to --results/curves.jsonl; a task that is there is not run again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +24,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from compilot import Training
+from compilot import Training, apply_process
 from compilot.measure.step_curve import EagerCurves, judge_band
 from compilot.measure.step_reference import nudge
-from compilot.records import LossCurve, Record
+from compilot.records import LossCurve, Plan, ProcessSettings, Record
+from compilot.runtime.process import apply_settings
+from compilot.training import TrainStep
 from compilot.workload.loop import Loop
 from compilot.workload.steps import double_loop, in_double
 from stepping import StampedLines, chosen_models, say
@@ -129,6 +134,7 @@ def task(name: str, run: Path, budget: str, steps: int) -> Curve:
 
     plan = compilot.tune(f"{Path(__file__)}:{name}", budget=budget, out=run) if not run.exists() else None
     plan = plan or compilot.load_plan(run)
+    refuse_eager(name, plan)
     torch.manual_seed(0)
     training = globals()[name]()
     begin = {key: value.clone() for key, value in training.model.state_dict().items()}
@@ -148,9 +154,38 @@ def task(name: str, run: Path, budget: str, steps: int) -> Curve:
     torch.set_num_threads(threads)
     fresh()
     exact = losses(double_loop(training), training, steps, double=True)
-    own = fresh(lambda model, loss, optimizer: compilot.train_step(model, loss, optimizer, run / "plan.json"))
-    curve, why = judge_band(losses(own, training, steps), EagerCurves(steps=steps, exact=exact, runs=tuple(runs)))
+    path = run / "plan.json"
+    with process_of(path):
+        own = fresh(lambda model, loss, optimizer: compilot.train_step(model, loss, optimizer, path, strict=True))
+        planned = losses(own, training, steps)
+    refuse_other_steps(own, steps)
+    curve, why = judge_band(planned, EagerCurves(steps=steps, exact=exact, runs=tuple(runs)))
     return Curve(task=name, plan=str(plan), curve=curve, why=why)
+
+
+def refuse_eager(name: str, plan: Plan) -> None:
+    """A plan that keeps eager's step would have eager's own curve, which shows nothing."""
+    if not plan.entries:
+        raise SystemExit(f"{name}: the plan keeps eager ({plan.because}); delete its run, and pass a larger --budget.")
+
+
+def refuse_other_steps(loop: Loop, steps: int) -> None:
+    """The curve is the plan's only if every step of it ran as the plan says."""
+    assert isinstance(loop.step, TrainStep)
+    stats = loop.step.stats()
+    wanted = steps * loop.rules.accumulate
+    if (stats.batches, stats.fast, stats.steps) != (wanted, wanted, steps) or stats.optimizer_fallbacks:
+        raise SystemExit(f"not every step ran as the plan says: {stats}")
+
+
+@contextmanager
+def process_of(plan: Path) -> Iterator[None]:
+    """The plan's threads and memory, as a user applies them; the process's own again afterwards."""
+    changed = apply_process(plan)
+    try:
+        yield
+    finally:
+        apply_settings(ProcessSettings(**{name: before for name, (before, _) in changed.items()}))
 
 
 def picture(curves: list[Curve]) -> str:

@@ -24,11 +24,15 @@ def make_data() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.randn(4, 8, generator=generator), torch.randint(0, 3, (4,), generator=generator)) for _ in range(5)]
 
 
-def train(plan: Any) -> tuple[nn.Module, list[float], Any]:
-    """plan=None: as without compilot."""
+def train(
+    plan: Any, *, save_to: str | None = None, go_on_from: str | None = None
+) -> tuple[nn.Module, list[float], Any]:
+    """plan=None: as without compilot. Folders of accelerate's own checkpoints, of trainings with or without a plan."""
     accelerator = Accelerator(cpu=True)
     model = make_model()
     model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    if go_on_from is not None:
+        accelerator.load_state(go_on_from)
     losses, stats = [], None
     with nullcontext() if plan is None else apply_prepared(accelerator, model, optimizer, plan) as applied:
         for inputs, wanted in make_data():
@@ -38,6 +42,8 @@ def train(plan: Any) -> tuple[nn.Module, list[float], Any]:
             optimizer.step()
             losses.append(loss.item())
         stats = None if applied is None else applied.stats()
+    if save_to is not None:
+        accelerator.save_state(save_to)
     return accelerator.unwrap_model(model), losses, stats
 
 

@@ -30,11 +30,13 @@ class Classifier(L.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
 
-def train(plan: Any, folder: str) -> tuple[Classifier, PlanCallback | None, L.Trainer]:
-    """plan=None: as without compilot."""
+def train(
+    plan: Any, folder: str, *, epochs: int = 1, go_on_from: str | None = None
+) -> tuple[Classifier, PlanCallback | None, L.Trainer]:
+    """plan=None: as without compilot. go_on_from: a checkpoint, of a training with or without a plan."""
     callback = None if plan is None else PlanCallback(plan, module="model")
     trainer = L.Trainer(
-        max_epochs=1,
+        max_epochs=epochs,
         accelerator="cpu",
         callbacks=[] if callback is None else [callback],
         default_root_dir=folder,
@@ -44,7 +46,7 @@ def train(plan: Any, folder: str) -> tuple[Classifier, PlanCallback | None, L.Tr
         enable_model_summary=False,
     )
     module = Classifier()
-    trainer.fit(module, torch.utils.data.DataLoader(make_data(), batch_size=None))
+    trainer.fit(module, torch.utils.data.DataLoader(make_data(), batch_size=None), ckpt_path=go_on_from)
     return module, callback, trainer
 
 

@@ -30,8 +30,10 @@ def make_data(rows: int = 10) -> list[dict[str, torch.Tensor]]:
     ]
 
 
-def train(plan: Any, folder: str) -> tuple[Trainer, PlanCallback | None]:
-    """plan=None: as without compilot."""
+def train(
+    plan: Any, folder: str, *, model: Any = None, resume: str | None = None
+) -> tuple[Trainer, PlanCallback | None]:
+    """plan=None: as without compilot. resume: a checkpoint, of a training with or without a plan."""
     callback = None if plan is None else PlanCallback(plan)
     arguments = TrainingArguments(
         folder,
@@ -45,8 +47,8 @@ def train(plan: Any, folder: str) -> tuple[Trainer, PlanCallback | None]:
         seed=0,
     )
     callbacks = [] if callback is None else [callback]
-    trainer = Trainer(make_model(), arguments, train_dataset=make_data(), callbacks=callbacks)
-    trainer.train()
+    trainer = Trainer(model or make_model(), arguments, train_dataset=make_data(), callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=resume)
     return trainer, callback
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from compilot import Training
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.step_parts import step_candidate
+from compilot.measure.curve_steps import SEEDS
 from compilot.progress import Observer
 from compilot.records import CompiledWay, Precision, State, StepParts
 from compilot.trials.limits import Limits
@@ -54,6 +55,7 @@ def test_memory_parts_and_bf16_are_judged_in_real_workers(tmp_path: Path) -> Non
         trials = [
             try_one(runner, step_candidate("a test", parts, engine="inductor"), 300.0) for parts in PARTS.values()
         ]
+        lower, exactly = (runner.over_many_steps(trial, 1.0) for trial in (trials[1], trials[0]))
     assert [trial.candidate.label for trial in trials] == [*PARTS]
     assert [(trial.state, trial.reason) for trial in trials if trial.state is not State.OK] == []
     exact, rough = trials[0].check, trials[1].check
@@ -62,3 +64,8 @@ def test_memory_parts_and_bf16_are_judged_in_real_workers(tmp_path: Path) -> Non
     assert exact.tolerance is None
     assert rough.tolerance is not None
     assert (rough.relative_error or 0.0) > (exact.relative_error or 0.0)
+    for trial, seeds in ((lower, SEEDS), (exactly, 1)):  # a lower precision is shown equivalent under several seeds
+        assert trial.state is State.OK, trial.reason
+        assert trial.check is not None
+        assert trial.check.curve is not None
+        assert trial.check.curve.seeds == seeds

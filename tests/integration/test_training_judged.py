@@ -15,8 +15,9 @@ from compilot import Training
 from compilot.measure import step_reference
 from compilot.measure.step_check import check_steps
 from compilot.measure.step_seen import see_step
-from compilot.records import Check, CompiledWay, Kind, OptimizerWay, Settings, StepParts
+from compilot.records import Candidate, Check, CompiledWay, Kind, OptimizerWay, Region, Settings, StepParts
 from compilot.training import make_step
+from compilot.trials.steps.training import drawing_as_eager
 from compilot.workload.loop import Loop
 
 COMPILED = Settings(engine="inductor", options={"fallback_random": True})
@@ -46,6 +47,22 @@ class Numbers(nn.Module):
         return self.out(self.drop(F.gelu(self.inner(rows.mean(1)))))
 
 
+class Blocks(nn.Module):
+    """Blocks that are alike, with dropout in each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(20, 8))
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Dropout(0.2)) for _ in range(2)])
+        self.out = nn.Linear(8, 20)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = (F.one_hot(x, 20).to(self.table.dtype) @ self.table).mean(1)
+        for block in self.blocks:
+            rows = rows + block(rows)
+        return self.out(rows)
+
+
 def loss(model: nn.Module, batch: Any) -> Tensor:
     return F.cross_entropy(model(batch), batch[:, 0])
 
@@ -58,10 +75,17 @@ def adamw(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-2)
 
 
-def judged(model: nn.Module, parts: StepParts, folder: Path) -> Check:
+def judged(
+    model: nn.Module,
+    parts: StepParts,
+    folder: Path,
+    settings: Settings = COMPILED,
+    regions: tuple[Region, ...] = (),
+) -> Check:
     load = Training(model, loss, adamw, batch_of, clip_norm=1.0)
     reference = step_reference.make_reference(load, folder)
-    loop = Loop(load, lambda m, own, o: make_step(m, own, o, parts, settings=COMPILED, clip_norm=1.0, strict=True))
+    given = {"settings": settings, "regions": regions, "clip_norm": 1.0, "strict": True}
+    loop = Loop(load, lambda m, own, o: make_step(m, own, o, parts, **given))  # type: ignore[arg-type]
     first = see_step(loop, step_reference.window(load, 0), step_reference.seed_of(load, 0))
     return check_steps(loop, load, folder, reference, first=first)
 
@@ -80,6 +104,22 @@ def test_compiled_ways_pass_where_they_are_right_with_dropout(way: CompiledWay, 
     found = judged(Numbers(), StepParts(compiled=way, optimizer=OptimizerWay.FUSED), tmp_path)
     assert found.passed, found.why
     assert found.reference == "float64"
+
+
+@pytest.mark.compiles
+def test_blocks_that_are_compiled_apart_pass_with_dropout(tmp_path: Path) -> None:
+    """Their twin draws eager's random numbers in each block."""
+    compiled = Settings(engine="inductor")
+    own = Candidate(
+        settings=compiled,
+        regions=(Region(selector="blocks.*", settings=compiled),),
+        label="blocks",
+        rationale="a test",
+        step=StepParts(compiled=CompiledWay.REGIONS),
+    )
+    twin = drawing_as_eager(own)
+    found = judged(Blocks(), twin.step, tmp_path, twin.settings, twin.regions)
+    assert found.passed, found.why
 
 
 @pytest.mark.slow

@@ -151,6 +151,13 @@ def graphs_built() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+def is_compile_error(error: BaseException) -> bool:
+    """Whether torch's compiler has failed, not the program that it compiled. Checked on torch 2.13.0."""
+    from torch._dynamo import exc
+
+    return isinstance(error, exc.TorchDynamoException | exc.FailOnRecompileLimitHit)
+
+
 @contextlib.contextmanager
 def inductor_config(changes: Mapping[str, Any]) -> Iterator[None]:
     """Inductor's configuration with these changes, in this thread only, then put back. Checked on torch 2.13.0."""

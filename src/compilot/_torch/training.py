@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as torch_module
 
 Calls = Mapping[nn.Module, Callable[..., Any]]
 
@@ -109,6 +110,8 @@ def captured_autograd(compiled: Callable[..., Callable[..., Any]]) -> Iterator[N
 
 def gradient_hook(model: nn.Module) -> str | None:
     """Where somebody listens to gradients: which parameter or module; None: nowhere. Checked on torch 2.13.0."""
+    if torch_module._global_backward_hooks or torch_module._global_backward_pre_hooks:
+        return "all modules"
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None):
             return f"parameter {name}"

@@ -1,11 +1,12 @@
 """The search over ways to train: part by part, what promises most for its seconds first.
 
-In: a diagnosis with `step`, trials. Out: candidates. First the optimizer's own ways, which cost nothing to build, and
-plain torch.compile(model), the yardstick; then the best optimizer under everything that can be compiled; then the best
-so far with one more part. Each part is so measured apart, and the report says what each brought. What a model cannot
-have is not asked for: one graph under gradient hooks, compiled autograd without graph breaks, channels-last without
-images. Parts that save memory and cost time only where memory was asked for; bf16 only where the user allows it and the
-CPU computes in it. Like the guided search it follows from the trials alone, so that a run can be resumed.
+In: a diagnosis with `step`, trials. Out: candidates. First the optimizer's own ways and kept memory, which cost nothing
+to build, and plain torch.compile(model), the yardstick; then what was best of the former under everything that can be
+compiled; then the best so far with one more part. Each part is so measured apart, and the report says what each
+brought. What a model cannot have is not asked for: one graph under gradient hooks, compiled autograd without graph
+breaks, channels-last without images. Parts that save memory and cost time only where memory was asked for; bf16 only
+where the user allows it and the CPU computes in it. Like the guided search it follows from the trials alone, so that a
+run can be resumed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ WORTH_NAMING = 0.02
 SMALL_STEP_S = 0.02  # below it the Python around compiled code is worth a part of its own
 MANY_BLOCKS = 1  # groups of repeated blocks that are compiled each
 BUDGETS = (0.5, 0.2)  # of the activations
+ALONE = 0.5  # what a compiled optimizer promises where nothing else is compiled: it must pay for the compiler alone
 
 
 class Idea(NamedTuple):
@@ -129,7 +131,7 @@ class TrainingSearch:
         yield self._built("what `torch.compile(model)` gives, the yardstick", plain, 0.30)
         if not self._is_told(plain):
             return
-        best = self._best_way(facts)
+        best, process = self._best_way(facts), self._best_process()
         ways = [
             (CompiledWay.MODEL, "the compiled model under the fastest optimizer", 0.25),
             (CompiledWay.WITH_LOSS, "model and loss in one program: the loss is fused, too", 0.12),
@@ -138,8 +140,8 @@ class TrainingSearch:
         ]
         for way, why, gain in ways:
             if self._can(way, facts):
-                blocks = facts.blocks[:MANY_BLOCKS]
-                yield self._built(why, StepParts(compiled=way, optimizer=best), gain, regions=blocks)
+                step = StepParts(compiled=way, optimizer=best)
+                yield self._built(why, step, gain, regions=facts.blocks[:MANY_BLOCKS], process=process)
 
     def _can(self, way: CompiledWay, facts: StepFacts) -> bool:
         if way is CompiledWay.ONE_GRAPH:
@@ -154,8 +156,8 @@ class TrainingSearch:
     def _further(self, base: Trial, facts: StepFacts) -> Iterator[Idea]:
         own, step = base.candidate, base.candidate.step
         built = compiles(step)
-        if built and facts.compilable and step.optimizer not in COMPILES_OPTIMIZER:
-            share = _share(facts.update_s, self._diagnosis.eager_call_s)
+        if self._compiler and facts.compilable and step.optimizer not in COMPILES_OPTIMIZER:
+            share = _share(facts.update_s, self._diagnosis.eager_call_s) * (1.0 if built else ALONE)
             for way, factor in ((OptimizerWay.KERNEL, 0.3), (OptimizerWay.COMPILED, 0.25)):
                 why = "the optimizer as compiled code in place of its fused or foreach form"
                 yield self._with_step(own, why, factor * share, optimizer=way)
@@ -174,7 +176,7 @@ class TrainingSearch:
         process = own.process
         if process.keep_memory is None:
             why = "freed memory stays in the process: activations are not mapped and unmapped at each step"
-            yield self._with_process(own, why, 0.04, msgspec.structs.replace(process, keep_memory=True))
+            yield self._with_process(own, why, 0.08, msgspec.structs.replace(process, keep_memory=True))
         if process.threads is None:
             for value in (one.value for one in threads_knob(self._diagnosis).variations or ()):
                 if isinstance(value, int):
@@ -201,8 +203,15 @@ class TrainingSearch:
 
     # ---------------------------------------------------------------------------------------------- making candidates
 
-    def _built(self, why: str, step: StepParts, gain: float, regions: tuple[str, ...] = ()) -> Idea:
-        made = step_candidate(why, step, engine=self._compiler, regions=regions)
+    def _built(
+        self,
+        why: str,
+        step: StepParts,
+        gain: float,
+        regions: tuple[str, ...] = (),
+        process: ProcessSettings = ProcessSettings(),  # noqa: B008  # frozen
+    ) -> Idea:
+        made = step_candidate(why, step, engine=self._compiler, regions=regions, process=process)
         return Idea(made, Worth(gain * self._unspoiled(made), self._seconds(made)))
 
     def _with_step(self, own: Candidate, why: str, gain: float, **what: object) -> Idea:
@@ -258,6 +267,12 @@ class TrainingSearch:
         }
         best = max(tried, key=lambda way: tried[way], default=OptimizerWay.AS_IS)
         return best if tried.get(best, 0.0) > 0.0 else OptimizerWay.AS_IS
+
+    def _best_process(self) -> ProcessSettings:
+        """Kept memory, where the fastest of those that compile nothing has it: it costs nothing to carry over."""
+        plain = [trial for trial in self._able() if not compiles(trial.candidate.step)]
+        kept = plain[0].candidate.process.keep_memory if plain else None
+        return ProcessSettings(keep_memory=kept)
 
     def _breaks(self, facts: StepFacts) -> bool:
         return bool(self._diagnosis.graph_breaks) or bool(facts.hooks)

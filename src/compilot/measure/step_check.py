@@ -2,7 +2,12 @@
 
 The six checks: gradients, the optimizer alone, whole steps, buffers (all in step_compare.py), random numbers
 (step_masks.py), and the loss over many steps, which finalists alone have to pass (step_curve.py). A candidate that
-trains otherwise than eager is refused with the tensor and the step. Not covered: building it (trials/steps).
+trains differently from eager is refused with the tensor and the step. Not covered: building it (trials/steps).
+
+Gradients jump at kinks: where a ReLU is nearly zero, or two values of a max pooling are nearly equal, rounding decides
+which side is taken, and the gradient of every layer below is another one (ResNet-18 in channels-last: 0.2 % off in
+one of four runs, right to rounding in the other three; eager itself jumps like that a step later). So a gradient that
+is off is looked at again from weights that are one rounding away: what is wrong is wrong there, too.
 """
 
 from __future__ import annotations
@@ -18,14 +23,19 @@ from compilot.measure.step_reference import (
     UPDATE,
     WARM,
     gradient_sizes,
+    load_begin,
     load_expected,
     load_state,
+    nudge,
     see_case,
 )
 from compilot.measure.step_seen import StepSeen
 from compilot.records import Check, Reference
 from compilot.workload.loop import Loop
 from compilot.workload.training import Training
+
+NUDGES = (2, 3, 4)  # seeds; 1 is that of eager's own run
+MOST_OF = 2  # of them must be right: kinks are rare, and two in a row are rarer
 
 
 def check_steps(
@@ -48,7 +58,7 @@ def check_steps(
             seen = [first] if name == FIRST and first is not None else None
             if name == FIRST and first is None:
                 continue
-            judged += _case(name, seen, loop, training, folder, tolerance)
+            judged += _beyond_kinks(name, seen, loop, training, folder, tolerance)
             if judged[-1].failure:
                 break
     except Exception as error:
@@ -58,6 +68,18 @@ def check_steps(
     return _concluded(judged, reference, tolerance)
 
 
+def _beyond_kinks(
+    name: str, seen: list[StepSeen] | None, loop: Loop, training: Training, folder: Path, tolerance: float | None
+) -> list[Judged]:
+    """A case; where a gradient is off, what most runs from weights one rounding away say of it."""
+    found = _case(name, seen, loop, training, folder, tolerance)
+    if not found[-1].may_be_kink:
+        return found
+    again = [_case(name, None, loop, training, folder, tolerance, nudge_seed=seed) for seed in NUDGES]
+    right = [one for one in again if not one[-1].failure]
+    return right[0] if len(right) >= MOST_OF else found
+
+
 def _case(
     name: str,
     seen: list[StepSeen] | None,
@@ -65,10 +87,13 @@ def _case(
     training: Training,
     folder: Path,
     tolerance: float | None,
+    nudge_seed: int | None = None,
 ) -> list[Judged]:
     expected = load_expected(folder, name)
     if seen is None:
-        loop.restore(load_state(folder))
+        loop.restore(load_begin(folder) if name == FIRST else load_state(folder))
+        if nudge_seed is not None:
+            nudge(loop, nudge_seed)
         seen = see_case(name, training, loop, gradient_sizes(folder) if name == UPDATE else {})
     found: list[Judged] = []
     for number, (own, right) in enumerate(zip(seen, expected.exact, strict=True)):

@@ -36,6 +36,7 @@ class Judged(NamedTuple):
     worst: OutputCheck | None = None
     ratio: float = 0.0  # of the limit that was used
     relative: float | None = None  # worst relative error of a gradient against the reference
+    may_be_kink: bool = False  # the failure is one of numbers of a gradient: rounding may have taken the other side
 
 
 def judge_step(
@@ -50,9 +51,10 @@ def judge_step(
         *_state(found, exact, eager, tolerance, where),
     ]
     worst = max(parts, key=lambda one: (bool(one.failure), one.ratio), default=Judged())
-    failure = next((one.failure for one in parts if one.failure), "") or _norms(found, exact, eager, tolerance, where)
+    first = next((one for one in parts if one.failure), Judged())
+    failure = first.failure or _norms(found, exact, eager, tolerance, where)
     relative = max((one.relative for one in parts if one.relative is not None), default=None)
-    return Judged(failure, worst.worst, worst.ratio, relative)
+    return Judged(failure, worst.worst, worst.ratio, relative, first.may_be_kink)
 
 
 # ------------------------------------------------------------------------------------------------------- whole numbers
@@ -164,8 +166,9 @@ def _judged(
         coarsest=dtype,
         tolerance=tolerance,
     )
-    relative = close.relative if what.startswith(GRADIENT) else None
-    return Judged(_failure(close, what, where), close.check, close.ratio, relative)
+    of_gradient, failure = what.startswith(GRADIENT), _failure(close, what, where)
+    kink = bool(failure) and of_gradient and not close.non_finite
+    return Judged(failure, close.check, close.ratio, close.relative if of_gradient else None, kink)
 
 
 def _failure(close: Closeness, what: str, where: str) -> str:

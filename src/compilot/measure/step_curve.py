@@ -4,7 +4,9 @@ In: a candidate's loop, eager's curves. Out: a `LossCurve`, and why it is refuse
 random: |loss - float64's| at each step within BAND times the furthest that any run of eager has been off so far (as it
 is, from weights one rounding away, with another number of threads). With random numbers or a lower precision: several
 seeds of both; the means of the last steps must be shown equivalent (two one-sided tests) within what eager's own seeds
-differ by, or a small part of what the loss has fallen by. The state is put back. Not covered: drawing it (report/).
+differ by, or a small part of what the loss has fallen by. A seed is one of the random numbers; of a training that draws
+none it stands for other batches, from weights one rounding away. The state is put back. Not covered: drawing it
+(report/).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ LAST = 10  # steps whose mean is compared where random numbers make single ones 
 SPREADS = 2.0  # of eager's own scatter between seeds that count as equivalent,
 OF_THE_FALL = 0.05  # or this much of what the loss has fallen by, where that is more
 T_95 = {5: 2.015, 4: 2.132, 3: 2.353}  # one-sided Student's t by degrees of freedom
-FILE = "curve.json"
+DATA_SEED = 1009  # from one seed's batches to the next one's; prime, so that lists are rotated by it, too
+FILE, SEEDS_FILE = "curve.json", "curve-seeds.json"
 
 
 class EagerCurves(Record, frozen=True, kw_only=True):
@@ -44,62 +47,88 @@ class EagerCurves(Record, frozen=True, kw_only=True):
     runs: tuple[tuple[float, ...], ...]  # of eager: as it is, nudged, other threads; or one for each seed
 
 
-def make_curves(training: Training, folder: Path, *, random: bool, double: bool, limit_s: float) -> EagerCurves:
-    """Train eager for many steps, several times, and float64 once; the model is as before afterwards."""
+def make_curves(
+    training: Training, folder: Path, *, random: bool, double: bool, limit_s: float, lower: bool = False
+) -> EagerCurves:
+    """Train eager for many steps, several times, and float64 once; the model is as before afterwards.
+
+    random: the training draws random numbers; lower: they are for ways to train in a lower precision.
+    """
     loop = Loop(training)
     begin = loop.save()
     try:
         steps = _affordable(loop, training, folder, limit_s)
-        if random:
-            runs = tuple(curve(loop, training, folder, steps, seed=seed) for seed in range(SEEDS))
-            made = EagerCurves(steps=steps, runs=runs)
+        if random or lower:
+            made = EagerCurves(steps=steps, runs=tuple(_under_seeds(loop, training, folder, steps, random=random)))
         else:
             runs = (curve(loop, training, folder, steps), *_nudged(loop, training, folder, steps))
             exact = _exact(training, folder, steps) if double else ()
             made = EagerCurves(steps=steps, exact=exact or runs[0], runs=runs)
     finally:
         loop.restore(begin)
-    (folder / FILE).write_bytes(msgspec.json.encode(made))
+    (folder / _file(random or lower)).write_bytes(msgspec.json.encode(made))
     return made
 
 
-def read_curves(folder: Path) -> EagerCurves:
-    """As `make_curves` has written them."""
-    return msgspec.json.decode((folder / FILE).read_bytes(), type=EagerCurves)
+def read_curves(folder: Path, *, seeds: bool) -> EagerCurves:
+    """As `make_curves` has written them; seeds: those of several seeds."""
+    return msgspec.json.decode((folder / _file(seeds)).read_bytes(), type=EagerCurves)
+
+
+def _file(seeds: bool) -> str:
+    return SEEDS_FILE if seeds else FILE
 
 
 def check_curve(
-    loop: Loop, training: Training, folder: Path, *, random: bool, tolerance: float | None = None
+    loop: Loop, training: Training, folder: Path, *, random: bool, lower: bool = False
 ) -> tuple[LossCurve, str]:
-    """The candidate's own curve and why it is refused."""
-    eager, before = read_curves(folder), loop.save()
+    """The candidate's own curve and why it is refused; lower: it computes in a lower precision."""
+    eager, before = read_curves(folder, seeds=random or lower), loop.save()
     try:
-        if random:
-            runs = tuple(curve(loop, training, folder, eager.steps, seed=seed) for seed in range(SEEDS))
-            return judge_seeds(runs, eager)
-        return judge_band(curve(loop, training, folder, eager.steps), eager, tolerance or 0.0)
+        if random or lower:
+            return judge_seeds(tuple(_under_seeds(loop, training, folder, eager.steps, random=random)), eager)
+        return judge_band(curve(loop, training, folder, eager.steps), eager)
     finally:
         loop.restore(before)
 
 
 def curve(
-    loop: Loop, training: Training, folder: Path, steps: int, *, seed: int | None = None, nudged: int | None = None
+    loop: Loop,
+    training: Training,
+    folder: Path,
+    steps: int,
+    *,
+    seed: int | None = None,
+    nudged: int | None = None,
+    other_batches: bool = False,
 ) -> tuple[float, ...]:
-    """The losses of so many steps from the state that every process begins at."""
+    """The losses of so many steps from the state that every process begins at; other_batches: those of the seed."""
     loop.restore(load_state(folder))
     if nudged is not None:
         nudge(loop, nudged)
-    return _losses(loop, training, steps, seed)
+    batches = training.batches_of(training.seed + DATA_SEED * (seed + 1)) if other_batches and seed is not None else ()
+    return _losses(loop, training, steps, seed, batches=batches)
 
 
-def judge_band(own: Sequence[float], eager: EagerCurves, tolerance: float = 0.0) -> tuple[LossCurve, str]:
+def _under_seeds(
+    loop: Loop, training: Training, folder: Path, steps: int, *, random: bool
+) -> Iterator[tuple[float, ...]]:
+    """One curve for each seed; random: of its random numbers, otherwise of other batches and other roundings."""
+    for seed in range(SEEDS):
+        if random:
+            yield curve(loop, training, folder, steps, seed=seed)
+        else:
+            yield curve(loop, training, folder, steps, seed=seed, nudged=seed + 1, other_batches=True)
+
+
+def judge_band(own: Sequence[float], eager: EagerCurves) -> tuple[LossCurve, str]:
     """Step by step against float64, within a few times of what eager's runs have been off so far."""
     exact, low, high = eager.exact, [], []
     furthest, failure = 0.0, ""
     floor = FLOOR * max(abs(exact[0]), 1e-12)
     for step, right in enumerate(exact):
         furthest = max(furthest, *(abs(run[step] - right) for run in eager.runs))
-        allowed = BAND * furthest + floor + tolerance * abs(right)
+        allowed = BAND * furthest + floor
         low.append(right - allowed)
         high.append(right + allowed)
         off = abs(own[step] - right)
@@ -148,16 +177,30 @@ def _extreme(runs: Sequence[Sequence[float]], which: Any) -> tuple[float, ...]:
 # ------------------------------------------------------------------------------------------------------------- training
 
 
-def _losses(loop: Loop, training: Training, steps: int, seed: int | None, *, double: bool = False) -> tuple[float, ...]:
+def _losses(
+    loop: Loop,
+    training: Training,
+    steps: int,
+    seed: int | None,
+    *,
+    batches: Sequence[Any] = (),
+    double: bool = False,
+) -> tuple[float, ...]:
+    """batches: in the place of the training's own."""
     found = []
     with torch.random.fork_rng():
         if seed is not None:
             torch.manual_seed(training.seed + 15_485_863 * (seed + 1))
         for number in range(steps):
-            batches = window(training, number)
-            batches = [in_double(batch) for batch in batches] if double else batches
-            found.append(statistics.mean(float(loss) for loss in loop.window(batches)))
+            given = _window_of(batches, training, number) if batches else window(training, number)
+            given = [in_double(batch) for batch in given] if double else given
+            found.append(statistics.mean(float(loss) for loss in loop.window(given)))
     return tuple(found)
+
+
+def _window_of(batches: Sequence[Any], training: Training, number: int) -> list[Any]:
+    count = training.rules.accumulate
+    return [batches[(number * count + place) % len(batches)] for place in range(count)]
 
 
 def _nudged(loop: Loop, training: Training, folder: Path, steps: int) -> Iterator[tuple[float, ...]]:

@@ -2,8 +2,9 @@
 
 In: a model, and how a plan compiles it. Out: who answers the calls of which modules; used by a step while it runs
 (training/), and put in place for programs that own the loop (`put_in_place`). There the first call in train mode with
-gradients settles which sizes are compiled; calls of other sizes, eval mode and calls without gradients are eager's, so
-that a validation pass or the last, smaller batch compiles nothing. What fails to compile is eager's from then on.
+gradients settles which sizes are compiled; calls of other sizes, eval mode and calls without gradients run in eager, so
+that a validation pass or the last, smaller batch compiles nothing. The backward is compiled together with the forward,
+so that what fails to compile fails here, before anything has changed: the module runs in eager from then on.
 Class, attributes, state_dict and pickles of the model are as they were. Not covered: the loss and the optimizer.
 """
 
@@ -22,6 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from compilot._torch import compiling, training
+from compilot._torch.versions import Versions
 from compilot._tree import Call, call_leaves
 from compilot.engines import registry
 from compilot.engines.compiler_options import torchs_own
@@ -36,6 +38,7 @@ from compilot.runtime.notices import Fallbacks, Stats, warn
 
 RECOMPILE_LIMIT = 16  # a window's first and later micro-batches, other settings of the model: each is a program
 AS_EAGER_CASTS = {"backward_pass_autocast": "off"}  # the backward runs outside of autocast, as eager's does
+EARLY_BACKWARD = {"force_non_lazy_backward_lowering": True}  # with the forward, not at the loop's first .backward()
 EVAL, NO_GRADIENTS, OTHER_SIZES = "eval mode", "gradients disabled", "sizes other than those of the first call"
 
 logger = logging.getLogger("compilot")
@@ -96,6 +99,7 @@ class InPlace:
         self._artifacts = artifacts
         self._form: Any = None  # of the first call that was compiled
         self._dead: str | None = None
+        self._versions: Versions | None = None  # since the first call that was compiled
         self._fast = self._compiles = 0
         self._fallbacks = Fallbacks(type(module).__name__)
 
@@ -127,30 +131,44 @@ class InPlace:
         return None if form == self._form else OTHER_SIZES
 
     def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        versions = self._versions = self._versions or Versions(self._module)
+        versions.mark()
+        try:
+            if _casts():  # it may be compiled again
+                with training.step_config({}, AS_EAGER_CASTS):
+                    answer = self._compiled(*args, **kwargs)
+            else:
+                answer = self._compiled(*args, **kwargs)
+        except Exception as error:
+            if not compiling.is_compile_error(error) or not versions.back_unless_changed():
+                raise
+            return self._failed(error, args, kwargs)
         self._fast += 1
-        if _casts():  # it may be compiled again
-            with training.step_config({}, AS_EAGER_CASTS):
-                return self._compiled(*args, **kwargs)
-        return self._compiled(*args, **kwargs)
+        return answer
 
     def _first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Compile; where that fails, eager answers from the same state."""
         state, buffers = RandomState.now(), [(own, own.clone()) for own in self._module.buffers()]
         before = compiling.graphs_built()
         try:
-            with kept_code(self._artifacts), training.step_config({}, AS_EAGER_CASTS if _casts() else {}):
+            casts = AS_EAGER_CASTS if _casts() else {}
+            with kept_code(self._artifacts), training.step_config({}, {**EARLY_BACKWARD, **casts}):
                 answer = self._compiled(*args, **kwargs)
         except Exception as error:
-            self._dead = f"compiling failed: {first_cause(error)}"
-            warn(f"{self._dead}; the model stays eager.", PlanNotUsedWarning)
             state.put_back()
             for own, values in buffers:
                 own.copy_(values)
-            self._fallbacks.count(self._dead, lambda: 0, said=True)
-            return training.plain_call(self._module, *args, **kwargs)
+            return self._failed(error, args, kwargs)
         self._compiles += compiling.graphs_built() - before
         self._fast += 1
         return answer
+
+    def _failed(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Eager's answer, now and from now on."""
+        self._dead = f"compiling failed: {first_cause(error)}"
+        warn(f"{self._dead}; the model stays eager.", PlanNotUsedWarning)
+        self._fallbacks.count(self._dead, lambda: self._fast, said=True)
+        return training.plain_call(self._module, *args, **kwargs)
 
 
 def _casts() -> bool:

@@ -1,9 +1,11 @@
 """Who runs a micro-batch: the plan's pass, or eager's where it does not fit or does not work.
 
 In: a batch. Out: its loss, gradients added; and the count of how it came about. Batches that the guard does not take,
-eval mode, and a pass that cannot be compiled are eager's. While programs are still being built, what a failing pass has
-changed (gradients, buffers, random numbers) is put back before eager runs: no batch counts twice. Once a whole window
-has gone by without a new program an error is the user's to see. Not covered: the update (updates.py).
+eval mode, gradient hooks that one graph would leave out, and a pass that cannot be compiled run in eager. While
+programs are still being built, what a failing pass has changed (gradients, buffers, random numbers) is put back before
+eager runs: no batch counts twice. Once a whole window has gone by without a new program nothing is copied any more: a
+later program that cannot be compiled is replaced by eager where nothing has changed yet, and any other error is the
+user's to see. Not covered: the update (updates.py).
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from compilot._torch.compiling import graphs_built, import_dynamo
+from compilot._torch.compiling import graphs_built, import_dynamo, is_compile_error
+from compilot._torch.versions import Versions
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible
 from compilot.errors import FallbackWarning, InputError, PlanNotUsedWarning, first_cause
@@ -24,6 +27,7 @@ from compilot.records import Guard
 from compilot.runtime.matching import Matcher
 from compilot.runtime.model_part import EVAL, kept_code
 from compilot.runtime.notices import warn
+from compilot.training.listeners import Listeners
 from compilot.training.passes import Pass, Work
 from compilot.training.stats import Counts
 
@@ -41,16 +45,22 @@ class Answering:
         *,
         guard: Guard | None = None,
         artifacts: Path | None = None,
+        listeners: Listeners | None = None,
         strict: bool = False,
     ) -> None:
-        """make: the plan's pass, told whether buffers may be donated to the backward; None: it is eager's."""
+        """make: the plan's pass, told whether buffers may be donated to the backward; None: it is eager's own.
+
+        listeners: gradient hooks that the plan's pass would leave out; None: it runs them.
+        """
         self._work = work
         self._make = make
         self._eager = Pass(work)
         self._planned = None if make is None else make(True)
         self._matcher = None if guard is None else Matcher(guard)
         self._artifacts = artifacts
+        self._listeners = listeners
         self._strict = strict
+        self._versions: Versions | None = None  # since it is steady
         self._kept = False  # buffers are left alone after the backward
         self._quiet = 0  # passes in a row that built no program
         self.dead: str | None = None  # why the plan's pass is not used any more
@@ -82,6 +92,8 @@ class Answering:
         """Why the plan's pass does not take this batch."""
         if not self._work.model.training:
             return EVAL
+        if self._listeners is not None and (where := self._listeners.found()):
+            return f"the gradient hook of {where}, which one graph for forward and backward would leave out"
         if self._matcher is None:
             return None
         return self._matcher.mode_mismatch(True) or self._matcher.call_mismatch(Call((batch,), {}))
@@ -93,8 +105,15 @@ class Answering:
 
     def _steadily(self, batch: Any) -> torch.Tensor:
         assert self._planned is not None
+        versions = self._versions = self._versions or Versions(self._work.model)
+        versions.mark()
         before = graphs_built()
-        loss = self._planned(batch)
+        try:
+            loss = self._planned(batch)
+        except Exception as error:
+            if not is_compile_error(error) or not versions.back_unless_changed():
+                raise
+            return self._failed(batch, error)
         if built := graphs_built() - before:
             self._count_recompiles(built)
         self.fast += 1

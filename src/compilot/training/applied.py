@@ -19,13 +19,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from compilot.engines.protocol import Infeasible
-from compilot.errors import CompilotWarning, InputError, PlanNotUsedWarning
+from compilot.errors import CompilotWarning, PlanNotUsedWarning
 from compilot.records import OptimizerWay, Plan
 from compilot.runtime.model_part import in_place, take_out
 from compilot.runtime.notices import Stats, added, warn
 from compilot.runtime.plans import read_plan
-from compilot.runtime.training_plans import apply_model_part, left_out, refuse_sharded, training_plan
-from compilot.training.building import refuse_compiled
+from compilot.runtime.training_plans import apply_model_part, left_out, refuse_compiled, refuse_sharded, training_plan
 from compilot.training.updates import FLAGS, Flags
 
 _MARK = "_is_accelerate_prepared"
@@ -39,7 +38,7 @@ class Applied:
         self._undo_optimizer = undo_optimizer
 
     def stats(self) -> Stats:
-        """How the model's calls went: compiled ones are fast; eval mode and other sizes are eager's."""
+        """How the model's calls went: compiled ones are fast; eval mode and other sizes run in eager."""
         return added([door.stats() for door in in_place(self._model).values()])
 
     def undo(self) -> None:
@@ -66,8 +65,6 @@ def apply_parts(
 ) -> Applied:
     """The plan's parts for this model and optimizer, while somebody else runs the loop. None: the model's part only."""
     refuse_sharded(model)
-    if in_place(model):
-        raise InputError("a plan is applied to this model already; undo it first.")
     refuse_compiled(model)
     given = read_plan(plan, None if folder is None else Path(folder))
     with _as_it_was(model):
@@ -99,9 +96,15 @@ def _flags(optimizer: Optimizer, way: OptimizerWay) -> Flags | None:
 def _hooked(flags: Flags) -> Callable[[], None]:
     """Hooks that write the flags before each step and put them back after it; returns what ends it."""
 
-    def before(*_: Any) -> None:
+    def write() -> None:
         flags.put_back()  # a step that raised has not
         flags.write()
+
+    def before(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if (later := _after_closure(args, kwargs, write)) is not None:
+            return later
+        write()
+        return None
 
     def after(*_: Any) -> None:
         flags.put_back()
@@ -115,6 +118,28 @@ def _hooked(flags: Flags) -> Callable[[], None]:
             hook.remove()
 
     return undo
+
+
+def _after_closure(
+    args: tuple[Any, ...], kwargs: dict[str, Any], write: Callable[[], None]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Arguments of a step with `write` after its closure, which makes the gradients (Lightning's); None: it has none.
+
+    Optimizers call it first of all, so that this step's own gradients are looked at.
+    """
+    optimizer, *rest = args
+    closure = kwargs.get("closure", rest[0] if rest else None)
+    if not callable(closure):
+        return None
+
+    def then_written() -> Any:
+        loss = closure()
+        write()
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": then_written}
+    return (optimizer, then_written, *rest[1:]), kwargs
 
 
 def unwrapped(optimizer: Optimizer) -> Optimizer:

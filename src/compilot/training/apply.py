@@ -8,6 +8,7 @@ cannot be built is explained, and eager's step is returned. Not covered: schedul
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,10 @@ from compilot.identity.functions import function_sha256
 from compilot.records import Plan, Precision, StepRules
 from compilot.runtime.notices import warn
 from compilot.runtime.plans import PlanFolder, read_plan
-from compilot.runtime.training_plans import TrainingPlan, is_training, refuse_sharded, training_plan
-from compilot.training.building import make_step, refuse_compiled
-from compilot.training.passes import AUTOCAST, Loss
+from compilot.runtime.training_plans import TrainingPlan, is_training, refuse_compiled, refuse_sharded, training_plan
+from compilot.training.building import make_step
+from compilot.training.passes import Loss
+from compilot.training.rules import checked_accumulate, checked_clip_norm, precision_of
 from compilot.training.step import TrainStep
 
 _OTHER_LOSS = "the plan was made with a loss function of other code"
@@ -58,7 +60,7 @@ def train_step(
 
     loss(model, batch) returns a scalar. Each call takes one micro-batch: gradients are zeroed at the start of a window
     of `accumulate` of them, each loss is divided by `accumulate` before its backward, and at the end of the window
-    gradients are clipped and the optimizer moves. The returned loss is detached and not divided. Step your scheduler
+    gradients are clipped and the optimizer steps. The returned loss is detached and not divided. Step your scheduler
     yourself. Model and optimizer stay your own objects, with the same state_dict; checkpoints load with and without
     compilot.
 
@@ -108,12 +110,12 @@ def _rules(plan: Plan, accumulate: Any, clip_norm: Any, autocast: Any) -> StepRu
     """The plan's, with what the user wants otherwise; a warning names that."""
     own = plan.workload.step or StepRules()
     measured = msgspec.structs.replace(own, autocast=_autocast(plan, own))
-    wanted = {
-        "accumulate": accumulate,
-        "clip_norm": clip_norm,
-        "autocast": autocast if autocast is UNSET else precision_of(autocast),
+    wanted: dict[str, tuple[Any, Callable[[Any], Any]]] = {
+        "accumulate": (accumulate, checked_accumulate),
+        "clip_norm": (clip_norm, checked_clip_norm),
+        "autocast": (autocast, precision_of),
     }
-    given = {name: value for name, value in wanted.items() if value is not UNSET}
+    given = {name: checked(value) for name, (value, checked) in wanted.items() if value is not UNSET}
     changed = {name: value for name, value in given.items() if value != getattr(measured, name)}
     if changed:
         told = ", ".join(f"{name}={value} (the plan has {getattr(measured, name)})" for name, value in changed.items())
@@ -125,19 +127,6 @@ def _autocast(plan: Plan, own: StepRules) -> Precision:
     """What the plan's step was measured with: its candidate's, where that has one."""
     chosen = plan.entries[0].candidate.step.autocast if plan.entries else Precision.AS_IS
     return own.autocast if chosen is Precision.AS_IS else chosen
-
-
-def precision_of(wanted: Precision | torch.dtype | str | None) -> Precision:
-    """The precision that the user means."""
-    if wanted is None:
-        return Precision.AS_IS
-    if isinstance(wanted, torch.dtype):
-        found = next((name for name, dtype in AUTOCAST.items() if dtype is wanted), None)
-    else:
-        found = Precision(wanted) if wanted in (*AUTOCAST, Precision.AS_IS) else None
-    if found is None:
-        raise InputError(f"autocast={wanted} is not known; give 'bf16', 'fp16', torch.bfloat16 or torch.float16.")
-    return found
 
 
 def _made(

@@ -15,12 +15,14 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from compilot._torch.training import gradient_hook, is_compiled, is_sharded
+from compilot._torch.training import gradient_hook, is_sharded
 from compilot.engines.protocol import Infeasible
-from compilot.errors import InputError
 from compilot.records import CompiledWay, Guard, Precision, Region, Settings, StepParts
+from compilot.runtime.training_plans import refuse_compiled
 from compilot.training.answering import Answering
-from compilot.training.passes import Loss, Pass, Work, in_layout, make_pass
+from compilot.training.listeners import Listeners
+from compilot.training.passes import Loss, Pass, Work, lay_out, make_pass, wants_channels_last
+from compilot.training.rules import checked_accumulate, checked_clip_norm, refuse_half
 from compilot.training.step import TrainStep
 from compilot.training.updates import make_update
 
@@ -46,17 +48,25 @@ def make_step(
 ) -> TrainStep:
     """A step of these parts over the user's own objects.
 
-    guard: of the call `(batch,)`; what it does not take is eager's (None: every batch is taken). artifacts: the folder
-    that compiled code is kept in, so that a restarted process does not compile again (None: torch's own cache).
-    strict: a pass or an update that fails is Infeasible instead of eager's.
+    guard: of the call `(batch,)`; what it does not take runs in eager (None: every batch is taken). artifacts: the
+    folder that compiled code is kept in, so that a restarted process does not compile again (None: torch's own cache).
+    strict: a pass or an update that fails is Infeasible; otherwise eager runs it.
     """
-    if accumulate < 1:
-        raise InputError(f"accumulate={accumulate} makes no sense: give the number of micro-batches of a step, from 1.")
-    refuse(model, parts)
+    accumulate, clip_norm = checked_accumulate(accumulate), checked_clip_norm(clip_norm)
     casting = autocast if parts.autocast is Precision.AS_IS else parts.autocast
+    refuse_half(casting)
+    refuse(model, parts)
     update = make_update(optimizer, parts.optimizer, artifacts, strict=strict)
-    work = Work(model, loss, accumulate, casting, in_layout(model, settings))
-    run = Answering(work, _maker(work, parts, settings, regions), guard=guard, artifacts=artifacts, strict=strict)
+    work = Work(model, loss, accumulate, casting, wants_channels_last(settings))
+    run = Answering(
+        work,
+        _maker(work, parts, settings, regions),
+        guard=guard,
+        artifacts=artifacts,
+        listeners=Listeners(model) if parts.compiled is CompiledWay.ONE_GRAPH else None,
+        strict=strict,
+    )
+    lay_out(work)  # last: what cannot be built has changed nothing
     return TrainStep(model, optimizer, run, update, accumulate=accumulate, clip_norm=clip_norm, label=label)
 
 
@@ -69,14 +79,6 @@ def _maker(work: Work, parts: StepParts, settings: Settings, regions: Sequence[R
 
 def _made(work: Work, parts: StepParts, settings: Settings, regions: Sequence[Region], donate: bool) -> Pass:
     return make_pass(work, parts, settings, regions, donate=donate)
-
-
-def refuse_compiled(model: nn.Module) -> None:
-    """InputError for a model that somebody has compiled already: it would be compiled twice."""
-    for name, module in model.named_modules():
-        if is_compiled(module):
-            where = f" ({name})" if name else ""
-            raise InputError(f"this model is compiled already{where}; pass the original one: the plan compiles it.")
 
 
 def refuse(model: nn.Module, parts: StepParts) -> None:

@@ -4,8 +4,9 @@ In: a live Adam, AdamW or SGD. Out: a callable that does one update with the opt
 torch does, so that checkpoints cross over. The small program takes any number of elements: parameters are handed to it
 flat, so that two programs (one element, and more) serve all of them. A program is tried on copies before it touches
 anything, or is the first thing that does: an update that cannot be compiled leaves everything as it was, and the user's
-own step does it, from then on. SGD's own first step makes its momentum: that is a part of this way. Not covered: other
-optimizers (Infeasible), the arithmetic (kernels.py).
+own step does it, from then on. Programs that are built after an update without any count as recompiles. SGD's own
+first step makes its momentum: that is a part of this way. Not covered: other optimizers (Infeasible), the arithmetic
+(kernels.py).
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ class CompiledUpdate:
         self._done = 0  # of the buckets of this update: moved while their program was compiled
         self._strict = strict
         self._failure: str | None = None
-        self.compiles = 0
+        self._warm = False  # an update has gone by without a new program
+        self.compiles = self.recompiles = 0
 
     def __call__(self) -> str | None:
-        """Move the parameters; returns why the user's own step did it, None: it did not."""
+        """Update the parameters; returns why the user's own step did it, None: it did not."""
         reason = self._failure or special(self._optimizer) or self._unfit()
         if reason is None and self._begins():
             self._optimizer.step()  # which makes the momentum; a part of this way, and nothing to count
@@ -77,10 +79,15 @@ class CompiledUpdate:
             before = graphs_built()
             with torch.no_grad():
                 reason = self._updated()
-            self.compiles += graphs_built() - before
+            self._count(graphs_built() - before)
         if reason is not None:
             self._optimizer.step()
         return reason
+
+    def _count(self, built: int) -> None:
+        self.compiles += built
+        self.recompiles += built if self._warm else 0
+        self._warm = self._warm or not built
 
     def _unfit(self) -> str | None:
         if optimizers.has_step_hooks(self._optimizer):
@@ -91,6 +98,8 @@ class CompiledUpdate:
                     continue
                 if parameter.grad.is_sparse or parameter.is_complex():
                     return "sparse gradients or complex parameters"
+                if self._flat and not _is_dense(parameter):
+                    return "parameters that are not dense in memory"
         return None
 
     def _begins(self) -> bool:
@@ -200,6 +209,20 @@ def _plain(columns: Sequence[Sequence[Tensor]]) -> tuple[list[Tensor], ...]:
 def _flat(tensor: Tensor) -> Tensor:
     """All elements in the order of memory; they are laid out alike in every tensor of a row."""
     return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether its elements fill their memory without gaps, in whichever order of dimensions."""
+    if tensor.is_contiguous():
+        return True
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _copied(row: Any) -> Any:

@@ -25,7 +25,7 @@ from compilot.records import CompiledWay, MemoryFormat, Precision, Region, Setti
 from compilot.runtime.model_part import AS_EAGER_CASTS, compiled_with, model_calls
 
 Loss = Callable[[nn.Module, Any], torch.Tensor]
-AUTOCAST = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+AUTOCAST = {Precision.BF16: torch.bfloat16}  # float16 is refused (rules.py): it needs loss scaling
 
 
 class Work(NamedTuple):
@@ -181,9 +181,12 @@ def _checkpointed(model: nn.Module, selector: str) -> dict[nn.Module, Callable[.
     return {module: partial(checkpoint, module.forward, use_reentrant=False) for module in modules}
 
 
-def in_layout(model: nn.Module, settings: Settings) -> bool:
-    """Give the model's weights the plan's layout, in place; True where that is channels-last."""
-    if settings.memory_format is not MemoryFormat.CHANNELS_LAST:
-        return False
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return True
+def wants_channels_last(settings: Settings) -> bool:
+    """Whether the plan's weights and images are laid out that way."""
+    return settings.memory_format is MemoryFormat.CHANNELS_LAST
+
+
+def lay_out(work: Work) -> None:
+    """Give the model's weights the work's layout, in place."""
+    if work.channels_last:
+        work.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

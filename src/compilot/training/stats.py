@@ -1,6 +1,6 @@
-"""How the steps of a training went: counted by who answered them.
+"""How the steps of a training went: what ran as the plan says, what ran in eager and why, what was compiled.
 
-In: one note per micro-batch. Out: `StepStats`. Not covered: warnings about them (step.py).
+In: one count per micro-batch and update. Out: `StepStats`. Not covered: warnings about them (answering.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class StepStats(NamedTuple):
     """What became of the batches. batches = fast + all fallbacks."""
 
     batches: int  # micro-batches given to the step
-    steps: int  # times the optimizer moved the parameters
+    steps: int  # updates: times the optimizer stepped
     fast: int  # micro-batches whose forward and backward ran as the plan says
     fallbacks: dict[str, int]  # reason -> micro-batches that eager ran
     optimizer_fallbacks: dict[str, int]  # reason -> updates that the user's own optimizer did instead of the plan's way
     compiles: int  # programs that were built inside the steps so far
-    recompiles: int  # of these: of forward and backward, after the warm-up
+    recompiles: int  # of these: after the warm-up
 
 
 class Counts:

@@ -1,8 +1,8 @@
 """One training step: micro-batch by micro-batch, with the user's own model and optimizer.
 
 In: a batch. Out: its detached loss; at the end of a window of `accumulate` batches the parameters have moved. Gradients
-are zeroed at the start of a window, clipped at its end. An error leaves the parameters as they were, and the window is
-given up: the next batch starts a new one. Not covered: who runs forward and backward (answering.py), updates.
+are zeroed at the start of a window, clipped at its end. An error leaves the parameters as they were and drops the
+window: the next batch starts a new one. Not covered: who runs forward and backward (answering.py), updates.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TrainStep:
         """Take one micro-batch; returns its loss, detached and not divided by `accumulate`."""
         if self._position == 0:
             self.zero_grad()
-        position, self._position = self._position, 0  # an error gives the window up
+        position, self._position = self._position, 0  # an error drops the window
         loss = self._run(batch)
         self._batches += 1
         if position + 1 == self.accumulate:
@@ -85,11 +85,16 @@ class TrainStep:
             fallbacks=dict(run.fallbacks.by_reason),
             optimizer_fallbacks=dict(self._optimizer_fallbacks.by_reason),
             compiles=run.compiles + getattr(self._update, "compiles", 0),
-            recompiles=run.recompiles,
+            recompiles=run.recompiles + getattr(self._update, "recompiles", 0),
         )
 
     def update(self) -> None:
-        """The end of a window: clip the gradients that are there, and move the parameters."""
+        """End the window here, also a partial one: clip the gradients that are there, and step the optimizer.
+
+        For the last batches of an epoch, where fewer than `accumulate` are left (`at_window_start` is false then). Each
+        loss was divided by `accumulate`, so a window of fewer batches takes a smaller step.
+        """
+        self._position = 0
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
         reason = self._update()

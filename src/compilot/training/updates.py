@@ -1,4 +1,4 @@
-"""The optimizer's part of a step: the user's own object, moved in the way that a plan chose.
+"""The optimizer's part of a step: the user's own object, stepped in the way that a plan chose.
 
 In: a live optimizer. Out: a callable that does one update, and says why where the user's own step did it instead. What
 a variant needs (`fused`, `foreach`) is written into the optimizer's groups only while it steps: state_dict, schedulers
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from compilot.engines.protocol import Infeasible
 from compilot.errors import InputError
@@ -125,14 +125,25 @@ def _unfit(optimizer: Optimizer, way: OptimizerWay) -> str | None:
                 return "sparse gradients"
             if way is OptimizerWay.FUSED and not parameter.is_floating_point():
                 return "parameters that are no floating-point numbers"
+        if way is OptimizerWay.FUSED and isinstance(optimizer, SGD) and _begins_for_some(optimizer, group):
+            return "a momentum that some parameters do not have yet"
     return None
+
+
+def _begins_for_some(optimizer: SGD, group: dict[str, Any]) -> bool:
+    """Whether SGD's momentum is there for some parameters of a group and not for others: its fused form raises then."""
+    if not group["momentum"]:
+        return False
+    moved = (parameter for parameter in group["params"] if parameter.grad is not None)
+    there = {(optimizer.state.get(parameter) or {}).get("momentum_buffer") is not None for parameter in moved}
+    return len(there) > 1
 
 
 def align(optimizer: Optimizer) -> None:
     """Gradients and state in the layout of their parameters; the values stay."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if parameter.grad is not None and parameter.dim() > 1:
+            if parameter.grad is not None and parameter.dim() > 0:
                 _align_one(parameter, optimizer.state.get(parameter) or {})
 
 
@@ -142,7 +153,7 @@ def _align_one(parameter: torch.Tensor, state: dict[str, Any]) -> None:
     if gradient is not None and gradient.stride() != strides:
         parameter.grad = _like(gradient, parameter)
     for name, value in state.items():
-        if isinstance(value, torch.Tensor) and value.dim() > 1 and value.stride() != strides:
+        if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.stride() != strides:
             state[name] = _like(value, parameter)
 
 

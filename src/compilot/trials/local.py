@@ -140,7 +140,7 @@ class LocalRunner:
         self._wait_for_doctor: Callable[[], DoctorReport] | None = None
         self._reference: Reference | None = None
         self._references: dict[str, Reference] = {}  # of other sizes than the example's, by their folder
-        self._curves = False  # whether eager's losses over many steps are among the references
+        self._curves: set[bool] = set()  # eager's losses over many steps: for candidates of a lower precision, or not
         self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
@@ -414,12 +414,13 @@ class LocalRunner:
         references, reference = str(self.run_dir.reference), self._reference
         assert reference is not None  # `inspect` comes first
         assert trial.check is not None  # it passed
-        if not self._curves:
-            make = MakeCurves(references=references, reference=reference, limit_s=limit_s)
+        lower = trial.check.tolerance is not None and not reference.seeded  # random ones have several seeds anyway
+        if lower not in self._curves:
+            make = MakeCurves(references=references, reference=reference, limit_s=limit_s, lower=lower)
             with _eager_must_live():
                 answered(self._raced(EAGER).ask(make, Done, limit_s=self.limits.inspect_s, doing="training eager"))
-            self._curves = True
-        ask = CheckCurve(references=references, reference=reference, check=trial.check, tolerance=trial.check.tolerance)
+            self._curves.add(lower)
+        ask = CheckCurve(references=references, reference=reference, check=trial.check)
         try:
             child = self._raced(trial.candidate)
             check = must(child, child.ask(ask, Verified, limit_s=self.limits.inspect_s, doing="training")).check

@@ -90,6 +90,7 @@ class MakeCurves(Request, frozen=True, kw_only=True):
     references: str
     reference: Reference
     limit_s: float  # fewer steps where all of it would take longer
+    lower: bool = False  # for candidates of a lower precision
 
 
 class CheckCurve(Request, frozen=True, kw_only=True):
@@ -97,8 +98,7 @@ class CheckCurve(Request, frozen=True, kw_only=True):
 
     references: str
     reference: Reference
-    check: Check  # as found so far
-    tolerance: float | None = None  # of a lower precision: relative, on top of eager's band
+    check: Check  # as found so far; with a tolerance: of a lower precision
 
 
 class MakeGolden(Request, frozen=True, kw_only=True):

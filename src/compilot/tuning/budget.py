@@ -187,9 +187,12 @@ class Spending:
             return 0.0
         call_s = self._eager_call_s()
         steps = affordable_steps(call_s, self.curve_s())
-        own_s = steps * call_s * (SEEDS if self._step.drops else 1)
-        first = len(missing) == len(finalists)  # eager's are made with those of the first one
-        return (CURVE_RUNS * steps * call_s if first else 0.0) + len(missing) * own_s
+        lower = [trial for trial in missing if trial.check is not None and trial.check.tolerance is not None]
+        seeded = len(missing) if self._step.drops else len(lower)  # several seeds each, the others one run each
+        eagers = SEEDS if lower and not self._step.drops else 0  # one more for each seed of these
+        if len(missing) == len(finalists):  # eager's are made with those of the first one
+            eagers += CURVE_RUNS
+        return steps * call_s * (eagers + seeded * SEEDS + len(missing) - seeded)
 
     def confirm_reserve_s(self) -> float:
         """What the confirmation of the best so far will need, with plain torch.compile beside it where that works."""

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from compilot.records import Precision, StepRules
 
-_DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+_DTYPES = {Precision.BF16: torch.bfloat16}  # float16 is refused: it needs loss scaling
 
 
 class EagerStep:
@@ -53,7 +53,8 @@ class EagerStep:
             parameter.grad = None
 
     def update(self) -> None:
-        """The end of a window: clip, move the optimizer."""
+        """End the window here: clip, step the optimizer."""
+        self._place = 0
         if self.rules.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self.rules.clip_norm)
         self.optimizer.step()

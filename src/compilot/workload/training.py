@@ -26,6 +26,7 @@ from compilot._tree import Call
 from compilot.errors import InputError
 from compilot.identity.functions import function_sha256
 from compilot.records import Kind, Precision, StepRules, WorkloadRef
+from compilot.training.rules import checked_accumulate, checked_clip_norm, precision_of
 from compilot.workload.copying import copy_call
 from compilot.workload.state import Kept, RandomState
 from compilot.workload.steps import loader_batches, sizes_of
@@ -39,7 +40,6 @@ Batches = Sequence[Any] | Callable[[int], Any]
 MADE = 8  # batches made from seeds; of a loader so many are taken to judge by
 _LOSS = "def loss(model, batch): return F.cross_entropy(model(batch[0]), batch[1])"
 _OPTIMIZER = "lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
-_AUTOCASTS = {None: Precision.AS_IS, torch.bfloat16: Precision.BF16, torch.float16: Precision.FP16}
 
 
 class Training(Workload):
@@ -150,7 +150,7 @@ _EVAL_MODE = (
 )
 
 
-_OTHER_SIZES = "batches of other sizes than the first one's are eager's and not timed"
+_OTHER_SIZES = "batches of other sizes than the first one's run in eager and are not timed"
 
 
 _PLATEAU = "ReduceLROnPlateau moves by a metric, which a measured step does not have; leave the scheduler out."
@@ -248,21 +248,11 @@ def _scheduler(scheduler: Any) -> SchedulerFactory | None:
 
 
 def _rules(accumulate: Any, clip_norm: Any, autocast: Any) -> StepRules:
-    if not isinstance(accumulate, int) or isinstance(accumulate, bool) or accumulate < 1:
-        raise InputError(f"accumulate is {accumulate!r}; it must be a whole number of micro-batches, at least 1.")
-    if clip_norm is not None and not (isinstance(clip_norm, int | float) and clip_norm > 0):
-        raise InputError(f"clip_norm is {clip_norm!r}; it must be a number above 0, or None for no clipping.")
-    norm = None if clip_norm is None else float(clip_norm)
-    return StepRules(accumulate=accumulate, clip_norm=norm, autocast=precision_of(autocast))
-
-
-def precision_of(autocast: Any) -> Precision:
-    """A dtype or its name as the precision of a loop; InputError for any other."""
-    names: dict[Any, Precision] = {"bf16": Precision.BF16, "bfloat16": Precision.BF16, "fp16": Precision.FP16}
-    found = {**_AUTOCASTS, **names}.get(autocast) if autocast.__hash__ is not None else None
-    if found is None:
-        raise InputError(f"autocast is {autocast!r}; it must be torch.bfloat16 ('bf16'), torch.float16 or None.")
-    return found
+    return StepRules(
+        accumulate=checked_accumulate(accumulate),
+        clip_norm=checked_clip_norm(clip_norm),
+        autocast=precision_of(autocast),
+    )
 
 
 def _given(batches: Any, loader: Any) -> Batches | None:

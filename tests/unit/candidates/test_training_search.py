@@ -79,6 +79,18 @@ def test_cheap_ways_first_then_the_yardstick_then_both() -> None:
     assert plain_compile(asked) == next(c.id for c in asked if c.label == "compiled model")
 
 
+@pytest.mark.parametrize("helps", [True, False])
+def test_kept_memory_that_helps_eager_is_carried_over_to_what_is_compiled(helps: bool) -> None:
+    def speed(candidate: Candidate) -> float:
+        return 1.1 * ((1.1 if helps else 0.9) if candidate.process.keep_memory else 1.0)
+
+    asked = drive(TrainingSearch(), looked(), speed)
+    built = [one for one in asked if one.step.compiled is not CompiledWay.NOTHING]
+    assert built[0].step == StepParts(compiled=CompiledWay.MODEL)  # the yardstick stays plain
+    assert built[0].process.keep_memory is None
+    assert bool(built[1].process.keep_memory) is helps
+
+
 def test_everything_that_a_step_can_have_is_asked_for_once() -> None:
     ways = {candidate.step.compiled for candidate in drive(TrainingSearch(), looked(), of_parts)}
     assert ways == set(CompiledWay)
@@ -137,6 +149,18 @@ def test_without_a_compiler_only_eagers_own_ways() -> None:
 def test_a_compiled_optimizer_of_a_thousand_tensors_is_not_asked_for() -> None:
     asked = drive(TrainingSearch(), looked(facts={"tensors": 1000}), of_parts)
     assert not [c for c in asked if c.step.optimizer is OptimizerWay.COMPILED]
+
+
+def test_a_compiled_optimizer_over_an_eager_model_is_asked_for() -> None:
+    """Where compiling the model does not pay, the optimizer may."""
+
+    def speed(candidate: Candidate) -> float:
+        helps = candidate.step.optimizer is OptimizerWay.FUSED
+        return (1.1 if helps else 1.0) * (1.0 if candidate.step.compiled is CompiledWay.NOTHING else 0.8)
+
+    asked = drive(TrainingSearch(), looked(), speed)
+    alone = {c.step.optimizer for c in asked if c.step.compiled is CompiledWay.NOTHING}
+    assert {OptimizerWay.COMPILED, OptimizerWay.KERNEL} <= alone
 
 
 def test_a_short_horizon_builds_nothing() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 from measure.trainings import one_cycle, training
 
 from compilot.measure import curve_steps, step_curve, step_reference
 from compilot.measure.step_curve import EagerCurves, judge_band, judge_seeds
 from compilot.measure.step_masks import SEEDS, masks_problem
+from compilot.records import Precision, StepParts
+from compilot.training import make_step
 from compilot.workload.eager_step import EagerStep
 from compilot.workload.loop import Loop
 
@@ -103,3 +106,44 @@ def test_a_training_with_dropout_over_many_steps(tmp_path: Path) -> None:
     right, why = step_curve.check_curve(Loop(load), load, tmp_path, random=True)
     assert right.within, why
     assert right.seeds == curve_steps.SEEDS
+
+
+class SlowInHalfPrecision(EagerStep):
+    """Like bf16, and the learning rate is lost on the way."""
+
+    def update(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"] * 0.1
+        super().update()
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["lr"] * 10.0
+
+
+def test_a_lower_precision_is_judged_under_several_seeds(tmp_path: Path) -> None:
+    """Of a training that draws no random numbers: a seed stands for other batches."""
+    load = training()
+    step_reference.make_reference(load, tmp_path)
+    eager = step_curve.make_curves(load, tmp_path, random=False, lower=True, double=True, limit_s=5.0)
+    assert len({run[-1] for run in eager.runs}) == curve_steps.SEEDS >= 5
+
+    def bf16(model: Any, loss: Any, optimizer: Any) -> Any:
+        return make_step(model, loss, optimizer, StepParts(autocast=Precision.BF16))
+
+    right, why = step_curve.check_curve(Loop(load, bf16), load, tmp_path, random=False, lower=True)
+    assert right.within, why
+    assert right.seeds == curve_steps.SEEDS
+    slow = Loop(load, lambda model, loss, optimizer: SlowInHalfPrecision(model, loss, optimizer, load.rules))
+    wrong, why = step_curve.check_curve(slow, load, tmp_path, random=False, lower=True)
+    assert not wrong.within
+    assert "not shown to be eager's" in why
+
+
+def test_curves_of_both_kinds_are_kept_beside_each_other(tmp_path: Path) -> None:
+    load = training()
+    step_reference.make_reference(load, tmp_path)
+    for lower in (False, True):
+        step_curve.make_curves(load, tmp_path, random=False, lower=lower, double=False, limit_s=0.01)
+    band, under_seeds = (step_curve.read_curves(tmp_path, seeds=seeds) for seeds in (False, True))
+    assert band.exact == band.runs[0]
+    assert len(under_seeds.runs) == curve_steps.SEEDS
+    assert step_curve.check_curve(Loop(load), load, tmp_path, random=False)[0].seeds == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -69,3 +71,27 @@ def farthest(one: nn.Module, other: nn.Module) -> float:
     """The largest difference between two models' weights and buffers."""
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return max(float((a.double() - b.double()).abs().max()) for a, b in pairs)
+
+
+@contextmanager
+def backend_that_fails(name: str, fails: Callable[[str], bool]) -> Iterator[Settings]:
+    """Settings of a compiler that fails where it is told to: fails("forward"), fails("backward")."""
+    from torch._dynamo.backends import registry
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    def compiler(when: str) -> Callable[[Any, Any], Any]:
+        def run(graph: Any, inputs: Any) -> Any:
+            if fails(when):
+                raise RuntimeError("no compiler here")
+            return make_boxed_func(graph.forward)
+
+        return run
+
+    backend = aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+    torch._dynamo.register_backend(backend, name=name)
+    try:
+        yield Settings(engine=f"dynamo:{name}")
+    finally:
+        registry._BACKENDS.pop(name)
+        registry._COMPILER_FNS.pop(name)

@@ -61,6 +61,40 @@ def test_a_training_that_was_interrupted_is_no_hindrance_for_the_next_one(model,
     assert not optimizer._optimizer_step_pre_hooks
 
 
+def test_trainers_model_may_still_be_in_eval_mode(model, make_plan) -> None:
+    """As `from_pretrained` returns it; Trainer calls model.train() after this."""
+    pytest.importorskip("transformers")
+    from compilot.training.huggingface import PlanCallback
+
+    callback, arguments = PlanCallback(make_plan(BOTH)), SimpleNamespace(torch_compile=False)
+    model.eval()
+    callback.on_train_begin(arguments, None, None, model=model, optimizer=torch.optim.SGD(model.parameters()))
+    assert not any(module.training for module in model.modules())
+    assert in_place(model)
+    callback.on_train_end(arguments, None, None)
+
+
+@pytest.mark.parametrize("use", ["compile", "apply_parts", "train_step"])
+def test_a_model_that_is_compiled_already_is_refused(model, make_plan, use: str) -> None:
+    plan, optimizer = make_plan(BOTH), torch.optim.SGD(model.parameters())
+
+    def used() -> Any:
+        if use == "compile":
+            return compilot.compile(model, plan, inplace=True)
+        if use == "apply_parts":
+            return apply_parts(model, optimizer, plan)
+        return compilot.train_step(model, loss_of, optimizer, plan)
+
+    model.blocks[0].compile(backend="eager")
+    own = model.blocks[0]._compiled_call_impl
+    with pytest.raises(InputError, match=r"compiled already \(blocks\.0\); pass the original"):
+        used()
+    assert model.blocks[0]._compiled_call_impl is own
+    del model.blocks[0]._compiled_call_impl
+    with apply_parts(model, optimizer, plan), pytest.raises(InputError, match="applied to this model already; undo"):
+        used()
+
+
 @pytest.fixture
 def sharded(model: nn.Module, tmp_path: Any) -> Any:
     """The model in FSDP's hands, in one process."""

@@ -11,7 +11,9 @@ from small_training import Batch, by_hand, farthest, loss_of, make_batches, twin
 from torch import nn
 
 from compilot.errors import InputError
+from compilot.records import StepRules
 from compilot.training import make_step
+from compilot.workload.eager_step import EagerStep
 
 
 @pytest.mark.parametrize(("accumulate", "clip"), [(1, None), (3, None), (2, 0.1)])
@@ -54,7 +56,7 @@ def test_gradients_of_before_do_not_count(model: nn.Module, batches: list[Batch]
     assert farthest(model, other) == 0
 
 
-def test_an_error_leaves_parameters_and_gives_the_window_up(model: nn.Module, batches: list[Batch]) -> None:
+def test_an_error_leaves_parameters_and_drops_the_window(model: nn.Module, batches: list[Batch]) -> None:
     failing = [False]
 
     def loss(own: nn.Module, batch: Batch) -> torch.Tensor:
@@ -110,6 +112,40 @@ def test_any_size_of_batch_is_taken_without_a_guard(model: nn.Module, batches: l
     for batch in (*batches[:2], *make_batches(1, size=2)):
         step(batch)
     assert step.stats().fallbacks == {}
+
+
+def test_update_ends_a_partial_window(model: nn.Module, batches: list[Batch]) -> None:
+    other, optimizer = twin(model)
+    for window in (batches[:2], batches[2:5]):
+        optimizer.zero_grad()
+        for batch in window:
+            (loss_of(other, batch) / 3).backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(other.parameters(), 0.1)
+        optimizer.step()
+    mine, own = twin(model)
+    plain, users = twin(model)
+    eager = EagerStep(plain, loss_of, users, StepRules(accumulate=3, clip_norm=0.1))
+    for step in (make_step(mine, loss_of, own, accumulate=3, clip_norm=0.1), eager):
+        for batch in batches[:2]:
+            step(batch)
+        step.update()
+        for batch in batches[2:5]:
+            step(batch)
+    assert farthest(mine, other) == 0
+    assert farthest(plain, other) == 0
+
+
+def test_after_update_the_next_batch_starts_a_window(model: nn.Module, batches: list[Batch]) -> None:
+    step = make_step(*_parts_of(model), accumulate=3)
+    step(batches[0])
+    step.update()
+    assert step.at_window_start
+    assert step.stats().steps == 1
+
+
+def test_a_norm_to_clip_to_is_above_zero(model: nn.Module) -> None:
+    with pytest.raises(InputError, match="clip_norm=0"):
+        make_step(*_parts_of(model), clip_norm=0)
 
 
 def _parts_of(model: nn.Module) -> tuple[nn.Module, Any, torch.optim.Optimizer]:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import torch
 import torch.nn.functional as F
-from small_training import AOT, Batch, by_hand, farthest, loss_of, make_batches, twin
+from small_training import AOT, Batch, backend_that_fails, by_hand, farthest, loss_of, make_batches, twin
 from torch import nn
 
 import compilot
@@ -24,7 +24,7 @@ from compilot.errors import (
     UnprovenSpeedWarning,
 )
 from compilot.identity.functions import function_sha256
-from compilot.records import CompiledWay, Kind, OptimizerWay, Precision, Settings, StepParts, StepRules
+from compilot.records import CompiledWay, Kind, OptimizerWay, Precision, StepParts, StepRules
 from compilot.runtime.model_part import put_in_place, take_out
 from compilot.training import make_step
 
@@ -55,7 +55,7 @@ def test_what_overrides_them_is_named(model, batches, make_plan) -> None:
         compilot.train_step(model, loss_of, optimizer, plan, accumulate=2, clip_norm=0.5, autocast=None)
 
 
-@pytest.mark.parametrize("wanted", [torch.bfloat16, "bf16", Precision.BF16])
+@pytest.mark.parametrize("wanted", [torch.bfloat16, "bf16", "bfloat16", Precision.BF16])
 def test_autocast_has_several_names(model, batches, make_plan, wanted: Any) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     plan = make_plan(FUSED, rules=StepRules(autocast=Precision.BF16))
@@ -70,6 +70,28 @@ def test_autocast_has_several_names(model, batches, make_plan, wanted: Any) -> N
     assert seen == [True]
     with pytest.raises(InputError, match="autocast=int4 is not known"):
         compilot.train_step(model, loss_of, optimizer, plan, autocast="int4")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"autocast": torch.float16}, r"needs loss scaling \(GradScaler\).*inplace=True"),
+        ({"autocast": "fp16"}, "needs loss scaling"),
+        ({"clip_norm": 0.0}, "clip_norm=0.0 makes no sense"),
+        ({"clip_norm": "1"}, "clip_norm='1' makes no sense"),
+        ({"accumulate": 2.0}, "accumulate=2.0 makes no sense"),
+    ],
+)
+def test_settings_that_make_no_sense_are_one_sentence(model, make_plan, wrong: dict[str, Any], told: str) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InputError, match=told):
+        compilot.train_step(model, loss_of, optimizer, make_plan(FUSED), **wrong)
+
+
+def test_a_plan_in_half_precision_is_refused(model, make_plan) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(InputError, match="needs loss scaling"):
+        compilot.train_step(model, loss_of, optimizer, make_plan(FUSED, rules=StepRules(autocast=Precision.FP16)))
 
 
 def test_autocast_of_the_user_counts_before_the_candidates(model, batches, make_plan) -> None:
@@ -166,28 +188,14 @@ def test_every_way_to_compile_trains_alike(model, batches, make_plan, way: Compi
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("when", ["forward", "backward"])
 def test_a_failing_compile_is_eagers_step_from_the_same_state(model, batches, when: str) -> None:
-    from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.aot_autograd import make_boxed_func
-
-    def fails(graph: Any, inputs: Any) -> Any:
-        raise RuntimeError("no compiler here")
-
-    def works(graph: Any, inputs: Any) -> Any:
-        return make_boxed_func(graph.forward)
-
-    backend = aot_autograd(fw_compiler=fails if when == "forward" else works, bw_compiler=fails)
-    torch._dynamo.register_backend(backend, name=f"failing-{when}")
-    try:
+    with backend_that_fails(f"failing-{when}", lambda now: now == when) as settings:
         other, optimizer = twin(model)
         wanted = by_hand(other, optimizer, batches, accumulate=2)
         mine, own = twin(model)
-        step = make_step(mine, loss_of, own, MODEL, settings=Settings(engine=f"dynamo:failing-{when}"), accumulate=2)
+        step = make_step(mine, loss_of, own, MODEL, settings=settings, accumulate=2)
         with pytest.warns(PlanNotUsedWarning, match="no compiler here; eager trains instead"):
             losses = [step(batches[0]).item()]
         losses += [step(batch).item() for batch in batches[1:]]
-    finally:
-        torch._dynamo.backends.registry._BACKENDS.pop(f"failing-{when}")
-        torch._dynamo.backends.registry._COMPILER_FNS.pop(f"failing-{when}")
     assert losses == wanted
     assert farthest(mine, other) == 0  # statistics of the batch norm included: no batch counted twice
     assert (step.stats().fast, sum(step.stats().fallbacks.values())) == (0, 6)

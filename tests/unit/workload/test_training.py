@@ -106,6 +106,8 @@ def test_the_example_is_the_call_that_the_loss_makes_and_nothing_moves() -> None
         ({"accumulate": 0}, "at least 1"),
         ({"clip_norm": 0.0}, "above 0"),
         ({"autocast": torch.int8}, "bfloat16"),
+        ({"autocast": torch.float16}, "needs loss scaling (GradScaler)"),
+        ({"autocast": "fp16"}, "needs loss scaling (GradScaler)"),
         ({"scheduler": 3}, "scheduler must be a function"),
         ({"scheduler": lambda optimizer: None}, "no step()"),
         ({"scheduler": lambda own: torch.optim.lr_scheduler.ReduceLROnPlateau(own)}, "moves by a metric"),

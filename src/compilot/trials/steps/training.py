@@ -24,7 +24,7 @@ from compilot.identity.machine import machine_fingerprint
 from compilot.measure import build_cost, step_curve, step_masks, step_reference
 from compilot.measure.step_check import check_steps
 from compilot.measure.step_seen import StepSeen, parameters_of, see_step, seen_after
-from compilot.records import Candidate, Check, CompiledWay, Fingerprint, Guard, Shapes, State
+from compilot.records import Candidate, Check, CompiledWay, Fingerprint, Guard, Precision, Settings, Shapes, State
 from compilot.runtime.guards import make_guard
 from compilot.training import TrainStep, make_step
 from compilot.trials.protocol import (
@@ -49,7 +49,7 @@ from compilot.workload.state import seeded
 from compilot.workload.steps import Steps
 from compilot.workload.training import Training
 
-REHEARSED = 3  # whole steps after the first, one of them at another learning rate: what recompiles, does it here
+REHEARSED = 3  # more whole steps before timing, the second at another learning rate: recompiles happen here
 
 
 class StepAnswers:
@@ -226,12 +226,19 @@ def draws_its_own(candidate: Candidate) -> bool:
     return candidate.step.compiled is not CompiledWay.NOTHING and not asked
 
 
+def drawing_as_eager(candidate: Candidate) -> Candidate:
+    """The same, and its code draws eager's random numbers: of the whole, and of each block that is compiled apart."""
+
+    def drawing(settings: Settings) -> Settings:
+        return msgspec.structs.replace(settings, options={**settings.options, "fallback_random": True})
+
+    regions = tuple(msgspec.structs.replace(one, settings=drawing(one.settings)) for one in candidate.regions)
+    return msgspec.structs.replace(candidate, settings=drawing(candidate.settings), regions=regions)
+
+
 def _twin(worker: WorkerState, load: Training, folder: Path) -> tuple[Loop, StepSeen]:
     """The same candidate with eager's random numbers, from the very first step on."""
-    settings = worker.candidate.settings
-    options = {**settings.options, "fallback_random": True}
-    candidate = msgspec.structs.replace(worker.candidate, settings=msgspec.structs.replace(settings, options=options))
-    twin = Loop(load, made_step(load, candidate, guard_of(load), None))
+    twin = Loop(load, made_step(load, drawing_as_eager(worker.candidate), guard_of(load), None))
     twin.restore(step_reference.load_begin(folder))
     return twin, see_step(twin, step_reference.window(load, 0), step_reference.seed_of(load, 0))
 
@@ -246,13 +253,14 @@ def _with_masks(check: Check, loop: Loop, load: Training, folder: Path) -> Check
 
 def make_curves(worker: WorkerState, request: MakeCurves) -> Done:
     """Eager's losses over many steps."""
-    reference = request.reference
+    load, reference = _training(worker), request.reference
     step_curve.make_curves(
-        _training(worker),
+        load,
         Path(request.references),
         random=reference.seeded,
         double=reference.kind == "float64",
         limit_s=request.limit_s,
+        lower=request.lower or _casts(load),
     )
     return Done()
 
@@ -260,13 +268,19 @@ def make_curves(worker: WorkerState, request: MakeCurves) -> Done:
 def check_curve(worker: WorkerState, request: CheckCurve) -> Verified | Failed:
     """The candidate's own, held against them."""
     load, folder = _training(worker), Path(request.references)
+    lower = request.check.tolerance is not None or _casts(load)
     random = request.reference.seeded
-    found, problem = step_curve.check_curve(_loop(worker), load, folder, random=random, tolerance=request.tolerance)
+    found, problem = step_curve.check_curve(_loop(worker), load, folder, random=random, lower=lower)
     if isinstance(worker.serving, StepAnswers):
         worker.serving.settle()
     over = f"{len(found.losses)} steps" + (f" under {found.seeds} seeds" if found.seeds > 1 else "")
     why = problem or f"{request.check.why}; the loss over {over} within eager's band"
     return Verified(check=msgspec.structs.replace(request.check, passed=not problem, why=why, curve=found))
+
+
+def _casts(load: Training) -> bool:
+    """Whether the user's own loop computes in a lower precision."""
+    return load.rules.autocast is not Precision.AS_IS
 
 
 # ------------------------------------------------------------------------------------------------------------- timing

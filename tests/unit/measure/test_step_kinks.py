@@ -1,0 +1,73 @@
+"""A gradient may jump where a ReLU is nearly zero: that is no fault. What is wrong from every start is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from measure.test_step_judge import faulty, judged
+from measure.trainings import training
+
+from compilot.measure import step_check, step_reference
+from compilot.workload.eager_step import EagerStep
+
+LATER_RUN, *NUDGED_RUNS = range(1, 2 + len(step_check.NUDGES))  # how often the loop was put back before
+
+
+class Jumping(EagerStep):
+    """The gradient of one layer is 1 % off, in some of the runs."""
+
+    runs: frozenset[int] = frozenset()
+    put_back = 0
+
+    def restart_window(self) -> None:
+        self.put_back += 1
+        super().restart_window()
+
+    def update(self) -> None:
+        if self.put_back in self.runs:
+            self.spoil()
+        super().update()
+
+    def spoil(self) -> None:
+        with torch.no_grad():
+            self.model.inner.weight.grad.mul_(1.01)  # type: ignore[union-attr, operator]
+
+
+class Lost(Jumping):
+    """In the same runs a gradient becomes no number."""
+
+    def spoil(self) -> None:
+        with torch.no_grad():
+            self.model.inner.weight.grad.fill_(float("nan"))  # type: ignore[union-attr, operator]
+
+
+class Unmoved(Jumping):
+    """In the same runs the gradients are right, and nothing moves."""
+
+    def update(self) -> None:
+        if self.put_back not in self.runs:
+            super().update()
+
+
+@pytest.mark.parametrize(
+    ("kind", "runs", "passes"),
+    [
+        (Jumping, {LATER_RUN}, True),
+        (Jumping, {LATER_RUN, NUDGED_RUNS[0]}, True),
+        (Jumping, {LATER_RUN, *NUDGED_RUNS[1:]}, False),
+        (Jumping, {LATER_RUN, *NUDGED_RUNS}, False),
+        (Lost, {LATER_RUN}, False),
+        (Unmoved, {LATER_RUN}, False),
+    ],
+)
+def test_what_most_starts_say_counts(kind: type[Jumping], runs: set[int], passes: bool, tmp_path: Path) -> None:
+    load = training()
+    reference = step_reference.make_reference(load, tmp_path)
+    some: Any = type(kind.__name__, (kind,), {"runs": frozenset(runs)})
+    found = judged(load, faulty(some, load), tmp_path, reference=reference)
+    assert found.passed is passes, found.why
+    if kind is Jumping and not passes:
+        assert found.why.startswith("gradient of inner.weight is wrong")
