@@ -412,6 +412,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.5, help="of eager's capacity")
     parser.add_argument("-o", "--out", type=Path, default=Path("serving.svg"))
     args = parser.parse_args()
+    args.folder = args.folder.absolute()  # the server runs elsewhere
     if args.what == "run":
         run(args.folder, args)
     elif args.what == "table":
