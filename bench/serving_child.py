@@ -8,6 +8,7 @@ its place, watched in the same way.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -17,12 +18,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from compilot._tree import Call
 from compilot.identity.machine import machine_fingerprint
-from compilot.serve import watching
+from compilot.serve import processes, watching
 from compilot.serve.bringing import _shipped
 from compilot.serve.keeping import KeptCall
 from compilot.serve.records import Bounds, BuildJob
@@ -71,9 +71,9 @@ class Held:
 
     def _send(self, number: int) -> None:
         pid = self._child.pid
-        for one in watching._tree(pid) if pid is not None else ():
-            with contextlib.suppress(psutil.Error):
-                one.send_signal(number)
+        for one in processes.tree(pid) if pid is not None else ():
+            with contextlib.suppress(OSError):
+                os.kill(one, number)
 
     def _build_all(self) -> None:
         try:

@@ -116,7 +116,7 @@ class Bounds(NamedTuple):
 
     nice: int = 19
     idle: bool = True  # only the time that the server does not want (Linux); False: as `nice` says
-    share: float = 0.25  # of the time that it may run while the server works: it takes memory bandwidth, too; 1.0: all
+    share: float = 0.1  # of the time that it may run while the server works: it takes memory bandwidth, too; 1.0: all
     one_core_from: int = 4  # usable cores: with so many or more the child is pinned to one of them
     least_free_bytes: int = 1 << 30  # beside what the build needs: with less free memory it is postponed
     memory_share: float = 0.5  # of the free memory: the child's process tree is ended when it uses more

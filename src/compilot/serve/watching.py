@@ -8,25 +8,26 @@ module of the tuning plane is imported here.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import psutil
 
 from compilot.files import atomic
 from compilot.records import encode
+from compilot.serve import processes
 from compilot.serve.bounding import ENVIRONMENT, free_bytes
 from compilot.serve.braking import TURN_S, Brake
+from compilot.serve.processes import Usage, memory_bytes, usages
 from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
-from compilot.serve.summary import pss_bytes
 
 LOOK_S = 0.5  # between looks at the child's process tree
 FULL_LOOK = 4  # looks: pages that several processes have are told apart only then, it takes the kernel milliseconds
@@ -98,24 +99,29 @@ class Child:
 
     def _watch(self, process: subprocess.Popen[bytes], job_file: Path, stop: threading.Event, begin: float) -> None:
         limit = int(free_bytes() * self._bounds.memory_share)
-        brake, looks = Brake(self._bounds.share), 0
-        while not _ended(process, brake, stop):
-            if stop.is_set():
-                raise Closing
-            self._go_on()
-            tree = _tree(process.pid)
-            if not job_file.exists():  # it has taken its job: from then on it ends with the server, stopped or not
-                brake.look(tree)
-            used = sum(map(_rss, tree))  # cheap, and never less than what is really used
-            if used > limit or not looks % FULL_LOOK:
-                used = sum(map(_used_bytes, tree))
-                self.peak_memory_bytes = max(self.peak_memory_bytes, used)
-            looks += 1
-            if used > limit:
-                text = f"the build used {used / 2**20:.0f} MiB, more than its share of {limit / 2**20:.0f} MiB"
-                raise Later(f"memory is short: {text}")
-            if time.monotonic() - begin > self._bounds.limit_s:
-                raise Later(f"the build took longer than {self._bounds.limit_s:.0f} s and was ended")
+        with contextlib.closing(Brake(self._bounds.share)) as brake:
+            for looks in itertools.count():
+                if _ended(process, brake, stop):
+                    return
+                if stop.is_set():
+                    raise Closing
+                self._go_on()
+                tree = usages(processes.tree(process.pid))
+                if not job_file.exists():  # it has taken its job: from then on it ends with the server, stopped or not
+                    brake.look(tree)
+                self._refuse_too_much(tree, limit, full=not looks % FULL_LOOK)
+                if time.monotonic() - begin > self._bounds.limit_s:
+                    raise Later(f"the build took longer than {self._bounds.limit_s:.0f} s and was ended")
+
+    def _refuse_too_much(self, tree: Mapping[int, Usage], limit: int, *, full: bool) -> None:
+        """RSS is cheap, and never less than what is really used; full: pages that several have are told apart."""
+        used = sum(one.rss_bytes for one in tree.values())
+        if used > limit or full:
+            used = sum(map(memory_bytes, tree))
+            self.peak_memory_bytes = max(self.peak_memory_bytes, used)
+        if used > limit:
+            text = f"the build used {used / 2**20:.0f} MiB, more than its share of {limit / 2**20:.0f} MiB"
+            raise Later(f"memory is short: {text}")
 
 
 def _started(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes]:
@@ -178,37 +184,3 @@ def _last_words(log: Path) -> str:
         lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n")
         return " | ".join(line.strip() for line in lines if line.strip())[-QUOTED:]
     return ""
-
-
-def _tree(pid: int) -> list[psutil.Process]:
-    """A process and everything below it. The kernel's own lists: reading every process of a machine takes a while."""
-    found = []
-    for one in _pids_below(pid):
-        with contextlib.suppress(psutil.Error):
-            found.append(psutil.Process(one))
-    return found
-
-
-def _pids_below(pid: int) -> list[int]:
-    lists = list(Path(f"/proc/{pid}/task").glob("*/children"))
-    if not lists:  # a kernel without them, or the process is gone
-        with contextlib.suppress(psutil.Error):
-            return [pid, *(one.pid for one in psutil.Process(pid).children(recursive=True))]
-        return []
-    found = [pid]
-    for file in lists:
-        with contextlib.suppress(OSError):
-            for child in file.read_text().split():
-                found += _pids_below(int(child))
-    return found
-
-
-def _rss(process: psutil.Process) -> int:
-    with contextlib.suppress(psutil.Error):
-        return int(process.memory_info().rss)
-    return 0
-
-
-def _used_bytes(process: psutil.Process) -> int:
-    """Its part of memory: a forked worker has most pages in common with the process that it was forked from."""
-    return pss_bytes(process.pid) or _rss(process)

@@ -22,7 +22,7 @@ from torch import nn
 from compilot.errors import RunDirError, StoreError
 from compilot.identity.machine import machine_fingerprint
 from compilot.records import encode
-from compilot.serve import SwapState, builder, shared, watching
+from compilot.serve import SwapState, builder, processes, shared, watching
 from compilot.serve.bounding import free_bytes
 from compilot.serve.braking import Brake
 from compilot.serve.bringing import Stays
@@ -174,10 +174,14 @@ def test_pages_that_forked_workers_have_in_common_count_once() -> None:
             assert process.stdout is not None
             for _ in range(4):
                 process.stdout.readline()
-            tree = watching._tree(process.pid)
-            assert len(tree) == 4
-            assert sum(map(watching._rss, tree)) > 4 * (128 << 20)
-            assert 128 << 20 < sum(map(watching._used_bytes, tree)) < 2 * (128 << 20)
+            tree = processes.tree(process.pid)
+            assert sorted(tree) == sorted([process.pid, *(one.pid for one in psutil.Process(process.pid).children())])
+            used = processes.usages([*tree, 2**22 + 1])  # the last one does not exist
+            assert sorted(used) == sorted(tree)
+            assert sum(one.rss_bytes for one in used.values()) > 4 * (128 << 20)
+            assert 128 << 20 < sum(map(processes.memory_bytes, tree)) < 2 * (128 << 20)
+            about = psutil.Process(process.pid).cpu_times()
+            assert used[process.pid].cpu_s == pytest.approx(about.user + about.system, abs=0.5)
         finally:
             watching._end(process)
 
@@ -294,23 +298,29 @@ def test_while_the_server_works_what_computes_in_the_child_pauses_in_turns() -> 
             one.stdout.readline()
         tree = [psutil.Process(one.pid) for one in (busy, waits)]
         brake = Brake(0.25)
-        brake.look(tree)
+        look = lambda: brake.look(processes.usages(one.pid for one in tree))  # noqa: E731
+        look()
         _work(0.5)
-        brake.look(tree)
+        look()
         assert brake.is_on
         with brake.paused():
             _until(lambda: tree[0].status() == psutil.STATUS_STOPPED)
             assert tree[1].status() != psutil.STATUS_STOPPED
         _until(lambda: tree[0].status() != psutil.STATUS_STOPPED)
         time.sleep(0.3)
-        brake.look(tree)
+        look()
         assert not brake.is_on  # nobody asks anything
         _work(0.2)
         busy.kill()
         busy.wait()
         with brake.paused():  # who has ended is no error
             pass
+        brake.close()
         assert not Brake(1.0).is_on
+        young = Brake(0.25)  # one that is new and has computed for long is none that cleans up
+        young.look({waits.pid: processes.Usage(0.0, 0.1, 0), os.getpid(): processes.Usage(0.0, 5.0, 0)})
+        assert list(young._busy) == [os.getpid()]
+        young.close()
     finally:
         for one in (busy, waits):
             one.kill()
