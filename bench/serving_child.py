@@ -26,6 +26,7 @@ from compilot.serve import processes, watching
 from compilot.serve.bringing import _shipped
 from compilot.serve.keeping import KeptCall
 from compilot.serve.records import Bounds, BuildJob
+from compilot.serve.staying import Closing
 
 SLEEPING = "import time\nwhile True: time.sleep(1)\n"
 REAL_ENDED = watching._ended
@@ -80,7 +81,7 @@ class Held:
             while not self._stop.is_set():
                 self._build()
                 self.builds += 1
-        except watching.Closing:
+        except Closing:
             pass
         except Exception as problem:
             self.problem = f"{type(problem).__name__}: {problem}"

@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from compilot._collector import no_collector
+
 if TYPE_CHECKING:
     from compilot.serve.metrics import Metrics
     from compilot.serve.probes import asgi
@@ -53,7 +55,8 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with no_collector():  # torch's many objects would be gone through in the middle of a server's start
+        return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

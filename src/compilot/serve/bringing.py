@@ -43,26 +43,13 @@ from compilot.serve.keeping import KeptCall, KeptCalls, NoExample, form_of
 from compilot.serve.proving import Incomparable, NotProven, prove
 from compilot.serve.records import Bounds, BuildJob, SwapState
 from compilot.serve.shared import Refused, SharedBundle, built_once, discard, shared_folder
+from compilot.serve.staying import SUPERSEDED, Closing, Disproved, Later, NeedsExample, Source, Stays
 from compilot.serve.trial import Trial
-from compilot.serve.watching import Child, Closing, Later, Ran
+from compilot.serve.watching import Child, Ran
 
-Source = Plan | str | os.PathLike[str] | None
 FETCHED_LASTS_S = 600.0  # workers that start together fetch once; a later start looks for a newer bundle
-SUPERSEDED = "another plan is wanted in its place"
 TOO_LATE = "requests came before it was compiled, and nothing is compiled beside them"
 SEALED = "not built before the server went live; eager answers instead of compiling in a request"
-
-
-class Stays(Exception):
-    """Eager goes on; the reason."""
-
-
-class NeedsExample(Stays):
-    """Eager goes on until the program gives a call to build with."""
-
-
-class Disproved(Stays):
-    """The plan itself is at fault: it failed, or its answers are not eager's."""
 
 
 class Made(NamedTuple):
@@ -176,8 +163,6 @@ class Bringer:
     # ---- the child -----------------------------------------------------------------------------------------------
 
     def _built(self, candidates: tuple[Candidate, ...], example: KeptCall | None, *, twins: bool) -> Made:
-        if example is None and not self._kept.all():
-            self._tell_state(SwapState.BUILDING, "waiting for a first call")
         example = example or self._example()
         self._tell_state(SwapState.BUILDING, "")
         threads, machine = torch.get_num_threads(), machine_fingerprint(compiler=False)

@@ -17,14 +17,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from compilot.errors import first_cause
-from compilot.serve.bringing import SUPERSEDED, Source, Stays
 from compilot.serve.keeping import KeptCall
 from compilot.serve.records import Bounds
-from compilot.serve.trial import Trial
-from compilot.serve.watching import Closing, Later
+from compilot.serve.staying import SUPERSEDED, Closing, Later, Source, Stays
 
 if TYPE_CHECKING:
     from compilot.serve.swap import Swap
+    from compilot.serve.trial import Trial
 
 TICK_S = 1.0
 LONGEST_NAP_S = 0.2  # of the first thread, until it looks whether its Swap is still there

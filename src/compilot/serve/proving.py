@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from compilot.serve.keeping import KeptCall
-from compilot.serve.trial import MUTATES, Trial, Verdict
+from compilot.serve.outcomes import Verdict
+from compilot.serve.trial import MUTATES, Trial
 
 RANDOM = "eager's own answers to one call differ: a plan's cannot be compared with them"
 

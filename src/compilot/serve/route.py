@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compilot.errors import InputError
 from compilot.serve.records import SwapState
-from compilot.serve.trial import Trial
+
+if TYPE_CHECKING:
+    from compilot.serve.trial import Trial
 
 Look = Callable[["Route", int, tuple[Any, ...], dict[str, Any]], Any]
 

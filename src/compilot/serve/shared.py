@@ -28,7 +28,8 @@ from compilot.files.locks import file_lock
 from compilot.files.private import cache_home, private_directory
 from compilot.records import Record, encode
 from compilot.serve.records import BuildResult, decode_result
-from compilot.serve.watching import Closing, Later, Ran, Spent
+from compilot.serve.staying import Closing, Later
+from compilot.serve.watching import Ran, Spent
 
 MOST_KEPT = 32  # bundles, of all models that this user's servers build for
 FAILURE_LASTS_S = 600.0  # a failure of another worker is believed for so long

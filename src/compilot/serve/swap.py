@@ -18,13 +18,14 @@ import contextlib
 import itertools
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import torch
@@ -36,26 +37,30 @@ from compilot.errors import InputError, first_cause
 from compilot.files.private import cache_home
 from compilot.records import State
 from compilot.runtime.counting import count_of
-from compilot.runtime.fast import refuse_compiled
 from compilot.runtime.forking import tell_after_fork
 from compilot.runtime.sources import ApplyOptions
-from compilot.serve.bringing import Bringer, Disproved, NeedsExample, Source, Stays
 from compilot.serve.durations import Durations
 from compilot.serve.events import EventLog, OnEvent
 from compilot.serve.keeping import KeptCalls
 from compilot.serve.manager import Manager, Wanted
+from compilot.serve.outcomes import Outcome, Verdict
 from compilot.serve.pairs import MARGIN, PairWindow
 from compilot.serve.records import Bounds, BuildResult, EventKind, SwapEvent, SwapState, SwapStats
 from compilot.serve.route import Route, period_of
 from compilot.serve.sentinel import Sentinel
-from compilot.serve.shared import SharedBundle
 from compilot.serve.standing import Standing
-from compilot.serve.trial import Outcome, Trial, Verdict
+from compilot.serve.staying import SUPERSEDED, Closing, Disproved, NeedsExample, Source, Stays
+
+if TYPE_CHECKING:
+    from compilot.serve.bringing import Bringer
+    from compilot.serve.shared import SharedBundle
+    from compilot.serve.trial import Trial
 
 RECURRING_THREADS = 16  # calls at another thread count until the plan is compared at it
 PROVEN_THREADS = 8  # comparisons there, until it is served
 MOST_ADOPTED = 8  # sizes that are added to a plan: each is a program in memory
 MISSED_EVERY = 10  # ticks between two lines about missed calls
+FIRST_ANSWER_S = 0.5  # after the first call: the work of this thread would hold the interpreter before its answer
 NONE_TAKEN = 50  # calls that a plan did not take, until that is said
 END_S = 10.0
 UNWANTED = "it was rolled back before it was there"
@@ -103,7 +108,7 @@ class Swap:
         before its first request. adopt: build what recurs and the plan does not have. log: the file for events; None:
         events.jsonl in compilot's cache. bounds: what the building child may use.
         """
-        refuse_compiled(model)
+        _refuse_fast(model)
         self.model = model
         self._stages = _stages(shadow, shadow_calls, canary, canary_calls)
         self._live_period = period_of(shadow, "shadow")
@@ -143,20 +148,29 @@ class Swap:
         self._lock = threading.RLock()
         self._comparing = threading.Lock()
         self._stop = threading.Event()
-        self._bringer = Bringer(
-            self.model,
-            self._kept,
-            options=self._options,
-            bounds=self._bounds,
-            stop=self._stop,
-            tell_state=self._under_way,
-            go_on=self._go_on,
-            superseded=lambda: self._manager.plans_wanted(),
-            tell_built=self._was_built,
-            may_trace=lambda: self._allow_trace and not count_of(self._numbers),
-        )
+        self._brings: Bringer | None = None
         self._manager = Manager(self, self._stop, self._bounds)
         self._manager.start()
+
+    @property
+    def _bringer(self) -> Bringer:
+        """Made when it is needed, by the manager's thread: a server that starts does not wait for its imports."""
+        if self._brings is None:
+            from compilot.serve.bringing import Bringer
+
+            self._brings = Bringer(
+                self.model,
+                self._kept,
+                options=self._options,
+                bounds=self._bounds,
+                stop=self._stop,
+                tell_state=self._under_way,
+                go_on=self._go_on,
+                superseded=self._manager.plans_wanted,
+                tell_built=self._was_built,
+                may_trace=lambda: self._allow_trace and not count_of(self._numbers),
+            )
+        return self._brings
 
     # ---- a call --------------------------------------------------------------------------------------------------
 
@@ -421,6 +435,8 @@ class Swap:
     def _bring_once(self, wanted: Wanted) -> None:
         self._bringing = wanted  # until it is there, or `_stays`
         self._go_on()
+        if wanted.source is None and wanted.more is None:
+            self._await_call()
         if wanted.more is not None and wanted.under_way is not None:
             trial = self._bringer.bring_more(wanted.under_way, wanted.more)
         else:
@@ -438,6 +454,18 @@ class Swap:
             trial.pairs = PairWindow(self._margin)
             self._rolling, self._bringing = trial, None
             self._enter_stage(trial)
+
+    def _await_call(self) -> None:
+        """With nothing to start from there is nothing to do before a first call."""
+        if not self._kept.arrived.is_set():
+            self._under_way(SwapState.BUILDING, "waiting for a first call")
+        while not self._kept.arrived.wait(0.2):
+            self._go_on()
+            if self._stop.is_set():
+                raise Closing
+            if self._manager.plans_wanted():
+                raise Stays(SUPERSEDED)
+        self._stop.wait(FIRST_ANSWER_S)
 
     def _under_way(self, state: SwapState, reason: str) -> None:
         """A step of bringing; while a plan is live the state stays so, and only the reason tells."""
@@ -541,7 +569,7 @@ class Swap:
     @property
     def building_pid(self) -> int | None:
         """The process that builds or fetches at this moment; None: there is none."""
-        return self._bringer.child.pid
+        return None if self._brings is None else self._brings.child.pid
 
     def ready(self) -> bool:
         """Whether a right answer can be given: always, unless `require_fast`, which waits for the plan."""
@@ -678,6 +706,12 @@ def _stages(shadow: float, shadow_calls: int, canary: Sequence[float], canary_ca
             raise InputError(f"{name} is a number of calls: at least 1, not {count}.")
     steps = [Stage(SwapState.CANARY, period_of(share, "canary"), canary_calls) for share in canary]
     return Stage(SwapState.SHADOW, period_of(shadow, "shadow"), shadow_calls), *steps
+
+
+def _refuse_fast(model: nn.Module) -> None:
+    """InputError for a model that is a plan's already; where nobody has made one, its room is not imported."""
+    if (room := sys.modules.get("compilot.runtime.fast")) is not None:
+        room.refuse_compiled(model)
 
 
 def _lost(result: BuildResult) -> str:

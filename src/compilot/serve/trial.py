@@ -7,13 +7,12 @@ changes (seen at the first comparison, before anything is run twice). Not covere
 
 from __future__ import annotations
 
-import enum
 import re
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +23,7 @@ from compilot.records import Plan
 from compilot.runtime.dispatch import FAILED, Dispatcher
 from compilot.runtime.fast import Fast
 from compilot.serve.judging import Judge
+from compilot.serve.outcomes import Outcome, Verdict
 from compilot.serve.pairs import PairWindow
 
 QUOTING = (FAILED, "engine switched off", "arguments that cannot be compared")  # reasons that quote an error
@@ -31,31 +31,6 @@ MUTATES = "the model changes its inputs, so its calls cannot be answered twice t
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NUMBERS = re.compile(r"(?<![A-Za-z_\d])[-+]?\d[\d.]*(?:[eE][-+]?\d+)?")
-
-
-class Verdict(enum.Enum):
-    """What a comparison found."""
-
-    SAME = "same"
-    MISMATCH = "mismatch"
-    FAILED = "failed"  # the engine, where eager did not
-    NOT_TAKEN = "not taken"  # eager answers such calls, whatever the plan
-
-
-class Outcome(NamedTuple):
-    """One call, answered by eager and by the plan."""
-
-    verdict: Verdict
-    eager: Any
-    plan: Any = None
-    why: str = ""
-    eager_s: float = 0.0
-    plan_s: float = 0.0
-
-    @property
-    def best(self) -> Any:
-        """The plan's answer where it is proven right, else eager's."""
-        return self.plan if self.verdict is Verdict.SAME else self.eager
 
 
 class NotAnswered(Exception):

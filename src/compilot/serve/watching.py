@@ -28,20 +28,13 @@ from compilot.serve.bounding import ENVIRONMENT, free_bytes
 from compilot.serve.braking import TURN_S, Brake
 from compilot.serve.processes import Usage, memory_bytes, usages
 from compilot.serve.records import Bounds, BuildJob, BuildResult, decode_result
+from compilot.serve.staying import Closing, Later
 
 LOOK_S = 0.5  # between looks at the child's process tree
 FULL_LOOK = 4  # looks: pages that several processes have are told apart only then, it takes the kernel milliseconds
 END_S = 5.0
 QUOTED = 300  # characters of its last output
 MODEL_COPIES = 3  # of the weights that a build has in memory: eager's, the candidate's, the export's
-
-
-class Later(Exception):
-    """It did not work now and may work later; the reason."""
-
-
-class Closing(Exception):
-    """Nobody waits for it any more."""
 
 
 class Spent(NamedTuple):

@@ -14,7 +14,8 @@ from torch import nn
 
 from compilot.engines import registry
 from compilot.serve.records import BuildJob
-from compilot.serve.watching import Child, Later, Ran
+from compilot.serve.staying import Later
+from compilot.serve.watching import Child, Ran
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +45,12 @@ def child(monkeypatch: pytest.MonkeyPatch) -> FakeChild:
     fake = FakeChild()
     monkeypatch.setattr(Child, "run", lambda _, job, model_bytes, stop: fake.run(job, model_bytes, stop))
     return fake
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks at the time of a first answer here."""
+    monkeypatch.setattr("compilot.serve.swap.FIRST_ANSWER_S", 0.0)
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from compilot.records import encode
 from compilot.serve import SwapState, builder, processes, shared, watching
 from compilot.serve.bounding import free_bytes
 from compilot.serve.braking import Brake
-from compilot.serve.bringing import Stays
 from compilot.serve.records import Bounds, BuildJob, BuildResult, EventKind, Tried
 from compilot.serve.shared import Refused, built_once, shared_folder
-from compilot.serve.watching import Later, Ran, Spent
+from compilot.serve.staying import Later, Stays
+from compilot.serve.watching import Ran, Spent
 
 Make = Callable[..., Serving]
 REAL_RUN = watching.Child.run

@@ -186,7 +186,7 @@ def test_a_model_with_random_answers_is_left_to_eager(engine: Faulty, serving: M
     served.swap.promote(plan_of(model))
     kept = served.swap._kept.all()
     assert len(kept) == 1
-    from compilot.serve.bringing import Stays
+    from compilot.serve.staying import Stays
 
     with pytest.raises(Stays, match="differ"):
         served.swap._bringer.bring(plan_of(model))
