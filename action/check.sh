@@ -3,9 +3,41 @@
 # The exit code is that of 'compilot check': 0 pass or inconclusive, 1 slower or worse, 2 not measured.
 set -uo pipefail
 
+fail() { # there is nothing to compare with, and why
+  echo "::error title=compilot::$1" >&2
+  exit 2
+}
+
+# The parents of the commit that is checked out: a shallow checkout has no other commit, but knows their names.
+parents() { git cat-file -p HEAD 2>/dev/null | sed -n -e '/^$/q' -e 's/^parent //p'; }
+
+# The base of the event that started the workflow: the commit that the pull request is merged into, or the one before
+# the push. A checkout of a pull request is its merge; the base that the event names may be older than the merge's own.
+event_base() {
+  if [ "${GITHUB_EVENT_NAME:-}" = pull_request ] && [ "$(git rev-parse HEAD 2>/dev/null)" = "${GITHUB_SHA:-}" ] &&
+    [ "$(parents | wc -l)" -gt 1 ]; then
+    parents | head -n 1
+  else
+    echo "${COMPILOT_EVENT_BASE:-}"
+  fi
+}
+
+# A branch, a tag or a commit as git knows it here; where this checkout does not have it, the commit that is fetched.
+known() {
+  if git rev-parse --verify --quiet --end-of-options "$1^{commit}" >/dev/null; then
+    echo "$1"
+    return
+  fi
+  local depth=()
+  if [ "$(git rev-parse --is-shallow-repository)" = true ]; then
+    depth=(--depth=1) # one more commit is enough
+  fi
+  git fetch --quiet --no-tags ${depth[@]+"${depth[@]}"} origin "${1#origin/}" >&2 &&
+    git rev-parse --verify --quiet 'FETCH_HEAD^{commit}'
+}
+
 python=${COMPILOT_PYTHON:-python}
-out=${RUNNER_TEMP:-$(mktemp -d)}/compilot-check
-mkdir -p "$out"
+out=$(mktemp -d "${RUNNER_TEMP:-${TMPDIR:-/tmp}}/compilot-check-XXXXXX") || exit 2 # a job may check several targets
 options=(--budget "${COMPILOT_BUDGET:-3m}" --out "$out/run" --markdown "$out/comment.md" --junit "$out/junit.xml"
   --benchmark-json "$out/benchmark.json")
 if [ "${COMPILOT_SARIF:-}" = true ]; then # the doctor looks at the code then, which takes a while
@@ -14,13 +46,16 @@ fi
 
 if [ -n "${COMPILOT_BASELINE:-}" ]; then
   options+=(--baseline "$COMPILOT_BASELINE")
-elif [ -n "${COMPILOT_BASE_REF:-}" ]; then
-  # a shallow checkout has the head only: one more commit is enough
-  git cat-file -e "$COMPILOT_BASE_REF^{commit}" 2>/dev/null || git fetch --no-tags --depth=1 origin "$COMPILOT_BASE_REF"
-  options+=(--base-ref "$COMPILOT_BASE_REF")
 else
-  echo "::error title=compilot::there is nothing to compare with; set base-ref or baseline" >&2
-  exit 2
+  ref=${COMPILOT_BASE_REF:-$(event_base)}
+  case $ref in
+    "") fail "there is nothing to compare with; set base-ref or baseline" ;;
+    -*) fail "'$ref' is no git ref; set base-ref to a branch, a tag or a commit" ;;
+    *[!0]*) ;;
+    *) fail "this push made the branch, so there is no commit before it; set base-ref, for example to main" ;;
+  esac
+  base=$(known "$ref") || fail "git cannot fetch '$ref', see above; set base-ref, or check out with fetch-depth: 0"
+  options+=(--base-ref "$base")
 fi
 if [ -n "${COMPILOT_PLAN:-}" ]; then
   options+=(--plan "$COMPILOT_PLAN")

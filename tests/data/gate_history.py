@@ -31,6 +31,11 @@ class Project:
         assert text.count(old) == 1, f"{file} has {text.count(old)} places like {old!r}"
         path.write_text(text.replace(old, new))
 
+    def commit_file(self, name: str) -> str:
+        """Commit one more file; the commit's name."""
+        (self.folder / name).write_text("")
+        return self.commit(name)
+
     def commit(self, message: str) -> str:
         """Commit everything; the commit's name."""
         self.git("add", "-A")

@@ -40,7 +40,8 @@ def check(project: Project, tmp_path: Path) -> Callable[..., CheckReport]:
 
     def run(**options: object) -> CheckReport:
         asked: dict[str, object] = {"arms": "eager", "budget": 10, "processes": 1, "progress": False}
-        return compilot.check("model.py:net", out=tmp_path / f"run{next(numbers)}", **(asked | options))  # type: ignore[arg-type]
+        asked["out"] = tmp_path / f"run{next(numbers)}"
+        return compilot.check("model.py:net", **(asked | options))  # type: ignore[arg-type]
 
     return run
 
@@ -110,6 +111,22 @@ def test_breaks_recompiles_and_numbers_of_the_head_are_named(
     assert "example 1" in numbers.because
     assert any("the doctor could not look" in note for note in report.notes)
     assert "uncommitted changes" in report.head.what
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+def test_a_second_check_in_the_same_folder_builds_and_opens_everything_again(
+    project: Project, tmp_path: Path, check: Callable[..., CheckReport]
+) -> None:
+    out, counted = tmp_path / "one folder", []
+    for _ in range(2):
+        report = check(base_ref="HEAD", arms="compile", out=out)
+        assert metric(report, "numbers", "torch.compile").verdict is GateVerdict.PASS
+        counted.append({one.metric: one.base for one in report.metrics if one.mde == 0.0})
+        assert {path.name for path in out.iterdir()} == {"check.json", "logs"}
+    assert counted[0].keys() >= {"graph-breaks", "recompiles", "kernels", "compiler-runs", "artifact-bytes"}
+    assert counted[1].keys() == counted[0].keys()  # and nothing was left out since it had been built before
+    assert counted[1]["kernels"] == counted[0]["kernels"] != 0
 
 
 def _no_doctor(*given: object) -> object:

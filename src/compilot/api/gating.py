@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from compilot._durations import parse_duration
 from compilot.api.given import name_of, run_dir_for
 from compilot.artifacts.rundir import RunDir
-from compilot.errors import EnvironmentProblem, InputError, cannot_write
+from compilot.errors import EnvironmentProblem, InputError, RunDirError, cannot_write
 from compilot.records import Plan
 from compilot.showing.steps import steps
 
@@ -70,8 +73,10 @@ def check(
     instead. margin is the relative slow-down that still counts as none. A pass can exclude a slow-down of rule_out.
     allow names metrics that may get worse. findings=True has the doctor look at the code, too. The report, the samples
     and the logs of all processes are kept in out; junit, markdown, sarif and benchmark_json are files to write besides.
+    One that cannot be written is a note of the report: the verdict stands.
     """
     from compilot.gate.metrics import NAMES
+    from compilot.gate.reporting import FILE
 
     options = _options(budget, margin, rule_out, allow, processes, NAMES)
     given = [name for name, one in (("base_ref", base_ref), ("baseline", baseline), ("old_python", old_python)) if one]
@@ -83,6 +88,7 @@ def check(
     if plan is not None and old_python is not None:
         raise InputError("a plan needs compilot on both sides; leave it out for an old python.")
     folder = RunDir.make(run_dir_for(out, f"check-{name_of(target)}")).path
+    (folder / FILE).unlink(missing_ok=True)  # of an earlier check: nobody shall take it for this one's
     with steps(quiet=not progress) as tell:
         wanted = findings or sarif is not None
         job = _Job(target, asked, options, folder, _callers(concurrency), wanted, tell)
@@ -93,8 +99,7 @@ def check(
         else:
             assert base_ref is not None
             report = _with_ref(job, base_ref, link)
-    _write_forms(report, junit=junit, markdown=markdown, sarif=sarif, benchmark_json=benchmark_json)
-    return report
+    return _with_forms(report, junit=junit, markdown=markdown, sarif=sarif, benchmark_json=benchmark_json)
 
 
 def baseline(
@@ -111,7 +116,8 @@ def baseline(
 ) -> Baseline:
     """Measure the target and keep the figures in output, for a later check; what `compilot baseline` does.
 
-    Times count on this very machine only; graph breaks, recompiles, kernels, memory and answers count anywhere.
+    Times count on this very machine only, memory and what a compiler makes where processor, torch and threads are the
+    same; graph breaks, recompiles and answers count anywhere.
     """
     from compilot.gate import baselines
     from compilot.gate.checking import run_race
@@ -126,34 +132,41 @@ def baseline(
         head, limits = with_dimensions(head_side(target), asked.dynamic), _limits(options.budget_s)
         callers = _callers(concurrency)
         races = LocalRaces([head], candidates, folder, limits=limits, callers=callers, tell=tell, weights=True)
-        sets = run_race(races, 0, options)
-    labels = [one.label for one in candidates]
-    if failed := sets[0].failures.get(f"{HEAD} {labels[0]}"):
-        raise EnvironmentProblem(f"the target cannot be measured: {failed.reason}")
-    answers = sets[0].answers.get(f"{HEAD} {labels[0]}") if sets[0].repeats else None
-    made = baselines.make_baseline(head, sets, labels, machine_fingerprint(), answers=answers, callers=callers)
+        labels = [one.label for one in candidates]
+        with contextlib.closing(races):  # whose files hold the answers
+            sets = run_race(races, 0, options)
+            failures = [one.failures.get(f"{HEAD} {labels[0]}") for one in sets]
+            if all(failures) and failures[0]:
+                raise EnvironmentProblem(f"the target cannot be measured: {failures[0].reason}")
+            answers = sets[0].answers.get(f"{HEAD} {labels[0]}") if sets[0].repeats else None
+            made = baselines.make_baseline(head, sets, labels, machine_fingerprint(), answers=answers, callers=callers)
     baselines.write_baseline(made, Path(output))
     return made
 
 
-def _write_forms(
+def _with_forms(
     report: CheckReport,
     *,
     junit: AnyPath | None,
     markdown: AnyPath | None,
     sarif: AnyPath | None,
     benchmark_json: AnyPath | None,
-) -> None:
-    """Write a check's result in the forms that other tools read, each to the file that is given for it."""
+) -> CheckReport:
+    """Write a check's result in the forms that other tools read; the report, with a note for each that failed."""
     from compilot.gate.outputs import benchmark_json as benchmarks
     from compilot.gate.outputs import junit as junits
     from compilot.gate.outputs import markdown as pages
     from compilot.gate.outputs import sarif as scans
 
     forms = ((junit, junits.junit), (markdown, pages.markdown), (sarif, scans.sarif))
+    notes = []
     for place, form in (*forms, (benchmark_json, benchmarks.benchmark_json)):
         if place is not None:
-            _write(Path(place), form(report))
+            try:
+                _write(Path(place), form(report))
+            except RunDirError as problem:
+                notes.append(str(problem))
+    return msgspec.structs.replace(report, notes=(*report.notes, *notes)) if notes else report
 
 
 def tell_github(report: CheckReport, wanted: bool | None) -> list[str]:
@@ -162,14 +175,18 @@ def tell_github(report: CheckReport, wanted: bool | None) -> list[str]:
 
     if not (github.in_github() if wanted is None else wanted):
         return []
-    github.write_summary(report)
-    return github.workflow_lines(report)
+    lines = github.workflow_lines(report)
+    try:
+        github.write_summary(report)
+    except OSError as problem:  # a full disk is no verdict
+        lines.append(f"::warning title=compilot::the summary cannot be written: {problem.strerror}")
+    return lines
 
 
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as problem:
         raise cannot_write(path, problem.strerror) from problem
 
@@ -209,7 +226,8 @@ def _with_ref(job: _Job, ref: str, link: Sequence[AnyPath]) -> CheckReport:
     job.tell(f"checking out {ref}")
     with worktree.checked_out(root, ref, link) as tree:
         head = head_side(job.target, foreign=str(tree.path))
-        base = moved_side(head, root, tree.path, f"{ref} ({tree.commit[:9]})")
+        short = tree.commit[:9]
+        base = moved_side(head, root, tree.path, short if ref == tree.commit else f"{ref} ({short})")
         return _checked(job, base._replace(commit=SourceCommit(commit=tree.commit)), head)
 
 
@@ -231,7 +249,8 @@ def _with_baseline(job: _Job, file: Path) -> CheckReport:
     no_times = baselines.why_no_times(kept, machine_fingerprint())
     head = head_side(job.target)
     other_work = baselines.why_other_work(kept, head.shipment.target or "", job.callers)
-    return _checked(job, None, head, Stored(kept, no_times, job.folder, other_work), str(file))
+    no_costs = baselines.why_no_costs(kept, machine_fingerprint())
+    return _checked(job, None, head, Stored(kept, no_times, job.folder, other_work, no_costs), str(file))
 
 
 def _checked(job: _Job, base: Side | None, head: Side, stored: Stored | None = None, file: str = "") -> CheckReport:
@@ -255,10 +274,14 @@ def _checked(job: _Job, base: Side | None, head: Side, stored: Stored | None = N
     labels = [one.label for one in job.asked.candidates]
     with contextlib.closing(races):
         checked = check_sides(races, labels, job.options, stored=stored, tell=job.tell)
-    found = reporting.findings_for(checked, base, head, job.folder / "doctor", wanted=job.findings, tell=job.tell)
+    with tempfile.TemporaryDirectory(prefix="doctor-", dir=job.folder, ignore_cleanup_errors=True) as place:
+        found = reporting.findings_for(checked, base, head, Path(place), wanted=job.findings, tell=job.tell)
     about = reporting.About(job.target, base, head, stored, file, job.options.budget_s, time.monotonic() - began)
     report = reporting.report_of(checked, about, found)
-    reporting.write_report(report, job.folder)
+    try:
+        reporting.write_report(report, job.folder)
+    except RunDirError as problem:
+        return msgspec.structs.replace(report, notes=(*report.notes, str(problem)))
     return report
 
 

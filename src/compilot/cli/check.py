@@ -156,5 +156,6 @@ def baseline(
             common.print_json(common.document(made))
             return
         print(f"baseline of {made.label}: {output}")
-        print("times count on this machine only; counts, memory and answers count anywhere.")
+        print("times count on this machine only, memory and kernels where processor and torch are the same;")
+        print("graph breaks, recompiles and answers count anywhere.")
         print(f"compare with it: compilot check {target} --baseline {output}")

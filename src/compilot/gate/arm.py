@@ -382,6 +382,17 @@ def dynamo_counts() -> dict[str, int]:
     }
 
 
+def trust_vector_isa() -> None:
+    """No trial builds for every vector extension of the processor: they take seconds, and are no model's cost.
+
+    What the user has decided stays (TORCHINDUCTOR_VEC_ISA_OK); a torch that does not know the setting does as it does.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        cpp = importlib.import_module("torch._inductor.config").cpp
+        if cpp.vec_isa_ok is None:
+            cpp.vec_isa_ok = True
+
+
 def files_bytes(folder: Path) -> int:
     """Bytes of everything that a build left in a folder."""
     files = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(NOT_OURS)]
@@ -452,7 +463,8 @@ class Arm:
         for seed in range(1, SEEDED_CASES + 1):
             cases[f"seed {seed}"] = {p: _varied(t, generator) for p, t in tensors(self.work.calls[0]).items()}
         kept = {"state": named_state(self.work.model), "cases": cases, "calls": len(self.work.calls)}
-        torch.save(kept, request["path"])
+        torch.save(kept, request["path"] + ".part")
+        os.replace(request["path"] + ".part", request["path"])  # whole or not at all: a process may be killed here
         return {"type": "Done"}
 
     def take_state(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -486,6 +498,7 @@ class Arm:
         elif self.engine == "eager":
             self.fn = self.work.model
         else:
+            trust_vector_isa()
             self.fn = torch.compile(self.work.model)
         self.once, self.calls = self.work.unit(self.fn)
         args, kwargs = self.work.calls[0]

@@ -14,14 +14,15 @@ from typing import NamedTuple, TypeVar
 
 from compilot.gate import arm as arm_file
 from compilot.gate.sides import Side
-from compilot.records import Candidate
-from compilot.trials.child import Child, Dead
+from compilot.records import Candidate, State
+from compilot.trials.child import BATCH_LIMIT_S, Child, Dead
 from compilot.trials.limits import Limits, worker_env
 from compilot.trials.opening import opening
 from compilot.trials.processes import Ends, Start
 from compilot.trials.protocol import (
     AnswersKept,
     ArmFacts,
+    BatchTimed,
     Build,
     Built,
     Done,
@@ -35,6 +36,7 @@ from compilot.trials.protocol import (
     Request,
     StateTaken,
     TakeState,
+    TimeBatch,
     Warm,
     Warmed,
 )
@@ -48,11 +50,12 @@ R = TypeVar("R", bound=Reply)
 class ArmFailed(Exception):
     """An arm's step failed, or its process is gone."""
 
-    def __init__(self, name: str, reason: str, *, crashed: bool = False) -> None:
+    def __init__(self, name: str, reason: str, *, crashed: bool = False, by_machine: bool = False) -> None:
         super().__init__(reason)
         self.name = name
         self.reason = reason
         self.crashed = crashed  # the process ended
+        self.by_machine = by_machine  # by SIGKILL, a memory limit or a deadline: not of its own doing, maybe
 
 
 class Role(NamedTuple):
@@ -138,8 +141,7 @@ class LiveArm:
 
     def time_batch(self) -> float:
         """Arm: seconds per call over one batch."""
-        with self._story():
-            return self._child.time_batch()
+        return self._ask(TimeBatch(), BatchTimed, "timing a batch", BATCH_LIMIT_S).per_call_s
 
     def settle(self) -> bool:
         """Arm: wait until its processes are idle."""
@@ -177,7 +179,8 @@ class _Story:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Dead):
-            raise ArmFailed(self._name, error.reason, crashed=True) from error
+            outside = error.state in (State.INFEASIBLE, State.TIMED_OUT)
+            raise ArmFailed(self._name, error.reason, crashed=True, by_machine=outside) from error
 
 
 def fresh_arm(python: str) -> Start:

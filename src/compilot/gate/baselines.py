@@ -1,7 +1,8 @@
 """Figures of one side in a file, for a later check. In: sets of processes. Out: a `Baseline`, written and read.
 
-Times are compared on the very machine only that made them: of two machines with the same processor one is slower. What
-is counted exactly is compared anywhere; answers where the weights are the same ones.
+Times are compared on the very machine only that made them: of two machines with the same processor one is slower.
+Memory, kernels and files are compared where processor, torch and threads are alike: a compiler makes others elsewhere.
+Graph breaks and recompiles are compared anywhere; answers where the weights are the same ones.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from compilot.gate.effects import HEAD_COLUMN, set_medians
 from compilot.gate.races import OneSet
 from compilot.gate.report_records import BASELINE_SCHEMA, Baseline, StoredAnswers
 from compilot.gate.sides import HEAD, Side
+from compilot.identity import isa
 from compilot.records import MachineFingerprint
 from compilot.trials.protocol import ArmFacts
 from compilot.tuning.journal import now
 
+OTHER_MACHINE = "another processor or torch"
 MOST_ANSWER_BYTES = 1 << 20  # compressed: a file that can lie in a repository
 
 
@@ -121,6 +124,19 @@ def why_no_times(baseline: Baseline, machine: MachineFingerprint) -> str:
         was, is_ = getattr(baseline.machine, name), getattr(machine, name)
         if was != is_:
             return f"the baseline was measured with {name} {was}, here it is {is_}, so times are not compared"
+    return ""
+
+
+def why_no_costs(baseline: Baseline, machine: MachineFingerprint) -> str:
+    """Why stored memory, kernels and sizes of files say nothing here; "": they do."""
+    for name in ("torch", "threads"):
+        was, is_ = getattr(baseline.machine, name), getattr(machine, name)
+        if was != is_:
+            return f"{OTHER_MACHINE} than the baseline's: {name} was {was}, here it is {is_}"
+    if changed := isa.changed(baseline.machine.cpu_isa, machine.cpu_isa):
+        return (
+            f"{OTHER_MACHINE} than the baseline's: {', '.join(sorted(changed)[: isa.MOST_NAMED])} on one of them only"
+        )
     return ""
 
 

@@ -1,14 +1,17 @@
 """READ FIRST of this room: `check_sides`, the whole story of a check in one function.
 
 In: who gives sets of processes, what is compared, options. Out: metrics with verdicts, and the samples behind them.
-A first race; what looks worse in it is raced a second time with fresh builds; then every metric has its verdict. A
-race ends when its time is up, or earlier when its intervals are as narrow as was wanted beforehand, wherever they lie:
-nobody stops because something looks significant. Not covered: where the sides come from (sides.py, worktree.py), the
-processes (races.py), the statistics (effects.py, judging.py).
+A first race; the arms that look worse in it are raced a second time with fresh builds; then every metric has its
+verdict. A race ends when its time is up, or earlier when its intervals are as narrow as was wanted beforehand, wherever
+they lie: nobody stops because something looks significant. A head that was killed has one more set of processes. Not
+covered: where the sides come from (sides.py, worktree.py), the processes (races.py), the statistics (effects.py,
+judging.py).
 """
 
 from __future__ import annotations
 
+import math
+import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +19,18 @@ from typing import NamedTuple
 
 from compilot.gate.answers import judge_numbers, why_not
 from compilot.gate.baselines import unpacked, why_other_inputs
-from compilot.gate.effects import Effect, Key, effects_of, effects_since, is_precise
+from compilot.gate.effects import (
+    MOST_WIDTH,
+    Effect,
+    Key,
+    effects_of,
+    effects_since,
+    first_widths,
+    is_precise,
+    second_widths,
+)
 from compilot.gate.judging import (
+    Second,
     judge,
     judge_counts,
     judge_failures,
@@ -25,8 +38,8 @@ from compilot.gate.judging import (
     suspects,
     with_throughput,
 )
-from compilot.gate.metrics import LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT
-from compilot.gate.races import OneSet, Races, Timing
+from compilot.gate.metrics import FIGURES, LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT, Figure
+from compilot.gate.races import Failure, OneSet, Races, Timing
 from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
 from compilot.gate.sides import BASE, HEAD
 from compilot.trials.protocol import ArmFacts
@@ -34,7 +47,7 @@ from compilot.trials.protocol import ArmFacts
 RACE_SHARE = 0.45  # of the budget: two races must fit, and what looks worse is always raced twice
 LONG_BUDGET_S = 360.0
 FEWEST_SETS = 3  # of a race, where its time allows: one process has a small bias for life
-MOST_SETS, MORE_SETS = 5, 8  # when an interval is wide, more processes help and more pairs hardly
+MOST_SETS, MORE_SETS = 5, 12  # when an interval is wide, more processes help and more pairs hardly
 TIMING_SHARE = 0.5  # of a race: no further set where starting them all would leave less than this for pairs
 COLD_SETS = 3  # of a race: later ones load what the first has built; what a build costs is known by then
 MOST_ROUNDS, MORE_ROUNDS = 160, 320
@@ -85,6 +98,7 @@ class Stored(NamedTuple):
     no_times: str  # why its times say nothing here; "": they do
     folder: Path  # for its answers
     other_work: str = ""  # why its latencies are of something else; "": they are not
+    no_costs: str = ""  # why its memory, kernels and files say nothing here; "": they do
 
 
 class Checked(NamedTuple):
@@ -96,6 +110,7 @@ class Checked(NamedTuple):
 
 
 Clock = Callable[[], float]
+Precise = Callable[[Sequence[OneSet]], bool]
 
 
 def check_sides(
@@ -108,26 +123,48 @@ def check_sides(
     clock: Clock = time.monotonic,
 ) -> Checked:
     """Race base and head, race again what looks worse, and judge everything."""
+    widths = first_widths(options.half_width)
 
     def precise(sets: Sequence[OneSet]) -> bool:
-        return is_precise(_effects(sets, arms, options, stored), options.half_width)
+        return is_precise(_effects(sets, arms, options, stored), widths)
 
     first = run_race(races, 0, options, clock, precise)
     effects = _effects(first, arms, options, stored)
     doubtful = suspects(effects, options.allowed)
-    second: list[OneSet] | None = None
+    second: list[OneSet] = []
     if doubtful:
         tell(f"{_names(doubtful)} looks worse: a second race with fresh builds has to agree")
-        second = run_race(races, 1, options, clock, precise)
-    again = None if second is None else _effects(second, arms, options, stored)
-    both = [*first, *(second or [])]
+        second = _second_race(races, effects, doubtful, options, stored, clock)
+    both = [*first, *second]
+    again = Second(*(_effects(sets, arms, options, stored) for sets in (second, both))) if second else None
     metrics = [
         *judge_failures(both, arms),
         *_times(judge(effects, again, options.allowed), first, arms, stored),
-        *judge_counts(_base_facts(first, arms, stored), _facts(first, HEAD, arms), options.allowed),
-        *_numbers(first[0], arms, options, stored),
+        *_counts(first, arms, options, stored),
+        *_numbers(first, arms, options, stored),
     ]
     return Checked(metrics, [first, *([second] if second else [])], first[0].label)
+
+
+def _second_race(
+    races: Races,
+    effects: Mapping[Key, Effect],
+    doubtful: Sequence[Key],
+    options: CheckOptions,
+    stored: Stored | None,
+    clock: Clock,
+) -> list[OneSet]:
+    """Only the arms under suspicion, as precise as the first race says that it needs to be."""
+    widths = second_widths(effects, doubtful)
+    arms = list(dict.fromkeys(key.arm for key in doubtful))
+
+    def precise(sets: Sequence[OneSet]) -> bool:
+        found = {key: one for key, one in _effects(sets, arms, options, stored).items() if key in widths}
+        return len(found) == len(widths) and is_precise(found, lambda key, effect: widths[key])
+
+    latencies = [width for key, width in widths.items() if key.metric == LATENCY]
+    half_width = math.expm1(min(latencies, default=MOST_WIDTH))
+    return run_race(races, 1, options, clock, precise, arms=arms, half_width=half_width)
 
 
 def run_race(
@@ -135,27 +172,49 @@ def run_race(
     number: int,
     options: CheckOptions,
     clock: Clock = time.monotonic,
-    precise: Callable[[Sequence[OneSet]], bool] = lambda sets: False,
+    precise: Precise = lambda sets: False,
+    *,
+    arms: Collection[str] | None = None,
+    half_width: float | None = None,
 ) -> list[OneSet]:
     """Sets of fresh processes within the race's share of the budget; at least two, unless the head does not run.
 
-    precise: whether the intervals of these sets are narrow enough.
+    precise: whether the intervals of these sets are narrow enough; half_width: when those of one set are. arms: which
+    are run; None: all. A head that was killed in the last set has one more, whatever time is left.
     """
     begin, share, sets = clock(), RACE_SHARE * options.budget_s, list[OneSet]()
     overhead, wanted, reuse = FIRST_OVERHEAD_S, options.fewest_sets, False
-    while len(sets) < wanted:
+    while len(sets) < wanted or was_killed(sets):
         left = share - (clock() - begin)
-        if len(sets) >= 2 and left < overhead + LEAST_TIMING_S:
+        if len(sets) >= 2 and left < overhead + LEAST_TIMING_S and not was_killed(sets):
             break
-        for_s, started = max(LEAST_TIMING_S, left / (wanted - len(sets)) - overhead), clock()
-        timing = Timing(for_s, options.most_rounds, options.half_width)
-        sets.append(races.one_set(number, len(sets), timing, reuse=reuse))
+        for_s, started = max(LEAST_TIMING_S, left / max(1, wanted - len(sets)) - overhead), clock()
+        timing = Timing(for_s, options.most_rounds, half_width or options.half_width)
+        sets.append(races.one_set(number, len(sets), timing, reuse=reuse, arms=arms))
         overhead = max(0.0, clock() - started - sets[-1].timed_s)
-        reuse = sets[0].builds_s > LONG_BUILDS * share or len(sets) >= COLD_SETS
+        reuse = _has_long_builds(sets[0], share) or len(sets) >= COLD_SETS
         wanted = affordable_sets(overhead, share, options)
+        if was_killed(sets):
+            continue
         if not sets[-1].samples or (len(sets) >= options.fewest_sets and precise(sets)):
             break
     return sets
+
+
+def was_killed(sets: Sequence[OneSet]) -> bool:
+    """Whether the last set is the first in which an arm of the head, and not of the base, was killed."""
+
+    def is_first(arm: str, failure: Failure) -> bool:
+        side, _, label = arm.partition(" ")
+        alone = side == HEAD and f"{BASE} {label}" not in sets[-1].failures
+        return alone and failure.by_machine and not any(arm in one.failures for one in sets[:-1])
+
+    return bool(sets) and any(is_first(arm, failure) for arm, failure in sets[-1].failures.items())
+
+
+def _has_long_builds(first: OneSet, share_s: float) -> bool:
+    """Builds are then made once per race, where the first set's are whole."""
+    return first.builds_s > LONG_BUILDS * share_s and not first.failures
 
 
 def affordable_sets(overhead_s: float, share_s: float, options: CheckOptions) -> int:
@@ -168,7 +227,8 @@ def _effects(
     sets: Sequence[OneSet], arms: Sequence[str], options: CheckOptions, stored: Stored | None
 ) -> dict[Key, Effect]:
     if stored is not None:
-        since = effects_since(stored.baseline, sets, arms, options.margin, times=not stored.no_times)
+        times, costs = not stored.no_times, not stored.no_costs
+        since = effects_since(stored.baseline, sets, arms, options.margin, times=times, costs=costs)
         return {k: one for k, one in since.items() if k.metric != LATENCY or not _why_other_work(sets, k.arm, stored)}
     found = effects_of(sets, arms, options.margin, options.rule_out)
     other = sets[0].taken.inputs
@@ -178,7 +238,7 @@ def _effects(
 def _times(
     results: list[MetricResult], sets: Sequence[OneSet], arms: Sequence[str], stored: Stored | None
 ) -> list[MetricResult]:
-    """The judged ones with throughput, and why there is no latency where there is none."""
+    """The judged ones with throughput, and why there is none where there is none."""
     facts = _facts(sets, HEAD, arms)
     samples = {arm: n for arm in facts if facts[arm] and (n := facts[arm][0].samples_per_call)}
     found = with_throughput(results, samples)
@@ -187,7 +247,42 @@ def _times(
         if arm in have or not facts.get(arm) or any(f"{s} {arm}" in sets[0].failures for s in (BASE, HEAD)):
             continue
         found.append(not_measured(LATENCY, arm, _why_no_latency(sets, arm, stored)))
-    return found
+    return [*found, *_missing_figures(found, facts, _base_facts(sets, arms, stored), stored)]
+
+
+def _missing_figures(
+    found: Sequence[MetricResult],
+    head: Mapping[str, Sequence[ArmFacts]],
+    base: Mapping[str, Sequence[ArmFacts]],
+    stored: Stored | None,
+) -> list[MetricResult]:
+    """Figures that both sides could have, and why they have none."""
+    have = {(one.metric, one.arm) for one in found}
+    return [
+        not_measured(figure.name, arm, why)
+        for arm in head
+        for figure in FIGURES
+        if base.get(arm) and (figure.name, arm) not in have and (why := _why_no_figure(figure, head[arm], stored))
+    ]
+
+
+def _why_no_figure(figure: Figure, head: Sequence[ArmFacts], stored: Stored | None) -> str:
+    """A sentence; "": there is nothing of the kind to measure."""
+    if stored is not None and (stored.no_times if figure.is_time else stored.no_costs):
+        return "" if figure.is_time else stored.no_costs  # the report has one note for all times
+    if figure.compiled and head[0].kernels is None:
+        return ""
+    if figure.cold and len(head) > 1:
+        text = f"a build takes {max(one.cold_s for one in head):.0f} s, so there were too few with empty caches"
+        return f"{text}; give a larger budget"
+    return "one process of a side shows no spread; give a larger budget, or more processes"
+
+
+def _counts(
+    sets: Sequence[OneSet], arms: Sequence[str], options: CheckOptions, stored: Stored | None
+) -> list[MetricResult]:
+    no_costs = stored.no_costs if stored is not None else ""
+    return judge_counts(_base_facts(sets, arms, stored), _facts(sets, HEAD, arms), options.allowed, no_costs)
 
 
 def _why_no_latency(sets: Sequence[OneSet], arm: str, stored: Stored | None) -> str:
@@ -212,15 +307,25 @@ def _base_facts(sets: Sequence[OneSet], arms: Sequence[str], stored: Stored | No
     return stored.baseline.facts if stored is not None else _facts(sets, BASE, arms)
 
 
-def _numbers(first: OneSet, arms: Sequence[str], options: CheckOptions, stored: Stored | None) -> list[MetricResult]:
-    allowed = NUMBERS in options.allowed
+def _numbers(
+    sets: Sequence[OneSet], arms: Sequence[str], options: CheckOptions, stored: Stored | None
+) -> list[MetricResult]:
+    """Of the first set's answers; an arm that was ended before it could answer has none."""
+    first, later = sets[0], _facts(sets[1:], HEAD, arms)
+    ended = [arm for arm in later if f"{HEAD} {arm}" in first.failures and f"{HEAD} {arm}" not in first.answers]
+    without = [not_measured(NUMBERS, arm, "the first process ended before it had answered") for arm in ended]
+    return [*_judged_numbers(first, arms, NUMBERS in options.allowed, stored), *without]
+
+
+def _judged_numbers(first: OneSet, arms: Sequence[str], allowed: bool, stored: Stored | None) -> list[MetricResult]:
     if stored is None:
         return judge_numbers(first.answers, arms, why=why_not(first.taken, first.repeats), allowed=allowed)
     why = _why_no_stored_numbers(first, arms, stored.baseline)
-    answers = dict(first.answers)
-    if not why and stored.baseline.answers is not None:
-        answers[f"{BASE} {arms[0]}"] = unpacked(stored.baseline.answers, stored.folder / "answers-stored.pt")
-    return judge_numbers(answers, arms, why=why, allowed=allowed)
+    if why or stored.baseline.answers is None:
+        return judge_numbers(first.answers, arms, why=why, allowed=allowed)
+    with tempfile.TemporaryDirectory(dir=stored.folder) as folder:
+        kept = unpacked(stored.baseline.answers, Path(folder) / "answers.pt")
+        return judge_numbers({**first.answers, f"{BASE} {arms[0]}": kept}, arms, allowed=allowed)
 
 
 def _why_no_stored_numbers(first: OneSet, arms: Sequence[str], baseline: Baseline) -> str:

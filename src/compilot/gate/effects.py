@@ -2,13 +2,14 @@
 
 Latency is the paired log ratio of the races with its hierarchical bootstrap, as everywhere; the margin is the larger of
 what was asked for and what equal programs of this race differed by. Everything that a process says once is Student's t.
+How narrow an interval has to be is fixed before its race, by what was asked for or by an earlier race.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from compilot.gate.metrics import FIGURES, LATENCY, OTHER_DAY, RULE_OUT, Figure
 from compilot.gate.races import OneSet
 from compilot.gate.report_records import Baseline
 from compilot.gate.sides import BASE, HEAD
-from compilot.gate.small_samples import LogEffect, paired, unpaired
+from compilot.gate.small_samples import LogEffect, paired, two_race_share, unpaired
 from compilot.measure.stats import bootstrap_draws, log_ratios, mde
 from compilot.records import Outcome, Race
 from compilot.trials.protocol import ArmFacts
@@ -25,6 +26,8 @@ from compilot.verdict.compare import compare_columns
 
 BASE_COLUMN, HEAD_COLUMN = 2, 3  # of a set's samples; the two before are the base against itself
 STORED_FLOOR = 0.02  # the least spread of stored latencies that is believed
+MANY = 200  # degrees of freedom of a bootstrap's interval: as a normal one
+LEAST_WIDTH, MOST_WIDTH = 0.015, 0.08  # of a second race: narrower takes too long, wider is soon reached
 
 
 class Key(NamedTuple):
@@ -45,15 +48,21 @@ class Effect(NamedTuple):
     high: float
     margin: float
     rule_out: float
-    mde: float
+    mde: float  # smallest change that so much data shows, four times out of five
+    seen: float  # the same of a whole check, of which this is the first race: a second one has to show it, too
     p: float  # of a change no larger than the margin
     is_time: bool = True
     size: str = ""  # how much was measured
 
     @property
     def exceeds(self) -> bool:
-        """Whether the whole interval is beyond the margin, and the change larger than what could have been seen."""
-        return self.low > self.margin and self.change > max(self.margin, self.mde)
+        """Whether the whole interval is beyond the margin."""
+        return self.low > self.margin
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the change itself is beyond the margin, and beyond what so much data can show."""
+        return self.change > max(self.margin, self.mde)
 
     @property
     def half_width(self) -> float:
@@ -61,18 +70,35 @@ class Effect(NamedTuple):
         return (math.log1p(self.high) - math.log1p(self.low)) / 2
 
 
-def is_precise(effects: Mapping[Key, Effect], half_width: float) -> bool:
-    """Whether a race knows enough: every interval is narrow, wherever it lies.
+Widths = Callable[[Key, Effect], float]  # the half-width that is wanted, as a logarithm
 
-    half_width: what is wanted of a latency. Of what a process says once, an interval is narrow if a change within the
-    margin would pass.
+
+def is_precise(effects: Mapping[Key, Effect], wanted: Widths) -> bool:
+    """Whether a race knows enough: every interval is narrow, wherever it lies."""
+    return bool(effects) and all(effect.half_width <= wanted(key, effect) for key, effect in effects.items())
+
+
+def first_widths(half_width: float) -> Widths:
+    """Of a first race; half_width: of a latency, relative. Of the others a change within the margin can pass."""
+    return lambda key, effect: math.log1p(half_width) if key.metric == LATENCY else _passing(effect)
+
+
+def second_widths(first: Mapping[Key, Effect], doubtful: Sequence[Key]) -> dict[Key, float]:
+    """Of a second race: half of what the first one found beyond the margin, so that the same change is shown again.
+
+    The second race has data of its own, so this is fixed before any of them.
     """
 
-    def is_narrow(key: Key, effect: Effect) -> bool:
-        between = math.log1p(effect.rule_out) - math.log1p(effect.margin)
-        return effect.half_width <= (math.log1p(half_width) if key.metric == LATENCY else between)
+    def width(key: Key, effect: Effect) -> float:
+        most = MOST_WIDTH if key.metric == LATENCY else max(MOST_WIDTH, _passing(effect))
+        return min(max((math.log1p(effect.change) - math.log1p(effect.margin)) / 2, LEAST_WIDTH), most)
 
-    return bool(effects) and all(is_narrow(key, effect) for key, effect in effects.items())
+    return {key: width(key, first[key]) for key in doubtful}
+
+
+def _passing(effect: Effect) -> float:
+    """The half-width with which a change within the margin would pass."""
+    return math.log1p(effect.rule_out) - math.log1p(effect.margin)
 
 
 def effects_of(sets: Sequence[OneSet], arms: Sequence[str], margin: float, rule_out: float) -> dict[Key, Effect]:
@@ -90,16 +116,16 @@ def effects_of(sets: Sequence[OneSet], arms: Sequence[str], margin: float, rule_
 
 
 def effects_since(
-    baseline: Baseline, sets: Sequence[OneSet], arms: Sequence[str], margin: float, *, times: bool
+    baseline: Baseline, sets: Sequence[OneSet], arms: Sequence[str], margin: float, *, times: bool, costs: bool = True
 ) -> dict[Key, Effect]:
-    """The same against stored figures; times: they are of this very machine."""
+    """The same against stored figures; times: they are of this very machine, costs: of such a processor and torch."""
     found: dict[Key, Effect] = {}
     for arm in arms:
         stored = baseline.facts.get(arm, ())
         if times and (effect := _stored_latency(baseline, sets, arm, margin)) is not None:
             found[Key(LATENCY, arm)] = effect
         for figure in FIGURES:
-            if figure.is_time and not times:
+            if not (times if figure.is_time else costs):
                 continue
             base, head = _read(stored, figure), _figures(sets, HEAD, arm, figure)
             about = figure._replace(margin=figure.margin + OTHER_DAY) if figure.is_time else figure
@@ -141,6 +167,7 @@ def _latency(sets: Sequence[OneSet], arm: str, margin: float, rule_out: float) -
         margin=least,
         rule_out=rule_out,
         mde=mde(half, least),
+        seen=_seen(half, least, MANY),
         p=(within + 1) / (len(draws) + 1),
         size=f"{seen.processes} x {seen.pairs} pairs",
     )
@@ -170,12 +197,19 @@ def _read(facts: Sequence[ArmFacts], figure: Figure) -> list[float]:
 
 def _of_figure(effect: LogEffect, figure: Figure, base: Sequence[float], head: Sequence[float]) -> Effect:
     change, low, high = (math.expm1(value) for value in (effect.estimate, effect.low, effect.high))
+    half = (effect.high - effect.low) / 2
     return Effect(
         *(statistics.median(base), statistics.median(head), figure.unit, change, low, high),
         margin=figure.margin,
         rule_out=figure.rule_out,
-        mde=mde((effect.high - effect.low) / 2, figure.margin),
+        mde=mde(half, figure.margin),
+        seen=_seen(half, figure.margin, effect.freedom),
         p=effect.p,
         is_time=figure.is_time,
         size=f"{len(head)} processes",
     )
+
+
+def _seen(half_width: float, margin: float, freedom: int) -> float:
+    """The smallest change that would have been red: about 1.9 half-widths beyond the margin, more with few figures."""
+    return margin + (1.0 + margin) * math.expm1(two_race_share(freedom) * half_width)

@@ -1,13 +1,16 @@
 """What the effects of one or two races mean: a verdict for each metric. In: effects, counts. Out: results. Pure.
 
 Red only when the whole interval exceeds the margin in the first race (after Holm's correction over all metrics) and in
-a second race with fresh builds. A pass can exclude a change of `rule_out`, and names the smallest change that it could
-have shown. Everything else is inconclusive. Counts do not depend on noise: they are compared exactly.
+a second race with fresh builds, and the change over both races together is larger than what so much data can show. A
+pass can exclude a change of `rule_out`, and names the smallest change that would have been red. Everything else is
+inconclusive. Counts do not depend on noise: they are compared exactly. A head that crashes is red; one that was killed
+or ran out of time is red if that happens twice, since the machine may have done it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from compilot.gate import words
 from compilot.gate.effects import Effect, Key
@@ -26,51 +29,68 @@ def suspects(effects: Mapping[Key, Effect], allowed: Collection[str] = ()) -> li
     return [key for key, says in zip(asked, rejected, strict=True) if says and effects[key].exceeds]
 
 
-def judge(
-    first: Mapping[Key, Effect], second: Mapping[Key, Effect] | None, allowed: Collection[str] = ()
-) -> list[MetricResult]:
+class Second(NamedTuple):
+    """What a second race gave."""
+
+    effects: Mapping[Key, Effect]  # of itself
+    whole: Mapping[Key, Effect]  # of both races together
+
+
+def judge(first: Mapping[Key, Effect], second: Second | None, allowed: Collection[str] = ()) -> list[MetricResult]:
     """A verdict for each effect; second: of the race for the suspects, None where there was none."""
     looked = suspects(first, allowed)
-    again = suspects({key: one for key, one in (second or {}).items() if key in looked}, allowed)
-    return [
-        _judged(key, effect, None if second is None else second.get(key), key in looked, key in again, allowed)
-        for key, effect in first.items()
-    ]
+    found = {} if second is None else {key: one for key, one in second.effects.items() if key in looked}
+    again = suspects(found, allowed)
+    results = []
+    for key, effect in first.items():
+        if key in again and second is not None and key in second.whole and second.whole[key].is_large:
+            results.append(_red(key, effect, found[key], second.whole[key]))
+        else:
+            results.append(_judged(key, effect, found.get(key), key in looked, allowed))
+    return results
 
 
-def _judged(
-    key: Key, first: Effect, second: Effect | None, looked: bool, again: bool, allowed: Collection[str]
-) -> MetricResult:
-    verdict, because = _verdict(first, second, looked, again)
+def _red(key: Key, first: Effect, second: Effect, whole: Effect) -> MetricResult:
+    """Both races show it; the figures are those of all their data."""
+    verdict = GateVerdict.SLOWER if whole.is_time else GateVerdict.WORSE
+    races = f"{words.change(first)} in the first, {words.change(second)} in a second race with fresh builds"
+    return _result(key, whole, verdict, f"{words.effect(whole)}: {races}", mde=whole.mde, races=2)
+
+
+def _judged(key: Key, first: Effect, second: Effect | None, looked: bool, allowed: Collection[str]) -> MetricResult:
+    verdict, because = _unconfirmed(first, second) if looked else _verdict(first)
     if key.metric in allowed:
         verdict, because = GateVerdict.PASS, f"{words.effect(first)}; a change is allowed"
+    return _result(key, first, verdict, because, mde=first.seen, races=1 if second is None else 2)
+
+
+def _result(key: Key, of: Effect, verdict: GateVerdict, because: str, *, mde: float, races: int) -> MetricResult:
     return MetricResult(
         metric=key.metric,
         arm=key.arm,
         verdict=verdict,
         because=because,
-        unit=first.unit,
-        base=first.base,
-        head=first.head,
-        change=first.change,
-        low=first.low,
-        high=first.high,
-        margin=first.margin,
-        mde=first.mde,
-        races=1 if second is None else 2,
+        unit=of.unit,
+        base=of.base,
+        head=of.head,
+        change=of.change,
+        low=of.low,
+        high=of.high,
+        margin=of.margin,
+        mde=mde,
+        races=races,
     )
 
 
-def _verdict(first: Effect, second: Effect | None, looked: bool, again: bool) -> tuple[GateVerdict, str]:
-    if looked and again:
-        assert second is not None
-        red = GateVerdict.SLOWER if first.is_time else GateVerdict.WORSE
-        return red, f"{words.effect(first)}, and {words.change(second)} in a second race with fresh builds"
-    if looked and second is None:
+def _unconfirmed(first: Effect, second: Effect | None) -> tuple[GateVerdict, str]:
+    if second is None:
         return GateVerdict.INCONCLUSIVE, f"looks {words.effect(first)}, but no second race could confirm it"
-    if looked and second is not None:
-        text = f"looked {words.effect(first)}, but a second race with fresh builds gave {words.change(second)}"
-        return GateVerdict.INCONCLUSIVE, f"{text}: not confirmed"
+    text = f"looked {words.effect(first)}, but a second race with fresh builds gave {words.change(second)}"
+    return GateVerdict.INCONCLUSIVE, f"{text}: not confirmed"
+
+
+def _verdict(first: Effect) -> tuple[GateVerdict, str]:
+    """Where nothing is suspected."""
     quiet = first.margin <= first.rule_out  # equal programs did not differ by more than what is to be excluded
     if quiet and first.high < first.rule_out and first.change <= first.margin:
         return GateVerdict.PASS, f"{words.effect(first)}; {words.seen(first)}"
@@ -121,15 +141,23 @@ def _inverse(change: float | None) -> float | None:
 
 
 def judge_counts(
-    base: Mapping[str, Sequence[ArmFacts]], head: Mapping[str, Sequence[ArmFacts]], allowed: Collection[str] = ()
+    base: Mapping[str, Sequence[ArmFacts]],
+    head: Mapping[str, Sequence[ArmFacts]],
+    allowed: Collection[str] = (),
+    no_costs: str = "",
 ) -> list[MetricResult]:
-    """Everything that can be compared exactly, by arm; base and head: facts of each set."""
-    return [
-        result
-        for arm in head
-        for count in COUNTS
-        if (result := _counted(count, arm, base.get(arm, ()), head[arm], allowed)) is not None
-    ]
+    """Everything that can be compared exactly, by arm; base and head: facts of each set.
+
+    no_costs: why what depends on the processor and on torch cannot be compared; "": it can.
+    """
+    found = []
+    for arm in head:
+        for count in COUNTS:
+            result = _counted(count, arm, base.get(arm, ()), head[arm], allowed)
+            if result is not None and no_costs and not count.is_portable:
+                result = not_measured(count.name, arm, no_costs)
+            found += [result] if result is not None else []
+    return found
 
 
 def _counted(
@@ -173,20 +201,32 @@ def _values(count: Count, facts: Sequence[ArmFacts]) -> list[int]:
 
 def judge_failures(sets: Sequence[OneSet], arms: Sequence[str]) -> list[MetricResult]:
     """An arm that fails: red where only the head's does, not measured where there is nothing to compare with."""
-    failures: dict[str, Failure] = {}
-    for one in sets:
-        for name, failure in one.failures.items():
-            failures.setdefault(name, failure)
     found = []
     for arm in arms:
-        base, head = failures.get(f"{BASE} {arm}"), failures.get(f"{HEAD} {arm}")
-        if base is not None:
-            both = f"both sides fail: {base.reason}" if head is not None else f"the base fails: {base.reason}"
+        base, head = (_failures(sets, side, arm) for side in (BASE, HEAD))
+        if base:
+            both = f"both sides fail: {base[0].reason}" if head else f"the base fails: {base[0].reason}"
             found.append(_failed(arm, GateVerdict.NOT_MEASURED, both))
-        elif head is not None:
-            text = f"the head {'crashed' if head.crashed else 'fails'} where the base works: {head.reason}"
-            found.append(_failed(arm, GateVerdict.WORSE, text))
+        elif head:
+            found.append(_failed(arm, *_head_alone(head)))
     return found
+
+
+def _failures(sets: Sequence[OneSet], side: str, arm: str) -> list[Failure]:
+    return [failure for one in sets if (failure := one.failures.get(f"{side} {arm}")) is not None]
+
+
+def _head_alone(failures: Sequence[Failure]) -> tuple[GateVerdict, str]:
+    """Where only the head fails: what the machine may have done has to come back."""
+    own = next((one for one in failures if not one.by_machine), None)
+    if own is not None:
+        how = "crashed" if own.crashed else "fails"
+        return GateVerdict.WORSE, f"the head {how} where the base works: {own.reason}"
+    first = failures[0].reason
+    if len(failures) > 1:
+        return GateVerdict.WORSE, f"the head was ended {len(failures)} times where the base works: {first}"
+    text = f"the head was ended once where the base works, and not again: {first}"
+    return GateVerdict.INCONCLUSIVE, f"{text}; run the check again, with more memory or time"
 
 
 def _failed(arm: str, verdict: GateVerdict, because: str) -> MetricResult:

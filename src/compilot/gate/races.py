@@ -3,14 +3,16 @@
 Base and head of one arm open, build and are timed side by side, so that both see the same machine; a second process of
 the base shows how much equal programs differ. All arms run with the first arm's weights and inputs, where they fit.
 `Races` is the seam: tests judge what a fake gives. Covered: arms that fail or die, machines with little memory, builds
-too long to be repeated; a set ends early, at a fixed look, when its intervals are narrow. Not covered: how many sets
-and how long (checking.py), what the samples mean (judging.py).
+too long to be repeated; a set ends early, at a fixed look, when its intervals are narrow. Weights, answers and compile
+caches lie in a temporary folder, so that no check finds what an earlier one left; only logs stay. Not covered: how many
+sets and how long (checking.py), what the samples mean (judging.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,6 +41,7 @@ class Failure(NamedTuple):
 
     reason: str
     crashed: bool = False
+    by_machine: bool = False  # killed, out of memory or of time: the machine may have done it, and not the code
 
 
 class Timing(NamedTuple):
@@ -68,12 +71,17 @@ class OneSet(NamedTuple):
 class Races(Protocol):
     """Who gives sets of processes."""
 
-    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
-        """Fresh processes; reuse: what the race's first set built is loaded instead of built again."""
+    def one_set(
+        self, race: int, number: int, timing: Timing, *, reuse: bool, arms: Collection[str] | None = None
+    ) -> OneSet:
+        """Fresh processes; reuse: what the race's first set built is loaded instead of built again.
+
+        arms: labels of those that are run; None: all.
+        """
 
 
 class LocalRaces:
-    """Sets of processes on this machine."""
+    """Sets of processes on this machine; their files are there until it is closed."""
 
     def __init__(
         self,
@@ -88,6 +96,8 @@ class LocalRaces:
     ) -> None:
         """sides: base and head, or one alone. weights: have the digest of the weights' values in the facts."""
         self._sides, self._candidates, self._folder = sides, list(candidates), folder
+        self._temporary = tempfile.TemporaryDirectory(prefix="work-", dir=folder, ignore_cleanup_errors=True)
+        self.work = Path(self._temporary.name)
         self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
         self._room = 99  # arms that may live at once, until the first has shown its size
         self._nursery = arm_nursery(folder / "logs" / "forks.log") if can_fork(sides) else None
@@ -107,21 +117,25 @@ class LocalRaces:
             self._nursery.learn(())
 
     def close(self) -> None:
-        """End what arms are forked from."""
+        """End what arms are forked from, and remove everything but the logs."""
         if self._nursery is not None:
             self._nursery.close()
+        self._temporary.cleanup()
 
     @property
     def state(self) -> Path:
         """File with the first arm's weights, inputs and cases."""
-        return self._folder / "state.pt"
+        return self.work / "state.pt"
 
-    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
+    def one_set(
+        self, race: int, number: int, timing: Timing, *, reuse: bool, arms: Collection[str] | None = None
+    ) -> OneSet:
         """Open, build, warm up and time every arm once; an arm that fails is left out, and said."""
         self.open()
         found = _Set(self, race, number, reuse)
-        together = len(self._candidates) * len(self._sides) + 1 <= self._room
-        groups = [self._candidates] if together else [[one] for one in self._candidates]
+        asked = [one for one in self._candidates if arms is None or one.label in arms]
+        together = len(asked) * len(self._sides) + 1 <= self._room
+        groups = [asked] if together else [[one] for one in asked]
         for group in groups:
             with found.alive():
                 found.open(group)
@@ -206,8 +220,9 @@ class _Set:
             return None
         number = "shared" if self._reuse or self._number == 0 else str(self._number)
         name = role.name.replace(" ", "-")
-        workspace = self._lab._folder / f"race{self._race}" / number / name
+        workspace = self._lab.work / f"race{self._race}" / number / name
         log = self._lab._folder / "logs" / f"{name}-{self._race}-{self._number}.log"
+        log.unlink(missing_ok=True)  # of an earlier check in the same folder: its last words would be quoted
         arm = LiveArm(role, workspace, log, self._lab._limits, self._lab.start(role))
         self._arms[role.name] = arm
         return arm
@@ -227,7 +242,7 @@ class _Set:
                     self._fail(failed)
 
     def _fail(self, failed: ArmFailed) -> None:
-        self._failures[failed.name] = Failure(failed.reason, failed.crashed)
+        self._failures[failed.name] = Failure(failed.reason, failed.crashed, failed.by_machine)
         if (arm := self._arms.pop(failed.name, None)) is not None:
             arm.kill()
 
@@ -245,7 +260,7 @@ class _Set:
             self._each([arm for arm in self._arms.values() if not arm.role.again], self._answer)
 
     def _answer(self, arm: LiveArm) -> None:
-        path = self._lab._folder / f"answers-{arm.name.replace(' ', '-')}.pt"
+        path = self._lab.work / f"answers-{arm.name.replace(' ', '-')}.pt"
         kept = arm.keep_answers(self._lab.state, path, double=not self._answers)
         if not self._answers:
             self._repeats = kept.repeats

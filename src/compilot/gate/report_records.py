@@ -53,7 +53,7 @@ class MetricResult(Record, frozen=True, kw_only=True, omit_defaults=False):
     low: float | None = None  # 95 % interval of the change; None: there is none, or it is compared exactly
     high: float | None = None
     margin: float | None = None  # a change up to here is none
-    mde: float | None = None  # smallest change that could have been shown; 0: compared exactly
+    mde: float | None = None  # smallest change that would have been red, 4 times out of 5; 0: compared exactly
     races: int = 0  # that it was measured in
 
 

@@ -55,7 +55,8 @@ def moved_side(head: Side, root: Path, tree: Path, what: str) -> Side:
     place, _, factory = shipment.target.rpartition(":")
     moved = f"{moved_path(place, root, tree)}:{factory}" if place.endswith(".py") else shipment.target
     if place.endswith(".py") and not Path(moved.rpartition(":")[0]).exists():
-        raise InputError(f"{what} has no {Path(place).relative_to(root)}; compare with a commit that has the target.")
+        name = os.path.relpath(os.path.realpath(place), root)  # the target may have been given by a link
+        raise InputError(f"{what} has no {name}; compare with a commit that has the target.")
     paths = tuple(str(moved_path(entry, root, tree)) for entry in shipment.sys_path)
     cwd = moved_path(shipment.cwd, root, tree)
     here = Shipment(target=moved, sys_path=paths, cwd=str(cwd if cwd.is_dir() else tree))

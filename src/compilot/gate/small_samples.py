@@ -6,6 +6,7 @@ the spread is never taken for less than a floor, since three figures may agree b
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ from typing import NamedTuple
 
 CONFIDENCE = 0.95
 FEWEST = 2
+USUAL_METRICS = (
+    7  # that Holm's correction is over: latency, start and memory of two arms, and what one of them compiles
+)
+RACE_POWER = math.sqrt(0.8)  # of each of two races, so that both show a change in 80 % of the checks
 
 
 class LogEffect(NamedTuple):
@@ -22,6 +27,7 @@ class LogEffect(NamedTuple):
     low: float
     high: float
     p: float
+    freedom: int  # degrees
 
 
 def paired(base: Sequence[float], head: Sequence[float], *, margin: float, floor: float) -> LogEffect | None:
@@ -52,7 +58,17 @@ def _usable(base: Sequence[float], head: Sequence[float]) -> bool:
 def _effect(estimate: float, error: float, freedom: int, margin: float) -> LogEffect:
     half = t_quantile((1.0 + CONFIDENCE) / 2, freedom) * error
     p = 1.0 - t_cdf((estimate - math.log1p(margin)) / error, freedom)
-    return LogEffect(estimate, estimate - half, estimate + half, p)
+    return LogEffect(estimate, estimate - half, estimate + half, p, freedom)
+
+
+@functools.cache
+def two_race_share(freedom: int) -> float:
+    """How many half-widths beyond the margin a change must be to come out red in 80 % of the checks.
+
+    It has to be significant among all metrics, and so in two races.
+    """
+    significant = t_quantile(1.0 - (1.0 - CONFIDENCE) / USUAL_METRICS, freedom)
+    return (significant + t_quantile(RACE_POWER, freedom)) / t_quantile((1.0 + CONFIDENCE) / 2, freedom)
 
 
 def t_cdf(t: float, freedom: int) -> float:

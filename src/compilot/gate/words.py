@@ -39,8 +39,8 @@ def effect(one: Effect) -> str:
 
 
 def seen(one: Effect) -> str:
-    """What a pass could have shown."""
-    return f"{share(one.mde)} or more would have been seen"
+    """What a pass could have shown, by two races that agree."""
+    return f"{share(one.seen)} or more would have been seen"
 
 
 def more_time(one: Effect) -> str:

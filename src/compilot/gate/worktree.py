@@ -18,8 +18,22 @@ from typing import NamedTuple
 from compilot.errors import EnvironmentProblem, InputError
 
 GIT_LIMIT_S = 300.0
+UNKNOWN = 1  # exit code of a quiet `git rev-parse` for a name that it does not know; it says nothing then
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _INNER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set while a hook of git runs
+
+
+class GitFailed(EnvironmentProblem):
+    """What git said where it failed, and what to do about it where that is known."""
+
+    def __init__(self, root: Path, command: str, code: int, said: str) -> None:
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
+        text = f"git {command} failed: {([*fatal, *lines[-1:]] or ['it said nothing'])[0].rstrip('.')}"
+        trust = f"; if you trust it: git config --global --add safe.directory {root}" if "dubious" in text else ""
+        super().__init__(f"{text}{trust}.")
+        self.code = code
+        self.said = said
 
 
 class Tree(NamedTuple):
@@ -56,14 +70,21 @@ def resolve(root: Path, ref: str) -> str:
         raise InputError(f"'{ref}' is no git ref; give a branch, a tag or a commit.")
     try:
         return _git(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}").strip()
-    except EnvironmentProblem:
+    except GitFailed as failed:
+        if failed.code != UNKNOWN or failed.said:
+            raise  # it is not about the ref
         text = f"git knows no '{ref}' in {root}; fetch it first"
-        shallow = (root / ".git" / "shallow").exists()
         raise InputError(
             f"{text}: git fetch origin {ref.removeprefix('origin/')}, or check out with fetch-depth: 0."
-            if shallow or ref.startswith("origin/")
+            if _is_shallow(root) or ref.startswith("origin/")
             else f"{text}, or check its spelling."
         ) from None
+
+
+def _is_shallow(root: Path) -> bool:
+    with contextlib.suppress(EnvironmentProblem):
+        return _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
+    return False
 
 
 def _inside(root: Path, link: str | os.PathLike[str]) -> Path:
@@ -99,6 +120,5 @@ def _git(root: Path, *words: str) -> str:
     except (OSError, subprocess.SubprocessError) as problem:
         raise EnvironmentProblem(f"git cannot be run: {problem}; install git.") from problem
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise EnvironmentProblem(f"git {words[0]} failed: {said}.")
+        raise GitFailed(root, words[0], done.returncode, done.stderr.strip())
     return done.stdout

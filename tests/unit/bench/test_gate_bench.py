@@ -16,12 +16,19 @@ from stepping import MORE
 OPTIONS = Options(None, None, "eager,compile")
 
 
-def line(case: str, number: int, *verdicts: str) -> CheckLine:
+def line(case: str, number: int, *verdicts: str, red: tuple[str, ...] = (), exit_code: int = 0) -> CheckLine:
     latencies = tuple(
         Latency(arm="eager", verdict=v, change=0.1, low=0.0, high=0.2, mde=0.1, races=1) for v in verdicts
     )
     return CheckLine(
-        case=case, number=number, verdict="pass", exit_code=0, because="", latencies=latencies, red=(), wall_s=1.0
+        case=case,
+        number=number,
+        verdict="pass",
+        exit_code=exit_code,
+        because="",
+        latencies=latencies,
+        red=red,
+        wall_s=1.0,
     )
 
 
@@ -41,6 +48,24 @@ def test_it_goes_on_after_the_last_finished_check(tmp_path: Path, monkeypatch: p
     assert len(made) == 4
 
 
+def test_lines_of_another_version_of_the_code_count_for_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = []
+
+    def check(case: gate.Case, number: int, options: Options) -> CheckLine:
+        made.append(number)
+        return line(gate.label(case, options), number, "pass")
+
+    monkeypatch.setattr(gate, "check", check)
+    words = ["--out", str(tmp_path), "--only", "hog", "--runs", "2"]
+    for code in ("before", "after"):
+        monkeypatch.setattr("stepping.code_of", lambda code=code: code)
+        gate.main(words)
+        assert "| hog | 2 | 0 |" in capsys.readouterr().out
+    assert made == [0, 1, 0, 1]
+
+
 def test_goals_are_counted_by_time() -> None:
     slow, equal = CASES[2], CASES[0]
     nine = [line("slow20", n, "pass", "slower") for n in range(9)]
@@ -49,7 +74,9 @@ def test_goals_are_counted_by_time() -> None:
     assert not table([slow], nine, OPTIONS)[1]
     calm = [line("aa", n, "pass") for n in range(19)]
     assert table([equal], [*calm, line("aa", 19, "inconclusive")], OPTIONS)[1]
-    assert not table([equal], [*calm, line("aa", 19, "slower")], OPTIONS)[1]
+    assert not table([equal], [*calm, line("aa", 19, "slower", red=("latency (eager)",), exit_code=1)], OPTIONS)[1]
+    for red in (line("aa", 19, "pass", red=("memory (eager)",)), line("aa", 19, "pass", exit_code=1)):
+        assert not table([equal], [*calm, red], OPTIONS)[1]  # by whatever: equal code has nothing worse
     assert table([equal], calm, Options(2, "10s", "eager"))[0].count("| 0 |") >= 1  # tried lines are another case
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,11 @@ COMPILED = {"graph_breaks": 0, "recompiles": 0, "left_to_eager": 0, "kernels": 1
 
 
 class FakeRaces:
-    """Two sides whose head is so many times slower; every race has the same truth and its own noise."""
+    """Two sides whose head is so many times slower; every race has the same truth and its own noise.
+
+    noise: of each batch. process_noise: a bias that a process keeps. drift: what comes and goes over many batches.
+    deaths: by race and number of the set, what fails in it alone.
+    """
 
     def __init__(
         self,
@@ -34,11 +39,13 @@ class FakeRaces:
         *,
         noise: float = 0.03,
         process_noise: float = 0.003,
+        drift: float = 0.0,
         slower_in: tuple[int, ...] = (0, 1, 2),
         arms: tuple[str, ...] = ("eager",),
         head: dict[str, Any] | None = None,
         head_compiled: dict[str, Any] | None = None,
         failures: dict[str, Failure] | None = None,
+        deaths: Mapping[tuple[int, int], dict[str, Failure]] | None = None,
         taken: StateTaken | None = None,
         repeats: bool = True,
         answers: dict[str, Path] | None = None,
@@ -49,22 +56,36 @@ class FakeRaces:
         sides: tuple[str, ...] = ("base", "head"),
     ) -> None:
         self.asked: list[tuple[int, int, float, bool]] = []
+        self.asked_arms: list[tuple[str, ...]] = []
+        self.asked_widths: list[float] = []
+        self._drift, self._deaths = drift, deaths or {}
         self._slower, self._slower_in, self._noise, self._process_noise = slower, slower_in, noise, process_noise
         self._arms, self._head, self._head_compiled = arms, head or {}, head_compiled or {}
         self._failures, self._taken, self._repeats = failures or {}, taken or StateTaken(), repeats
         self._answers, self._pairs, self._builds_s, self._load = answers or {}, pairs, builds_s, load
         self._random, self._sides = random.Random(seed), sides
 
-    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
+    def one_set(
+        self, race: int, number: int, timing: Timing, *, reuse: bool, arms: Collection[str] | None = None
+    ) -> OneSet:
         """One more set."""
         self.asked.append((race, number, timing.for_s, reuse))
+        self.asked_widths.append(timing.half_width)
         slower = self._slower if race in self._slower_in else 1.0
-        working = [arm for arm in self._arms if not any(f"{s} {arm}" in self._failures for s in self._sides)]
+        failures = self._failures | self._deaths.get((race, number), {})
+        asked = [arm for arm in self._arms if arms is None or arm in arms]
+        self.asked_arms.append(tuple(asked))
+        working = [arm for arm in asked if not any(f"{s} {arm}" in failures for s in self._sides)]
         return OneSet(
             samples={arm: self._samples(slower) for arm in working},
             with_aa=working if len(self._sides) == 2 else (),
-            facts={f"{side} {arm}": self._facts(side, arm) for arm in working for side in self._sides},
-            failures=self._failures,
+            facts={
+                f"{side} {arm}": self._facts(side, arm, reuse=reuse)
+                for arm in asked
+                for side in self._sides
+                if f"{side} {arm}" not in failures
+            },
+            failures=failures,
             taken=self._taken,
             answers=self._answers if race == number == 0 else {},
             repeats=self._repeats,
@@ -79,20 +100,23 @@ class FakeRaces:
 
     def _samples(self, slower: float) -> ProcessSamples:
         bias = [self._random.lognormvariate(0.0, self._process_noise) for _ in range(3)]
+        drifts = [0.0, 0.0, 0.0]
 
-        def one(own: float, times: float) -> float:
-            return 0.01 * own * times * self._random.lognormvariate(0.0, self._noise)
+        def one(column: int, times: float) -> float:
+            if self._drift:
+                drifts[column] = 0.9 * drifts[column] + self._random.gauss(0.0, self._drift)
+            return 0.01 * bias[column] * times * self._random.lognormvariate(drifts[column], self._noise)
 
         rows = []
         for _ in range(self._pairs):
-            base = one(bias[0], 1.0)
-            rows.append((base, one(bias[1], 1.0), base, one(bias[2], slower)))
+            base = one(0, 1.0)
+            rows.append((base, one(1, 1.0), base, one(2, slower)))
         return ProcessSamples(rounds=tuple(rows))
 
-    def _facts(self, side: str, arm: str) -> ArmFacts:
+    def _facts(self, side: str, arm: str, *, reuse: bool) -> ArmFacts:
         import msgspec
 
-        own: dict[str, Any] = {} if arm == "eager" else dict(COMPILED, compiler_runs=2)
+        own: dict[str, Any] = {} if arm == "eager" else dict(COMPILED, compiler_runs=2, cold_cache=not reuse)
         if side == "head":
             own |= self._head | (self._head_compiled if arm != "eager" else {})
         wobble = self._random.lognormvariate(0.0, 0.01)

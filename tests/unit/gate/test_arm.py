@@ -225,6 +225,20 @@ def test_paths_lead_through_dataclasses() -> None:
     assert isinstance(made[1], Out)
 
 
+@pytest.mark.parametrize(("chosen", "after"), [(None, True), (False, False)])
+def test_vector_extensions_are_not_tried_out_unless_the_user_has_decided(chosen: bool | None, after: bool) -> None:
+    from torch._inductor import config
+
+    with config.patch({"cpp.vec_isa_ok": chosen}):
+        arm_file.trust_vector_isa()
+        assert config.cpp.vec_isa_ok is after
+
+
+def test_a_torch_without_the_setting_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.config", type(sys)("config"))
+    arm_file.trust_vector_isa()
+
+
 def test_small_things() -> None:
     assert slope([1.0] * 9) == 0.0
     assert slope([1.0] * 6 + [1.0, 2.0, 2.0]) > 0.5

@@ -11,7 +11,7 @@ from tests.unit.gate.fake_races import FakeRaces
 
 from compilot.errors import InputError
 from compilot.gate import baselines
-from compilot.gate.baselines import make_baseline, read_baseline, why_no_times, write_baseline
+from compilot.gate.baselines import make_baseline, read_baseline, why_no_costs, why_no_times, write_baseline
 from compilot.gate.checking import Checked, CheckOptions, Stored, check_sides, run_race
 from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
 from compilot.gate.sides import Side
@@ -71,6 +71,45 @@ def test_elsewhere_no_time_is_compared_but_counts_and_numbers_are(stored: Baseli
     assert not [one for one in found.metrics if one.metric in ("startup", "compile-cpu")]
     assert metric(found, "graph-breaks", "torch.compile").verdict is GateVerdict.WORSE
     assert metric(found, "numbers").verdict is GateVerdict.WORSE
+
+
+COSTS = ("memory", "kernels", "compiler-runs", "artifact-bytes")
+
+
+def test_with_another_processor_or_torch_only_what_is_the_same_everywhere_is_compared(
+    stored: Baseline, tmp_path: Path
+) -> None:
+    why = "another processor or torch than the baseline's: torch was 2.12.0, here it is 2.13.0"
+    more = {"kernels": 30, "compiler_runs": 9, "artifact_bytes": 900_000, "peak_rss_bytes": 900_000_000}
+    races = FakeRaces(arms=ARMS, sides=("head",), answers=answers(tmp_path), seed=1, head_compiled=more)
+    kept = Stored(stored, "another machine", tmp_path, no_costs=why)
+    found = check_sides(races, ARMS, CheckOptions(), stored=kept, clock=lambda: 0.0)
+    for name in COSTS:
+        assert (metric(found, name, ARMS[1]).verdict, metric(found, name, ARMS[1]).because) == (
+            GateVerdict.NOT_MEASURED,
+            why,
+        )
+    for name in ("graph-breaks", "recompiles", "left-to-eager"):
+        assert metric(found, name, ARMS[1]).verdict is GateVerdict.PASS
+    assert metric(found, "numbers").verdict is GateVerdict.PASS
+    elsewhere = check(stored, tmp_path, elsewhere="another machine", head_compiled=more)
+    assert {metric(elsewhere, name, ARMS[1]).verdict for name in COSTS} == {GateVerdict.WORSE}
+
+
+def test_what_makes_a_processor_or_torch_another_one(stored: Baseline) -> None:
+    here = machine_fingerprint()
+    assert why_no_costs(stored, here) == ""
+    assert why_no_costs(stored, msgspec.structs.replace(here, cpu_model="another name", python="3.99")) == ""
+    for other in ({"torch": "2.99"}, {"threads": here.threads + 1}, {"cpu_isa": (*here.cpu_isa, "avx1024")}):
+        why = why_no_costs(stored, msgspec.structs.replace(here, **other))
+        assert why.startswith("another processor or torch than the baseline's: ")
+        assert next(iter(other)) in why or "avx1024" in why
+
+
+def test_stored_answers_leave_no_file(stored: Baseline, tmp_path: Path) -> None:
+    before = set(tmp_path.iterdir())
+    assert metric(check(stored, tmp_path), "numbers").verdict is GateVerdict.PASS
+    assert set(tmp_path.iterdir()) == before
 
 
 def test_other_weights_have_no_numbers(stored: Baseline, tmp_path: Path) -> None:

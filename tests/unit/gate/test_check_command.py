@@ -88,6 +88,27 @@ def test_in_a_workflow_the_summary_is_written_by_itself(project: Project, monkey
     assert "::error" not in check("--base-ref", "main", "--no-github").stderr
 
 
+def test_a_form_that_cannot_be_written_leaves_the_verdict(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked(monkeypatch, FakeRaces(1.4))
+    Path("full").write_text("a file, and no folder")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project.folder / "full" / "summary.md"))
+    done = check("--base-ref", "main", "--junit", "full/j.xml", "--markdown", "c.md", "--github", "--json")
+    assert done.exit_code == 1
+    report = json.loads(done.stdout)
+    assert report["verdict"] == "slower"
+    assert any(note.startswith("cannot write full/j.xml") for note in report["notes"])
+    assert "::warning title=compilot::the summary cannot be written: " in done.stderr
+    assert "slower" in Path("c.md").read_text()
+
+
+def test_an_earlier_report_is_not_taken_for_this_one(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    faked(monkeypatch, FakeRaces())
+    assert check("--base-ref", "main").exit_code == 0
+    assert Path("run/check.json").exists()
+    assert check("--base-ref", "gone").exit_code == 2
+    assert not Path("run/check.json").exists()
+
+
 def test_a_baseline_is_written_and_compared_with(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     faked(monkeypatch, FakeRaces(sides=("head",)))
     made = run.invoke(app, ["baseline", "model.py:net", "-o", "kept.json", "--arms", "eager", "--out", "b", "-q"])

@@ -145,6 +145,40 @@ def test_sarif_has_lines_rules_and_what_is_new(red: CheckReport) -> None:
     assert new["partialFingerprints"] != old["partialFingerprints"]
 
 
+@pytest.mark.parametrize("where", ["", "/elsewhere/site-packages/lib.py:3", "/src/blocks.py:many"])
+def test_what_has_no_line_in_the_repository_is_shown_at_the_target(where: str) -> None:
+    finding = msgspec.structs.replace(BREAK, kind="train-mode", where=where)
+    made = report(FakeRaces(1.4, arms=BOTH), PlacedFinding(finding=finding))
+    [run] = json.loads(sarif.sarif(msgspec.structs.replace(made, target="/src/model.py:net"), Path("/src")))["runs"]
+    places = [one["locations"][0]["physicalLocation"] for one in run["results"]]
+    assert len(places) > 1
+    assert {place["artifactLocation"]["uri"] for place in places} == {"model.py"}
+    assert where in run["results"][0]["message"]["text"]
+    assert "file=" not in github.workflow_lines(made, Path("/src"))[-1]
+
+
+def test_paths_are_those_of_the_repository_in_a_folder_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "models" / "small"
+    (project / "package").mkdir(parents=True)
+    (tmp_path / ".git").mkdir()
+    (project / "package" / "net.py").touch()
+    monkeypatch.chdir(project)
+    finding = msgspec.structs.replace(BREAK, where=f"{project}/blocks.py:17")
+    made = report(FakeRaces(1.4, arms=BOTH), PlacedFinding(finding=finding))
+    for target, file in (
+        ("package/net.py:net", "package/net.py"),
+        ("package.net:net", "package/net.py"),
+        ("gone.net:net", "gone/net.py"),
+    ):
+        [run] = json.loads(sarif.sarif(msgspec.structs.replace(made, target=target)))["runs"]
+        uris = [one["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for one in run["results"]]
+        assert uris[0] == "models/small/blocks.py"
+        assert set(uris[1:]) == {f"models/small/{file}"}
+    assert "file=models/small/blocks.py,line=17" in github.workflow_lines(made)[-1]
+
+
 def test_benchmarks_have_the_samples_of_both_sides(red: CheckReport) -> None:
     document = json.loads(benchmark_json.benchmark_json(red))
     names = [one["name"] for one in document["benchmarks"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from compilot.engines.eager.build import EAGER
-from compilot.gate import races
+from compilot.gate import arms, races
 from compilot.gate.arms import ArmFailed, Role
 from compilot.gate.effects import race_of
-from compilot.gate.races import LocalRaces, OneSet, Timing, are_narrow
+from compilot.gate.races import Failure, LocalRaces, OneSet, Timing, are_narrow
 from compilot.gate.sides import Side
-from compilot.records import Candidate, Settings, Shipment, WorkloadRef
+from compilot.records import Candidate, Settings, Shipment, State, WorkloadRef
+from compilot.trials.child import Dead
 from compilot.trials.limits import Limits
 from compilot.trials.protocol import AnswersKept, ArmFacts, Opened, StateTaken
 
@@ -30,8 +32,16 @@ class FakeArm:
     steps: list[str] = []
     pid = os.getpid()
 
+    was_cold: list[bool] = []
+
     def __init__(self, role: Role, workspace: Path, log: Path, limits: Limits, start: object = None) -> None:
         self.role, self.name = role, role.name
+        self.was_cold.append(not workspace.exists())
+        workspace.mkdir(parents=True, exist_ok=True)
+        (workspace / "built").touch()
+        assert not log.exists()  # or the last words of another process would be quoted
+        log.parent.mkdir(exist_ok=True)
+        log.touch()
 
     def _note(self, step: str) -> None:
         self.steps.append(f"{self.name}: {step}")
@@ -51,7 +61,6 @@ class FakeArm:
 
     def keep_state(self, path: Path) -> None:
         self._note("keeps")
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
 
     def take_state(self, path: Path) -> StateTaken:
@@ -76,12 +85,36 @@ class FakeArm:
         return True
 
 
+TIMING = Timing(for_s=1.0, most=6, half_width=0.03)
+
+
 def one_set(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int = 99, kind: type[FakeArm] = FakeArm) -> OneSet:
     monkeypatch.setattr(races, "LiveArm", kind)
     monkeypatch.setattr(FakeArm, "steps", [])
-    lab = LocalRaces(SIDES, [EAGER, COMPILED], folder, limits=Limits())
-    lab._room = room
-    return lab.one_set(0, 0, Timing(for_s=1.0, most=6, half_width=0.03), reuse=False)
+    monkeypatch.setattr(FakeArm, "was_cold", [])
+    with contextlib.closing(LocalRaces(SIDES, [EAGER, COMPILED], folder, limits=Limits())) as lab:
+        lab._room = room
+        return lab.one_set(0, 0, TIMING, reuse=False)
+
+
+def test_a_second_check_in_the_same_folder_finds_nothing_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        found = one_set(monkeypatch, tmp_path)
+        assert found.failures == {}
+        assert FakeArm.was_cold == [True] * 5
+        assert [step for step in FakeArm.steps if step.endswith("keeps")] == ["base eager: keeps"]
+        assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_set_may_have_some_of_the_arms_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(races, "LiveArm", FakeArm)
+    monkeypatch.setattr(FakeArm, "steps", [])
+    with contextlib.closing(LocalRaces(SIDES, [EAGER, COMPILED], tmp_path, limits=Limits())) as lab:
+        found = lab.one_set(1, 0, TIMING, reuse=False, arms=["torch.compile"])
+    assert set(found.samples) == set(found.with_aa) == {"torch.compile"}
+    assert set(found.facts) == {"base torch.compile", "head torch.compile", "base torch.compile again"}
 
 
 def test_answers_come_after_everything_that_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -100,6 +133,28 @@ def test_every_arm_reads_the_weights_even_the_one_that_wrote_them(
     one_set(monkeypatch, tmp_path)  # else the arms' peak memory would differ by the file
     assert [step for step in FakeArm.steps if step.endswith("keeps")] == ["base eager: keeps"]
     assert len([step for step in FakeArm.steps if step.endswith("takes")]) == 5
+
+
+class IsKilled(FakeArm):
+    """The head is killed while it warms up."""
+
+    def warm(self, callers: int) -> None:
+        if self.name == "head eager":
+            raise ArmFailed(self.name, "killed by SIGKILL", crashed=True, by_machine=True)
+
+
+def test_it_is_known_that_a_death_may_be_the_machines_doing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = one_set(monkeypatch, tmp_path, kind=IsKilled)
+    assert found.failures == {"head eager": Failure("killed by SIGKILL", crashed=True, by_machine=True)}
+
+
+@pytest.mark.parametrize(
+    ("state", "by_machine"), [(State.INFEASIBLE, True), (State.TIMED_OUT, True), (State.CRASHED, False)]
+)
+def test_killed_and_late_processes_may_be_the_machines_doing(state: State, by_machine: bool) -> None:
+    with pytest.raises(ArmFailed) as failed, arms._Story("head eager"):
+        raise Dead("head eager", state, "gone")
+    assert (failed.value.crashed, failed.value.by_machine) == (True, by_machine)
 
 
 class LosesItsTwin(FakeArm):

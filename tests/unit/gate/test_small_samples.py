@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from compilot.gate.small_samples import holm, paired, t_cdf, t_quantile, unpaired
+from compilot.gate.small_samples import holm, paired, t_cdf, t_quantile, two_race_share, unpaired
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,11 @@ def test_other_days_need_no_equal_numbers() -> None:
     seen = unpaired([1.0, 1.1, 0.9, 1.0], [2.0, 2.1], margin=0.05, floor=0.02)
     assert seen is not None
     assert seen.low > math.log(1.3)
+
+
+def test_few_figures_need_more_to_be_red_in_two_races() -> None:
+    assert two_race_share(200) == pytest.approx(1.9, abs=0.03)
+    assert 1.9 < two_race_share(4) < two_race_share(2) < 3.0
 
 
 def test_holm_is_stricter_than_one_test_and_less_than_all() -> None:

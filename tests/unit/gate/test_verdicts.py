@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -47,9 +49,45 @@ def test_a_slow_down_is_red_when_two_races_show_it(seed: int) -> None:
     assert latency.margin is not None
     assert latency.low > latency.margin >= 0.03
     assert latency.change == pytest.approx(0.2, abs=0.04)
+    assert latency.change > (latency.mde or math.inf)  # of both races together
     assert "in a second race with fresh builds" in latency.because
     assert metric(found, "throughput").verdict is GateVerdict.SLOWER
     assert EXIT_CODES[verdict(found)] == 1
+
+
+def busy(slower: float, seed: int) -> FakeRaces:
+    """As a shared machine is: a pair scatters by a fifth, a process is off by a percent, and the machine drifts."""
+    return FakeRaces(slower, seed=seed, noise=0.14, process_noise=0.01, drift=0.02, pairs=80)
+
+
+def latencies(slower: float, checks: int, budget_s: float = 180.0) -> list[MetricResult]:
+    return [metric(checked(busy(slower, seed), budget_s=budget_s), "latency") for seed in range(checks)]
+
+
+def test_equal_code_on_a_busy_machine_is_not_red() -> None:
+    found = [one.verdict for one in latencies(1.0, 60)]
+    assert not any(one.is_red for one in found)
+
+
+def test_a_fifth_more_on_a_busy_machine_is_red() -> None:
+    found = [one.verdict for one in latencies(1.2, 20)]
+    assert sum(one is GateVerdict.SLOWER for one in found) >= 18
+    assert GateVerdict.PASS not in found
+
+
+def test_what_a_pass_says_would_have_been_seen_is_red_four_times_out_of_five() -> None:
+    told = sorted(one.mde or math.inf for one in latencies(1.0, 20))
+    usual = told[len(told) // 2]
+    found = [one.verdict for one in latencies(1.0 + usual, 30)]
+    assert sum(one is GateVerdict.SLOWER for one in found) >= 0.8 * len(found)
+
+
+def test_a_change_that_both_races_show_is_red_even_if_one_alone_could_miss_it() -> None:
+    """The rule is about both races together: none of them has to exceed what one of them is sure to show."""
+    found = latencies(1.12, 20)
+    red = [one for one in found if one.verdict is GateVerdict.SLOWER]
+    assert red
+    assert all((one.change or 0.0) > max(one.margin or 0.0, one.mde or 0.0) for one in red)
 
 
 def test_a_slow_down_that_does_not_come_back_is_inconclusive() -> None:
@@ -87,6 +125,23 @@ def test_the_second_race_is_asked_for_only_where_something_looks_worse() -> None
     assert {race for race, *_ in slow.asked} == {0, 1}
 
 
+def test_the_second_race_has_only_the_arms_under_suspicion() -> None:
+    races = FakeRaces(arms=BOTH, head_compiled={"cpu_s": 12.0})
+    found = checked(races, BOTH)
+    assert {arms for (race, *_), arms in zip(races.asked, races.asked_arms, strict=True) if race == 0} == {BOTH}
+    assert {arms for (race, *_), arms in zip(races.asked, races.asked_arms, strict=True) if race == 1} == {BOTH[1:]}
+    assert metric(found, "compile-cpu", BOTH[1]).verdict is GateVerdict.SLOWER
+    assert metric(found, "latency").races == 1
+
+
+@pytest.mark.parametrize(("slower", "least", "most"), [(1.5, 0.08, 0.08), (1.2, 0.06, 0.08), (1.08, 0.015, 0.03)])
+def test_the_second_race_is_as_precise_as_the_first_one_asks_for(slower: float, least: float, most: float) -> None:
+    races = FakeRaces(slower)
+    assert metric(checked(races), "latency").verdict is GateVerdict.SLOWER
+    [width] = {w for (race, *_), w in zip(races.asked, races.asked_widths, strict=True) if race == 1}
+    assert least - 1e-9 <= math.log1p(width) <= most + 1e-9
+
+
 def test_an_allowed_metric_may_get_worse() -> None:
     found = checked(FakeRaces(1.3), allowed=("latency",))
     assert metric(found, "latency").verdict is GateVerdict.PASS
@@ -115,6 +170,22 @@ def test_compile_cost_counts_processor_seconds() -> None:
     found = checked(FakeRaces(arms=BOTH, head_compiled={"cpu_s": 12.0}), BOTH)
     assert metric(found, "compile-cpu", "torch.compile").verdict is GateVerdict.SLOWER
     assert not [one for one in found.metrics if one.metric == "compile-cpu" and one.arm == "eager"]
+
+
+def test_where_builds_are_long_their_cost_is_not_measured_and_the_report_says_why() -> None:
+    found = checked(FakeRaces(arms=BOTH, builds_s=60.0, head_compiled={"cold_s": 42.0}), BOTH)
+    cost = metric(found, "compile-cpu", BOTH[1])
+    assert cost.verdict is GateVerdict.NOT_MEASURED
+    assert "a build takes 42 s" in cost.because
+    assert metric(found, "kernels", BOTH[1]).verdict is GateVerdict.PASS  # one build is enough to count them
+    assert verdict(found) is GateVerdict.PASS
+
+
+def test_what_one_process_cannot_show_is_named() -> None:
+    found = checked(FakeRaces(arms=BOTH), BOTH, processes=1)
+    for name, arm in (("startup", "eager"), ("memory", "eager"), ("compile-cpu", "torch.compile")):
+        assert metric(found, name, arm).verdict is GateVerdict.NOT_MEASURED
+        assert "one process" in metric(found, name, arm).because
 
 
 @pytest.mark.parametrize("name", ["graph_breaks", "recompiles", "left_to_eager"])
@@ -150,6 +221,49 @@ def test_a_head_that_crashes_is_worse() -> None:
     found = checked(FakeRaces(failures={"head eager": Failure("died of SIGSEGV while warming up", crashed=True)}))
     assert verdict(found) is GateVerdict.WORSE
     assert "the head crashed where the base works: died of SIGSEGV" in metric(found, "runs").because
+    assert len(found.races[0]) == 1  # it would crash again
+
+
+KILLED = {"head eager": Failure("killed by SIGKILL while warming up", crashed=True, by_machine=True)}
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_head_that_was_killed_once_has_one_more_set(number: int) -> None:
+    races = FakeRaces(deaths={(0, number): KILLED})
+    found = checked(races)
+    runs = metric(found, "runs")
+    assert runs.verdict is GateVerdict.INCONCLUSIVE
+    assert "was ended once where the base works, and not again: killed by SIGKILL" in runs.because
+    assert races.asked[-1][1] > number
+    assert metric(found, "latency").verdict is GateVerdict.PASS
+    assert EXIT_CODES[verdict(found)] == 0
+
+
+def test_a_head_that_was_killed_twice_is_worse() -> None:
+    races = FakeRaces(deaths={(0, 0): KILLED, (0, 1): KILLED})
+    found = checked(races)
+    assert metric(found, "runs").verdict is GateVerdict.WORSE
+    assert "was ended 2 times where the base works: killed by SIGKILL" in metric(found, "runs").because
+    assert len(races.asked) == 2
+
+
+def test_a_head_that_is_killed_in_the_only_set_has_one_more() -> None:
+    races = FakeRaces(deaths={(0, 0): KILLED})
+    assert metric(checked(races, processes=1), "runs").verdict is GateVerdict.INCONCLUSIVE
+    assert len(races.asked) == 2
+
+
+def test_where_the_base_is_killed_too_there_is_nothing_to_compare_with() -> None:
+    both = KILLED | {"base eager": Failure("killed by SIGKILL while warming up", crashed=True, by_machine=True)}
+    races = FakeRaces(deaths={(0, 0): both})
+    assert verdict(checked(races)) is GateVerdict.NOT_MEASURED
+    assert len(races.asked) == 1
+
+
+def test_an_arm_that_was_killed_before_it_answered_has_no_numbers() -> None:
+    found = checked(FakeRaces(deaths={(0, 0): KILLED}))
+    assert metric(found, "numbers").verdict is GateVerdict.NOT_MEASURED
+    assert "ended before it had answered" in metric(found, "numbers").because
 
 
 def test_a_base_that_fails_is_not_measured() -> None:
@@ -265,9 +379,11 @@ class SlowSets(FakeRaces):
         super().__init__(builds_s=builds_s)
         self._clock, self._set_s = clock, set_s
 
-    def one_set(self, race: int, number: int, timing: Timing, *, reuse: bool) -> OneSet:
+    def one_set(
+        self, race: int, number: int, timing: Timing, *, reuse: bool, arms: Collection[str] | None = None
+    ) -> OneSet:
         self._clock.now_s += self._set_s + timing.for_s
-        return super().one_set(race, number, timing, reuse=reuse)
+        return super().one_set(race, number, timing, reuse=reuse, arms=arms)
 
 
 def test_a_race_keeps_to_its_share_of_the_budget() -> None:
@@ -295,7 +411,7 @@ def test_long_builds_are_made_once_per_race() -> None:
 def test_a_longer_budget_has_more_processes_and_wants_narrower_intervals() -> None:
     short, long = CheckOptions(budget_s=180.0), CheckOptions(budget_s=600.0)
     assert (short.fewest_sets, short.most_sets, short.half_width) == (3, 5, 0.03)
-    assert (long.fewest_sets, long.most_sets, long.half_width) == (3, 8, 0.015)
+    assert (long.fewest_sets, long.most_sets, long.half_width) == (3, 12, 0.015)
     assert CheckOptions(budget_s=600.0, processes=2).fewest_sets == 2
     assert CheckOptions(budget_s=600.0, processes=2).most_sets == 2
 

@@ -74,6 +74,43 @@ def test_mistakes_are_one_sentence(project: Project, ref: str, links: tuple[str,
         pass
 
 
+def test_what_is_wrong_with_git_is_not_taken_for_an_unknown_ref(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+        patched.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # where somebody may trust every folder
+        patched.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        with pytest.raises(EnvironmentProblem, match=r"dubious ownership.*--add safe\.directory"):
+            worktree.resolve(project.folder, "main")
+    monkeypatch.setenv("PATH", str(project.folder))
+    with pytest.raises(EnvironmentProblem, match="install git"):
+        worktree.resolve(project.folder, "main")
+
+
+def test_a_shallow_checkout_is_known_where_git_is_a_file(project: Project, tmp_path: Path) -> None:
+    shallow = tmp_path / "shallow"
+    project.commit_file("notes.txt")
+    project.git("clone", "-q", "--depth=1", f"file://{project.folder}", str(shallow))
+    tree = tmp_path / "tree"
+    project.git("-C", str(shallow), "worktree", "add", "-q", "--detach", str(tree))
+    assert (tree / ".git").is_file()
+    for place in (shallow, tree):
+        with pytest.raises(InputError, match="git fetch origin v1"):
+            worktree.resolve(place, "v1")
+    with pytest.raises(InputError, match="check its spelling"):
+        worktree.resolve(project.folder, "v1")
+
+
+def test_a_target_given_by_a_link_is_named_as_it_is_in_the_repository(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(project.folder)
+    head = head_side(f"{tmp_path}/link/model.py:net")
+    root = repository_root(project.folder)
+    assert root is not None
+    with pytest.raises(InputError, match=r"main has no model\.py; compare"):
+        moved_side(head, root, tmp_path / "nowhere", "main")
+
+
 def test_the_base_has_the_same_target_and_paths_in_its_own_tree(
     project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from compilot.gate.metrics import THROUGHPUT
+from compilot.gate.outputs import places
 from compilot.gate.outputs.markdown import markdown
 from compilot.gate.report_records import CheckReport, GateVerdict, PlacedFinding
 
@@ -32,16 +33,16 @@ def workflow_lines(report: CheckReport, root: Path | None = None) -> list[str]:
     ]
     if report.verdict is GateVerdict.NOT_MEASURED:
         lines.insert(0, f"::error title=compilot::{_text(report.because)}")
-    return [*lines, *(_placed(one, root or Path.cwd()) for one in report.findings if one.is_new is not False)]
+    base = root or places.root_of(report.target)
+    return [*lines, *(_placed(one, base) for one in report.findings if one.is_new is not False)]
 
 
 def _placed(one: PlacedFinding, root: Path) -> str:
-    place, _, line = one.finding.where.rpartition(":")
+    found = places.of_finding(one.finding.where, root)
     words = f"{one.finding.explanation} {one.finding.advice}"
-    if not place or not line.isdigit():
+    if found is None:
         return f"::warning title=compilot doctor::{_text(words)}"
-    path = os.path.relpath(place, root) if os.path.isabs(place) else place
-    return f"::warning file={_value(path)},line={line},title=compilot doctor::{_text(words)}"
+    return f"::warning file={_value(found.path)},line={found.line},title=compilot doctor::{_text(words)}"
 
 
 def write_summary(report: CheckReport) -> bool:
@@ -49,7 +50,7 @@ def write_summary(report: CheckReport) -> bool:
     place = os.environ.get(SUMMARY)
     if not place:
         return False
-    with open(place, "a", encoding="utf-8") as summary:
+    with open(place, "a", encoding="utf-8", errors="replace") as summary:
         summary.write(markdown(report) + "\n")
     return True
 
