@@ -8,6 +8,7 @@ from pathlib import Path
 from compilot.records import ProcessSamples, Race, Record
 from stepping import StampedLines
 
+COLD = 0  # the set whose compile caches are empty
 ARMS = ("eager", "eager", "compile", "dynamic", "powers", "plan")  # eager twice: the machine's own noise
 
 
@@ -28,12 +29,13 @@ class Tuned(Line, frozen=True, kw_only=True, tag="tuned"):
     policy: str = ""
     because: str = ""
     entries: tuple[str, ...] = ()
-    forecast: float | None = None  # eager over the plan, for the whole trace
+    forecast: float | None = None  # eager over the plan, for the requests that tune replayed; None: of no policy's
+    replayed: float | None = None  # what that replay gave, in fresh processes
     refused: tuple[str, ...] = ()  # why sizes were not padded
 
 
 class FirstAnswers(Record, frozen=True, kw_only=True):
-    """A fresh process with empty caches."""
+    """A fresh process; in the first set the compile caches are empty, in the others they are that one's."""
 
     first_s: float  # until the first answer
     ten_s: float  # until the tenth
@@ -48,7 +50,7 @@ class Raced(Line, frozen=True, kw_only=True, tag="raced"):
     answers: dict[str, FirstAnswers]
     recompiles: dict[str, int]  # after the warm-up
     fast_share: float | None = None  # of the plan
-    lost: dict[str, str] = {}  # arm -> why it has no figures
+    lost: dict[str, str] = {}  # arm -> why it has no figures, also from the sets before
 
 
 AnyLine = Tuned | Raced
@@ -69,6 +71,16 @@ class Journal(StampedLines[AnyLine]):
         """The case's sets with the same arms as the last one."""
         found = [line for line in self.lines if isinstance(line, Raced) and line.case == case]
         return [line for line in found if line.arms == found[-1].arms]
+
+    def cold(self, case: str) -> Raced | None:
+        """The case's last set with empty compile caches."""
+        found = [line for line in self.lines if isinstance(line, Raced) and line.case == case and line.process == COLD]
+        return found[-1] if found else None
+
+    def lost(self, case: str) -> dict[str, str]:
+        """The case's arms that could not be raced: further sets do without them."""
+        found = [line for line in self.lines if isinstance(line, Raced) and line.case == case]
+        return dict(found[-1].lost) if found else {}
 
 
 def race_of(sets: Sequence[Raced]) -> Race:

@@ -39,7 +39,7 @@ def bert() -> Any:
     from transformers import BertConfig, BertModel
 
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    usual = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "intermediate_size": 1024}
+    usual = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024}
     torch.manual_seed(0)
     model = BertModel(BertConfig(**(small if TINY else usual), max_position_embeddings=512), add_pooling_layer=False)
     ids = torch.randint(5, 1000, (1, LENGTH))
@@ -51,7 +51,7 @@ def gpt2() -> Any:
     """Prefill: all positions at once, no cache."""
     from transformers import GPT2Config, GPT2Model
 
-    size = {"n_embd": 32, "n_layer": 1, "n_head": 2} if TINY else {"n_embd": 256, "n_layer": 6, "n_head": 4}
+    size = {"n_embd": 32, "n_layer": 1, "n_head": 2} if TINY else {"n_embd": 256, "n_layer": 4, "n_head": 4}
     torch.manual_seed(0)
     model = GPT2Model(GPT2Config(**size, use_cache=False)).eval()
     return compilot.Workload(model, (), {"input_ids": torch.randint(5, 1000, (1, LENGTH))}, padding={"input_ids": 0})
@@ -128,6 +128,11 @@ class HandPadding(NamedTuple):
 def keywords(model: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The inputs of a call by name."""
     return kwargs if kwargs else {"image": args[0]}
+
+
+def cannot_run(model: str) -> dict[str, str]:
+    """Arms that this model cannot have, and why."""
+    return {} if by_hand(model) is not None else {"powers": "this model cannot be padded by hand"}
 
 
 def by_hand(model: str) -> HandPadding | None:

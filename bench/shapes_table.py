@@ -1,12 +1,12 @@
 """The tables of bench/shapes.py and whether its aims are met. In: the journal. Out: Markdown, and problems.
 
-Total time of every arm over eager's with its interval; plan against the best torch.compile policy; forecast beside the
-replay; recompiles and the share of fast calls; in a second table the time to the first answers, medians over sets.
+Total time of every arm over eager's with its interval; plan against the best torch.compile policy; tune's forecast
+against tune's own replay, which had the same requests; recompiles and the share of fast calls; in a second table the
+time to the first answers, of the set with empty compile caches.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from compilot.records import Comparison, Outcome, Race
@@ -21,8 +21,9 @@ COMPILED = ("compile", "dynamic", "powers")
 class Seen:
     """What is known of one case."""
 
-    def __init__(self, case: Case, tuned: Tuned, sets: Sequence[Raced]) -> None:
-        self.case, self.tuned, self.sets = case, tuned, sets
+    def __init__(self, case: Case, tuned: Tuned, sets: Sequence[Raced], cold: Raced | None) -> None:
+        """cold: the set with empty compile caches."""
+        self.case, self.tuned, self.sets, self.cold = case, tuned, sets, cold
         self.race: Race = race_of(sets)
 
     @property
@@ -44,10 +45,10 @@ class Seen:
 
     @property
     def forecast_error(self) -> float | None:
-        """Of the forecast ratio against the replayed one."""
-        if self.tuned.forecast is None or "plan" not in self.arms or not self.tuned.entries:
+        """Of the forecast ratio against the replayed one, both of the tune; None: the plan has none."""
+        if self.tuned.forecast is None or self.tuned.replayed is None or not self.tuned.entries:
             return None
-        return self.tuned.forecast / self.versus("plan").ratio - 1.0
+        return self.tuned.forecast / self.tuned.replayed - 1.0
 
 
 def seen(cases: Sequence[Case], journal: Journal) -> list[Seen]:
@@ -56,7 +57,7 @@ def seen(cases: Sequence[Case], journal: Journal) -> list[Seen]:
     for case in cases:
         tuned, sets = journal.tuned(case.name), journal.raced(case.name)
         if tuned is not None and sets:
-            found.append(Seen(case, tuned, sets))
+            found.append(Seen(case, tuned, sets, journal.cold(case.name)))
     return found
 
 
@@ -76,14 +77,22 @@ def problems(found: Sequence[Seen], expected: int) -> list[str]:
         share = min((line.fast_share for line in one.sets if line.fast_share is not None), default=1.0)
         if share < FAST and one.tuned.entries:
             told.append(f"{name}: {share:.2%} of the calls were fast")
-        if (error := one.forecast_error) is not None and abs(error) > FORECAST:
-            told.append(f"{name}: the forecast was off by {error:+.0%}")
+        told += _forecast_problem(one)
     wins = sum(1 for one in found if (over := one.over_compile) is not None and over.ratio >= WIN)
     return (
         told
         if wins >= WINS_OF
         else [*told, f"{wins} cases are {WIN}x over the best torch.compile policy, not {WINS_OF}"]
     )
+
+
+def _forecast_problem(one: Seen) -> list[str]:
+    """A plan that keeps eager has nothing to forecast."""
+    error = one.forecast_error
+    if error is None:
+        why = "what was chosen has no forecast" if one.tuned.forecast is None else "the forecast has no replay"
+        return [f"{one.case.name}: {why}"] if one.tuned.entries else []
+    return [f"{one.case.name}: the forecast was off by {error:+.0%}"] if abs(error) > FORECAST else []
 
 
 def tables(found: Sequence[Seen]) -> str:
@@ -119,14 +128,10 @@ def _told(versus: Comparison) -> str:
 
 def _answers(found: Sequence[Seen]) -> list[str]:
     arms = ("eager", "compile", "dynamic", "powers", "plan")
-    lines = [f"| first / tenth answer, s | {' | '.join(arms)} |", "|---|" + "---|" * len(arms)]
+    head = "first / tenth answer, s; one process with an empty compile cache, the plan with its files"
+    lines = [f"| {head} | {' | '.join(arms)} |", "|---|" + "---|" * len(arms)]
     for one in found:
-        cells = []
-        for arm in arms:
-            known = [line.answers[arm] for line in one.sets if arm in line.answers]
-            middle = (
-                [statistics.median(getattr(k, name) for k in known) for name in ("first_s", "ten_s")] if known else []
-            )
-            cells.append(" / ".join(f"{value:.2f}" for value in middle) or "-")
+        known = one.cold.answers if one.cold is not None else {}
+        cells = [f"{known[arm].first_s:.2f} / {known[arm].ten_s:.2f}" if arm in known else "-" for arm in arms]
         lines.append(f"| {one.case.name} | {' | '.join(cells)} |")
     return lines

@@ -844,6 +844,7 @@ class Traffic(Record, frozen=True, kw_only=True):
     demand: tuple[SizeDemand, ...]  # sizes of these dimensions, and how often each comes
     guard: Guard  # of a call, with the ranges
     requests: tuple[tuple[int, ...], ...] = ()  # sizes of the calls that are replayed, in order
+    empty_calls: int = 0  # of the trace, with an empty input: they are left out
 
 
 class SizeDemand(Record, frozen=True, kw_only=True):

@@ -47,6 +47,7 @@ from compilot.tuning.size_arms import Base, Policy, made
 from compilot.tuning.size_costs import SizePrograms
 from compilot.verdict.policies import ShapeRules, choose
 from compilot.workload.dispatch import ship_target
+from compilot.workload.target import load_target
 
 ENGINE = "openvino"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "sizes.py"
@@ -176,8 +177,6 @@ def test_the_replay_has_the_same_requests_in_every_arm_and_all_are_fast(served: 
 
 
 def model_of(net: Path) -> torch.nn.Module:
-    from compilot.workload.target import load_target
-
     return load_target(f"{net}:factory").model
 
 
@@ -226,6 +225,47 @@ def test_eager_is_raced_at_the_sizes_that_are_asked_for(net: Path, tmp_path: Pat
         try_eager(runner, 60.0)
         race = runner.race([], RaceRules((2,), sizes={"x:0": 7}))
     assert race.arms[0] == EAGER.id
+
+
+FOLDED = """
+import torch
+from torch import nn
+
+class Folded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x):
+        weight = self.weight
+        for _ in range(200):  # of constants alone: an engine does it once, when it is built, and eager in every call
+            weight = torch.tanh(weight) + weight * 0.5
+        return x @ weight if x.shape[0] > 16 else x @ weight + 1.0  # so no program serves both sizes
+
+def factory():
+    torch.manual_seed(0)
+    return Folded().eval(), (torch.randn(4, 8),)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.measures
+def test_tune_over_a_trace_gives_a_plan_with_a_program_for_each_size(tmp_path: Path) -> None:
+    """However fast the machine is, hundreds of operators in eager are slower than none, at both sizes."""
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "folded.py").write_text(FOLDED)
+    target = f"{tmp_path / 'folded.py'}:factory"
+    trace = [{"x:0": size} for size in (4, 64, 64, 4, 4, 64) * 10]
+    plan = compilot.tune(target, trace=trace, engines="onnxruntime", budget="5m", out=tmp_path / "run", progress=False)
+    assert {entry.name for entry in plan.entries} == {"4", "64"}, plan.because
+    assert all(entry.candidate.settings.shapes is Shapes.STATIC and entry.padding is None for entry in plan.entries)
+    model = load_target(target).model
+    fast = compilot.compile(model, plan)
+    for rows in (4, 64):
+        x = torch.randn(rows, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert fast.stats().fast_share == 1.0
 
 
 @pytest.mark.slow

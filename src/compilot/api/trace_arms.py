@@ -25,9 +25,10 @@ def replay_arms(
     """Try torch.compile, load the plans, replay all of them; the journal has it."""
     from compilot.records import PaddingProof, ReplayLine, TrafficLine
     from compilot.tuning.replays import ReplayPlan, replayed
+    from compilot.tuning.serving import empty_calls_note
 
     traffic = runner.read_traffic(trace.sizes, recorded=trace.header is not None)
-    journal.append(TrafficLine(traffic=traffic, proof=PaddingProof()))
+    journal.append(TrafficLine(traffic=traffic, proof=PaddingProof(), notes=tuple(empty_calls_note(traffic))))
     plain = [_tried(runner, journal, one, observer) for one in _plain(diagnosis)]
     arms = [one for one in plain if one is not None]
     arms += [_planned(plan, number) for number, plan in enumerate(request.plans, 1) if plan.plan.entries]

@@ -94,7 +94,7 @@ def tune(
 
     batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has eager and the plan timed at these batch sizes in the end, for a
     few seconds each beyond the budget; `compilot.results` has the figures and a recommended max_batch_size. Dimension 0
-    of the inputs then counts as dynamic, unless dynamic says otherwise.
+    of the inputs then counts as dynamic, unless dynamic says otherwise. Not together with a trace.
 
     prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
 
@@ -117,6 +117,7 @@ def tune(
     sizes = given_batch_sizes(batch_sizes)
     if sizes:
         options = options._replace(batch_sizes=sizes)
+    _refuse_both(trace, sizes, earlier)
     requests = _requests(trace, earlier)
     options = options._replace(
         trace=requests.trace if requests is not None else None,
@@ -150,6 +151,14 @@ def tune(
 
         bundling.pack(run_dir, pack, observer=observer, progress=progress)
     return plan
+
+
+def _refuse_both(trace: ShapeSpec | None, sizes: Sequence[int], earlier: RunHeader | None) -> None:
+    """A trace and batch sizes, given now or by the run that is resumed."""
+    traced = trace is not None or (earlier is not None and bool(earlier.trace))
+    batched = bool(sizes) or (earlier is not None and bool(earlier.batch_sizes))
+    if traced and batched and (trace is not None or sizes):
+        raise InputError("give trace or batch_sizes, not both: the calls of a trace have sizes of their own.")
 
 
 def _requests(trace: ShapeSpec | None, earlier: RunHeader | None) -> Requests | None:

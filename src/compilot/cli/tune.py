@@ -87,7 +87,7 @@ def tune(
         typer.Option(
             metavar="SIZES",
             help="Time eager and the plan at these batch sizes in the end: 1,2,4,8. "
-            "Dimension 0 of the inputs counts as dynamic then.",
+            "Dimension 0 of the inputs counts as dynamic then. Not with --trace.",
         ),
     ] = None,
     seed: Annotated[

@@ -46,7 +46,7 @@ class PolicyRow(Record, frozen=True, kw_only=True):
     chosen: bool
     request_ms: float | None  # mean over the replayed requests; None: it has no figures
     versus_eager: Comparison | None  # by the total of the requests; None: eager itself, or no figures
-    forecast: float | None  # speed-up over eager that was expected for the whole trace
+    forecast: float | None  # speed-up over eager that was expected for the replayed requests
     build_s: float  # of all its programs, cold
     start_s: float | None  # opening them with kept files, and answering each size once
     size_mib: float  # of its files

@@ -3,8 +3,8 @@
 A line is one call: `input_ids:1=37 image:0=4`, or as JSON `{"input_ids:1": 37}`. Below the header that `record` writes,
 the key "n" says how many calls a line stands for, and lines without it are the first calls in their order; without a
 header "n" is a name like any other, and all lines are in order. Empty lines and lines
-that begin with # are left out. Refused with the line number: what is no such line, names that come twice, sizes that
-are negative, or larger than any tensor's.
+that begin with # are left out. Refused with the line number: what is no such line, a header that is not the first one,
+names that come twice, sizes that are negative, or larger than any tensor's.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from compilot.records import TRACE_SCHEMA, TraceHeader
 Key = tuple[tuple[str, int], ...]  # names of dimensions with their sizes, in the order of the line
 
 COUNT = "n"
+HEADER = "trace"  # the type that a header says
 MAX_SIZE = 2**31 - 1  # of a dimension; guards and engines count with this, too
 MAX_ELEMENTS = 2**42  # of one input: 4 TB of bytes, more than any machine has for one tensor
 MAX_CALLS = 2**53  # exact in every JSON reader
@@ -68,6 +69,9 @@ def header_of(text: str, line: int) -> TraceHeader | None:
 def parse(text: str, line: int, *, counted: bool) -> tuple[Key, int | None]:
     """The sizes of a line, and how many calls it stands for; None: one, in order. counted: the file has a header."""
     given = _object(text, line) if text.startswith("{") else _words(text, line)
+    if given.get("type") == HEADER:
+        merge = "add up traces with 'compilot trace merge FILE FILE -o OUT', and give that file"
+        raise wrong(line, f"another recorded trace begins here; {merge}")
     if not counted or COUNT not in given:
         return key_of(given, line), None
     calls = given.pop(COUNT)

@@ -243,10 +243,15 @@ class Spending:
         longest = TAIL_CALLS * 2 * self.costs.eager_call_s if wanted else TAIL_S
         return min(longest, max(0.0, self.budget.remaining_s) * share)
 
+    @property
+    def overrun_s(self) -> float:
+        """What a confirmation may run over the budget."""
+        return max(OVERRUN_S, OVERRUN_SHARE * self.budget.seconds)
+
     def confirmed_enough(self, race: Race, finalists: Sequence[Trial]) -> bool:
         """At least three processes; up to five while the interval is wider than 1 % and the budget lasts."""
         done = len(race.processes)
-        if done and -self.budget.remaining_s > max(OVERRUN_S, OVERRUN_SHARE * self.budget.seconds):
+        if done and -self.budget.remaining_s > self.overrun_s:
             return True  # not confirmed: a model too slow for this budget keeps eager
         if done < CONFIRM_PROCESSES or done >= MOST_CONFIRM_PROCESSES:
             return done >= MOST_CONFIRM_PROCESSES

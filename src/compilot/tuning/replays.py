@@ -1,8 +1,10 @@
 """Whole plans over the requests of a trace, in several sets of fresh processes.
 
 In: a runner that has opened a trace, arms with their records. Out: one `Replay`. An arm that fails is left out, with
-its reason, and the sets begin anew: every set has the same arms. Used by `tune` and `bench`. Not covered: one set
-(trials/replaying.py), which arms there are, what the seconds mean (verdict/replays.py).
+its reason, and the sets begin anew: every set has the same arms. The first set is always made. A further one of a
+replay that chooses is begun only if it fits into what is left, since the confirmation comes after it; one of a
+confirmation is begun while time is left. Used by `tune` and `bench`. Not covered: one set (trials/replaying.py), which
+arms there are, what the seconds mean (verdict/replays.py).
 """
 
 from __future__ import annotations
@@ -40,21 +42,32 @@ class ReplayPlan(NamedTuple):
     distinct: int = 0  # sizes among them
     purpose: str = "replay"  # or "confirm": the chosen one again
 
+    @property
+    def confirms(self) -> bool:
+        """Whether nothing comes after it."""
+        return self.purpose != "replay"
+
     def number(self, done: int) -> int:
         """Of the next set: those that confirm have orders of their own."""
-        return done if self.purpose == "replay" else CONFIRMING + done
+        return CONFIRMING + done if self.confirms else done
+
+    def affords(self, last_set_s: float) -> bool:
+        """Whether a further set may begin, when the last one took so long."""
+        return self.left_s() > (0.0 if self.confirms else last_set_s)
 
 
 def replayed(runner: Runner, arms: Sequence[Made], how: ReplayPlan, observer: Observer) -> Replay | None:
     """Set after set; None: no arm was left, or there are none."""
-    left, lost, sets = list(arms), dict[str, str](), list[FreshReplay]()
-    while left and len(sets) < how.processes and (not sets or how.left_s() > 0):
+    left, lost, sets, last_set_s = list(arms), dict[str, str](), list[FreshReplay](), 0.0
+    while left and len(sets) < how.processes and (not sets or how.affords(last_set_s)):
+        begin_s = how.left_s()
         requests = min((len(one.samples.rounds) for one in sets), default=how.requests(len(left)))
         observer.stage(_stage(how, requests, len(sets) + 1))
-        for_s = max(0.0, how.left_s()) / (how.processes - len(sets))
+        for_s = max(0.0, begin_s) / (how.processes - len(sets))
         try:
             rules = ReplayRules(requests, how.number(len(sets)), for_s, purpose=how.purpose)
             sets.append(runner.replay([one.arm for one in left], rules))
+            last_set_s = begin_s - how.left_s() if math.isfinite(begin_s) else 0.0
         except ArmLost as gone:
             observer.note(f"{gone.owner} is left out: {gone.reason}")
             lost[gone.owner] = gone.reason
@@ -63,7 +76,7 @@ def replayed(runner: Runner, arms: Sequence[Made], how: ReplayPlan, observer: Ob
 
 
 def _stage(how: ReplayPlan, requests: int, number: int) -> str:
-    again = "" if how.purpose == "replay" else " again with the chosen plan"
+    again = " again with the chosen plan" if how.confirms else ""
     return f"replaying {count(requests, 'request')} of the trace{again}: set {number} of {how.processes}"
 
 

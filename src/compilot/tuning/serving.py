@@ -1,7 +1,8 @@
 """A trace of many sizes: policies in place of single candidates, and a replay in place of the final.
 
 In: a run whose search is over, the traffic of the trace. Out: a verdict and the entries of its plan. The steps, each
-within its share of what is left: prove which sizes may be padded; measure what programs cost, engine by engine; choose
+within its share of what is left: prove which sizes may be padded; time every engine's program for all sizes over the
+trace, and measure what programs for one size cost with the best engines; try torch.compile as users have it; choose
 policies by forecast; build them as whole plans; replay a sample of the trace over them, in several sets of fresh
 processes; choose; replay the chosen one again in fresh processes, whose figures are the plan's. Covered: engines
 without a program for all sizes, programs that fail, arms that are lost in a replay, budgets that end early. Not
@@ -10,6 +11,7 @@ covered: how each step works (size_costs.py, size_arms.py, verdict/).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -21,7 +23,7 @@ from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.engines import registry
 from compilot.engines.compiler_options import SIZES
 from compilot.engines.eager.build import EAGER
-from compilot.engines.of_candidate import is_eager_only
+from compilot.engines.of_candidate import is_eager_only, traits_of
 from compilot.engines.space import fitting
 from compilot.progress import Observer
 from compilot.records import (
@@ -58,24 +60,27 @@ from compilot.tuning.size_arms import (
     takers,
 )
 from compilot.tuning.size_costs import (
+    LEAST_TRIAL_S,
     MOST_DIMS,
     Curves,
     SizePrograms,
     curves,
     dynamic_cost,
+    eager_cost,
     places,
     shape_costs,
     static_cost,
     telling_first,
+    total_of,
 )
 from compilot.verdict.finalists import screening_ratio
-from compilot.verdict.policies import MAX_ENTRIES, ShapeRules, choose
+from compilot.verdict.policies import MAX_ENTRIES, ShapeRules, choose, powers_of_two
 from compilot.verdict.replay_confirmation import confirmed
 from compilot.verdict.replay_forecast import forecast_of
 from compilot.verdict.replays import Decided, decide_replay, start_share
 from compilot.verdict.shape_costs import Sizes
 from compilot.verdict.shape_plan import plan_for_sizes, verdict_for_sizes
-from compilot.verdict.words import count
+from compilot.verdict.words import count, times
 
 AFTER_SEARCH = 0.65  # of the budget: a search over engines needs few trials, programs and their replay many processes
 CURVES_SHARE = 0.20  # of what is left after the search
@@ -83,7 +88,7 @@ PROGRAMS_SHARE = 0.30  # the same, for programs that only tell what one costs
 BUILDING_SHARE = 0.35  # of what is left by then, for programs of the policies that go on
 PLACE_S = 1.6  # of one arm at one size: a warm-up and a few rounds
 AROUND_A_TRIAL_S = 3.0  # eager's reference and its warm-up at another size
-ENGINES = 2  # whose programs are measured
+ENGINES = 2  # whose programs for one size are measured: those with the best program for all sizes over the trace
 MOST_ARMS = 4  # policies of a replay; torch.compile as users know it comes on top
 CONFIRM_SHARE = 0.35  # of what is left for replays: the chosen plan again, beside eager
 REQUESTS = 256
@@ -91,7 +96,7 @@ FEWEST_REQUESTS = 48
 MOST_PLACES = {1: 10, 2: 25}
 FEWEST_PLACES = 4
 ARM_START_S = 3.0  # opening the model and the plan's files, beside others
-LEAST_PROGRAMS = 3
+LEAST_PROGRAMS = {1: 3, 2: 4}  # the ends and the middle; the corners of a grid, without which it tells nothing
 
 
 class ServedTrace(NamedTuple):
@@ -117,7 +122,9 @@ class Serving(NamedTuple):
         """The whole of it."""
         self.observer.stage("proving which sizes may be padded")
         proof = self.runner.prove_padding()
-        padding, notes = usable_padding(proof, self.traffic), list(told_of_leaks(proof))
+        padding = usable_padding(proof, self.traffic)
+        notes = [*told_of_leaks(proof), *partly_padded_note(proof, self.traffic)]
+        notes += [] if padding is None else powers_note(self.traffic, self._max_entries)
         for note in notes:
             self.observer.note(note)
         programs = SizePrograms(self.runner, self.journal, self.traffic, self.observer)
@@ -126,9 +133,10 @@ class Serving(NamedTuple):
             traffic=self.traffic, proof=proof, engines=tuple(engine for engine, _ in engines), notes=tuple(notes)
         )
         self.journal.served(line)
+        plain, missing = self._as_users_have_it()
         arms, problems = self._arms(engines, programs, padding)
-        notes += problems
-        arms += self._as_users_have_it(arms)
+        notes += [*missing, *problems]
+        arms += [one for one in plain if not is_same_program(one, arms)]
         replay = self._replayed(arms, CONFIRM_SHARE)
         notes += [*empty_calls_note(self.traffic), *many_sizes_note(self.traffic)]
         choice = self._chosen(replay, tuple(notes))
@@ -138,16 +146,30 @@ class Serving(NamedTuple):
     # ---------------------------------------------------------------------------------------------- what things cost
 
     def _measured(self, programs: SizePrograms, padding: Padding | None) -> list[tuple[EngineSizes, Base]]:
-        """Each engine's costs and what follows from them."""
-        bases = bases_of(list(self.journal.trials.values()))[:ENGINES]
-        dynamic = [base.dynamic for base in bases if base.dynamic is not None]
+        """The best engines' costs and what follows from them."""
+        every = bases_of(list(self.journal.trials.values()))
+        room = max(ENGINES, self.runner.capacity.workers - 1)  # beside eager
+        dynamic = [base.dynamic for base in every if base.dynamic is not None][:room]
         share_s = max(0.0, self.spending.budget.remaining_s)
         found = self._curves(dynamic, share_s * CURVES_SHARE)
         if not found.eager:
             return []
+        bases = self._best(every, found)
         each_s = share_s * PROGRAMS_SHARE / max(1, len(bases))
         measured = [self._engine(base, found, programs, padding, each_s) for base in bases]
         return [(engine, base) for engine, base in zip(measured, bases, strict=True) if engine is not None]
+
+    def _best(self, bases: Sequence[Base], found: Curves) -> list[Base]:
+        """Whose programs are fastest over the trace."""
+        demand = asked(self.traffic)
+        ranked = ranked_over(demand, bases, found)
+        kept = [base for base, _ in ranked][:ENGINES]
+        eager_s = total_of(eager_cost(found.eager), demand)
+        told = [f"{base.candidate.label} {times(eager_s / own_s)}" for base, own_s in ranked if 0 < own_s < math.inf]
+        if len(told) > 1:
+            names = " and ".join(base.candidate.label for base in kept)
+            self.observer.note(f"programs for all sizes over the trace: {', '.join(told)}; {names} go on (forecast)")
+        return kept
 
     def _curves(self, dynamic: Sequence[Trial], share_s: float) -> Curves:
         dims = len(self.traffic.dims)
@@ -166,29 +188,32 @@ class Serving(NamedTuple):
         static = static_cost(found.eager, trials)
         dynamic = None
         if base.dynamic is not None:
-            dynamic = dynamic_cost(base.dynamic, found.dynamic[base.dynamic.candidate.id])
+            dynamic = dynamic_cost(base.dynamic, found.dynamic.get(base.dynamic.candidate.id, {}))
         if static is None and dynamic is None:
             return None
         notes = [f"{t.candidate.label}: {t.state}, {t.reason}" for t in trials.values() if t.state is not State.OK]
         pad_s, may_pad = self._stands_padding(trials, programs, padding, notes)
         costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad)
-        choice = choose(asked(self.traffic), costs, self._rules(base, trials))
+        rules = self._rules(base, trials)
+        choice = choose(asked(self.traffic), costs, rules)
+        if static is not None and may_pad and rules.max_entries < self._max_entries:
+            notes += powers_note(self.traffic, rules.max_entries, "there is time for")
         self.observer.note(f"{base.candidate.label}: {choice.because} (forecast)")
         label, engine = base.candidate.label, base.candidate.settings.engine
         return EngineSizes(engine=engine, label=label, costs=costs, choice=choice, notes=tuple(notes))
 
     def _samples(self, base: Candidate, programs: SizePrograms, share_s: float) -> dict[Sizes, Trial]:
-        """Programs for the sizes that tell most, as far as time goes; two at the least."""
-        begin, trials = self.spending.budget.elapsed_s, dict[Sizes, Trial]()
-        number = int(share_s / self._program_s(base))
-        wanted = places(self.traffic, max(LEAST_PROGRAMS, min(number, MOST_PLACES.get(len(self.traffic.dims), 4))))
+        """Programs for the sizes that tell most, as far as time goes; the ends of each dimension at the least."""
+        begin, trials, dims = self.spending.budget.elapsed_s, dict[Sizes, Trial](), len(self.traffic.dims)
+        number, least = int(share_s / self._program_s(base)), LEAST_PROGRAMS[dims]
+        wanted = places(self.traffic, max(least, min(number, MOST_PLACES[dims])))
         self.observer.stage(f"building programs of {base.label} for up to {count(len(wanted), 'size')}")
-        for sizes in telling_first(wanted) if len(self.traffic.dims) == 1 else wanted:
+        for sizes in telling_first(wanted):
             spent = self.spending.budget.elapsed_s - begin
-            if len(trials) >= LEAST_PROGRAMS and spent > share_s:
+            if len(trials) >= least and spent > share_s:
                 break
             trials[sizes] = programs.built(base, sizes, self._limit_s())
-            if len(trials) == LEAST_PROGRAMS and not any(t.state is State.OK for t in trials.values()):
+            if len(trials) == least and not any(t.state is State.OK for t in trials.values()):
                 break  # it has no programs for one size
         return trials
 
@@ -215,17 +240,48 @@ class Serving(NamedTuple):
         """No more programs than the user allows, nor than there is time to build."""
         left_s = max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
         affordable = sum(t.state is State.OK for t in trials.values()) + int(left_s / self._program_s(base.candidate))
-        allowed = self.journal.header.max_entries or MAX_ENTRIES
-        largest = tuple(dim.max for dim in self.traffic.dims)
-        most = max(1, min(allowed, affordable))
         return ShapeRules(
-            max_entries=most,
+            max_entries=max(1, min(self._max_entries, affordable)),
             horizon_calls=self.goal.horizon_calls,
-            largest=largest,
+            largest=largest_of(self.traffic),
             memory_bytes=self.journal.header.max_memory_bytes,
         )
 
+    @property
+    def _max_entries(self) -> int:
+        """Programs that the user allows."""
+        return self.journal.header.max_entries or MAX_ENTRIES
+
     # ------------------------------------------------------------------------------------------------------ the arms
+
+    def _as_users_have_it(self) -> tuple[list[Made], list[str]]:
+        """torch.compile in each of its ways with sizes, where it works, and why another is not compared.
+
+        Before the policies are built: these may take all the time there is, and torch.compile is what users would have.
+        """
+        found, missing = list[Made](), list[str]()
+        for candidate in plain_candidates(self.diagnosis, self.journal.header.engines):
+            trial = self.journal.trials.get(candidate.id) or self._tried_as_is(candidate)
+            if trial is None:
+                missing.append(f"{candidate.label} is not compared: the budget is used")
+            elif trial.state is not State.OK:
+                missing.append(f"{candidate.label} is not compared: {trial.state}, {trial.reason}")
+            else:
+                found.append(single(trial, f"as-is-{candidate.id}", candidate.label))
+        for note in missing:
+            self.observer.note(note)
+        return found, missing
+
+    def _tried_as_is(self, candidate: Candidate) -> Trial | None:
+        """Its trial; None: time is up."""
+        if self.spending.budget.remaining_s <= 0:
+            return None
+        limit_s = max(LEAST_TRIAL_S, self._limit_s())
+        self.observer.trying(candidate, len(self.journal.trials) + 1, limit_s)
+        self.runner.submit([Job(candidate, limit_s)])
+        trial = next(iter(self.runner.completed()))
+        self.journal.append(trial)
+        return trial
 
     def _arms(
         self, engines: Sequence[tuple[EngineSizes, Base]], programs: SizePrograms, padding: Padding | None
@@ -258,34 +314,19 @@ class Serving(NamedTuple):
         needed_s = len(missing) * self._program_s(policy.base.candidate)
         return needed_s <= max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
 
-    def _as_users_have_it(self, arms: Sequence[Made]) -> list[Made]:
-        """torch.compile in each of its ways with sizes, where it works and time allows: what users would have."""
-        found = []
-        for candidate in plain_candidates(self.diagnosis, self.journal.header.engines):
-            trial = self.journal.trials.get(candidate.id)
-            left_s = max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE / 2
-            if trial is None and left_s > self._program_s(candidate):
-                self.observer.trying(candidate, len(self.journal.trials) + 1, left_s)
-                self.runner.submit([Job(candidate, left_s)])
-                trial = next(iter(self.runner.completed()))
-                self.journal.append(trial)
-            named = {name for one in arms for name in one.record.candidates if len(one.record.candidates) == 1}
-            if trial is not None and trial.state is State.OK and candidate.id not in named:
-                found.append(single(trial, f"as-is-{candidate.id}", candidate.label))
-        return found
-
     # ---------------------------------------------------------------------------------------------------- the replay
 
     def _replayed(self, arms: Sequence[Made], reserved: float = 0.0, purpose: str = "replay") -> Replay | None:
-        """Set after set of fresh processes; reserved: of what is left, for later."""
+        """Set after set of fresh processes; reserved: of what is left, for later. What confirms may run over."""
         calls, budget = sum(one.count for one in self.traffic.demand), self.spending.budget
         reserve_s = max(0.0, budget.remaining_s) * reserved
+        over_s = self.spending.overrun_s if purpose == "confirm" else 0.0
 
         def left_s() -> float:
-            return budget.remaining_s - reserve_s
+            return budget.remaining_s - reserve_s + over_s
 
         def requests(number: int) -> int:
-            return self._requests(number, left_s())
+            return self._requests(number, left_s() - over_s)  # it may run over, but is not made longer for it
 
         how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose)
         replay = replayed(self.runner, arms, how, self.observer)
@@ -313,8 +354,8 @@ class Serving(NamedTuple):
         )
 
     def _confirmed(self, choice: Decided, arms: Sequence[Made]) -> Replay | None:
-        """The chosen plan again, beside eager and plain torch.compile; None: nothing was chosen, or time is up."""
-        if choice.arm is None or self.spending.budget.remaining_s <= 0:
+        """The chosen plan again, beside eager and plain torch.compile; None: nothing was chosen, or all time is up."""
+        if choice.arm is None or self.spending.budget.remaining_s + self.spending.overrun_s <= 0:
             return None
         wanted = {choice.arm.id, _plain_of(arms)}
         return self._replayed([one for one in arms if one.arm.id in wanted], purpose="confirm")
@@ -342,6 +383,11 @@ class Serving(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ small things
 
 
+def is_same_program(one: Made, arms: Sequence[Made]) -> bool:
+    """Whether a policy is this single program, too."""
+    return any(other.record.candidates == one.record.candidates for other in arms)
+
+
 def _plain_of(arms: Sequence[Made]) -> str | None:
     """The arm that is plain torch.compile."""
     return next((one.arm.id for one in arms if one.record.policy is None), None)
@@ -352,12 +398,27 @@ def asked(traffic: Traffic) -> list[SizeDemand]:
     return [one for one in traffic.demand if all(size >= 1 for size in one.sizes)]
 
 
+def largest_of(traffic: Traffic) -> Sizes:
+    """The largest declared sizes."""
+    return tuple(dim.max for dim in traffic.dims)
+
+
+def powers_note(traffic: Traffic, most: int, why: str = "--max-entries allows") -> list[str]:
+    """What people do by hand may need more programs than a plan has."""
+    demand = asked(traffic)
+    if not demand or len(traffic.dims) > MOST_DIMS:
+        return []
+    needed = len(powers_of_two([*(one.sizes for one in demand), largest_of(traffic)], largest_of(traffic)))
+    what = f"powers of two would need {count(needed, 'program')}, and {why} {most}"
+    return [f"{what}: that policy is left out"] if needed > most else []
+
+
 def empty_calls_note(traffic: Traffic) -> list[str]:
-    """Calls with an empty input are none of a choice's."""
+    """Calls with an empty input are none of a choice's; where empty inputs are not declared, they are not replayed."""
     calls = sum(one.count for one in traffic.demand if not all(size >= 1 for size in one.sizes))
-    return (
-        [f"{count(calls, 'call')} of the trace have an empty input, and no program is chosen for them"] if calls else []
-    )
+    told = [f"{count(calls, 'call')} of the trace have an empty input, and no program is chosen for them"]
+    out = [f"{count(traffic.empty_calls, 'call')} of the trace have an empty input and are left out"]
+    return [*(told if calls else []), *(out if traffic.empty_calls else [])]
 
 
 def many_sizes_note(traffic: Traffic) -> list[str]:
@@ -376,6 +437,30 @@ def bases_of(trials: Sequence[Trial]) -> list[Base]:
     first = {t.candidate.settings.engine: t for t in reversed(own)}
     others = [Base(t.candidate) for name, t in first.items() if name not in best and t.state is not State.TIMED_OUT]
     return [*dynamic, *others]
+
+
+def ranked_over(demand: Sequence[SizeDemand], bases: Sequence[Base], found: Curves) -> list[tuple[Base, float]]:
+    """Engines with the seconds of the trace in their programs for all sizes, the best first; of two engines of one
+    compiler the better one. Those without such a program come last (inf): programs for one size may still serve.
+    """
+
+    def total_s(base: Base) -> float:
+        seconds = found.dynamic.get(base.dynamic.candidate.id, {}) if base.dynamic is not None else {}
+        cost = dynamic_cost(base.dynamic, seconds) if base.dynamic is not None else None
+        return math.inf if cost is None else total_of(cost, demand)
+
+    ranked, taken = list[tuple[Base, float]](), set[str]()
+    for own_s, number in sorted((total_s(base), number) for number, base in enumerate(bases)):
+        compilers = compilers_of(bases[number].candidate)
+        if not compilers & taken:
+            ranked.append((bases[number], own_s))
+            taken |= compilers
+    return ranked
+
+
+def compilers_of(candidate: Candidate) -> set[str]:
+    """Its engine, and the one that makes files with the same compiler."""
+    return {candidate.settings.engine, traits_of(candidate).ahead_of_time} - {""}
 
 
 def plain_candidates(diagnosis: Diagnosis, engines: Sequence[str]) -> list[Candidate]:
@@ -409,6 +494,17 @@ def usable_padding(proof: PaddingProof, traffic: Traffic) -> Padding | None:
     dims = [dim for dim in proof.padding.dims if {(one.path, one.dim) for one in dim.inputs} <= wanted]
     covered = {(one.path, one.dim) for dim in dims for one in dim.inputs}
     return msgspec.structs.replace(proof.padding, dims=tuple(dims)) if covered == wanted else None
+
+
+def partly_padded_note(proof: PaddingProof, traffic: Traffic) -> list[str]:
+    """Padding that holds for some of the sizes only is not used."""
+    if proof.padding is None or usable_padding(proof, traffic) is not None:
+        return []
+    proven = {(one.path, one.dim) for dim in proof.padding.dims for one in dim.inputs}
+    able = [dim.name for dim in traffic.dims if all((place.path, place.dim) in proven for place in dim.places)]
+    others = ", ".join(dim.name for dim in traffic.dims if dim.name not in able)
+    why = "a program for one size serves that size alone"
+    return [f"{', '.join(able)} may be padded, and {others} may not: {why}"] if able and others else []
 
 
 def told_of_leaks(proof: PaddingProof) -> list[str]:

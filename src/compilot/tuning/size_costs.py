@@ -4,7 +4,8 @@ In: a runner that has opened the model, the traffic, one dynamic candidate of ea
 of eager, of the dynamic programs, and of programs for one size, with what building them takes; trials of the latter.
 Eager and the dynamic programs are raced at about ten sizes; a program for one size is an ordinary trial whose example
 has that size, and its cost is eager's there over its speed-up. What time allows decides how many are built, the most
-telling ones first. Not covered: which policy follows (verdict/policies.py), what is raced in the end (size_arms.py).
+telling ones first: the ends, in two dimensions the corners. Fewer than two sizes of a dimension are no curve. Not
+covered: which policy follows (verdict/policies.py), what is raced in the end (size_arms.py).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from compilot.records import (
     ProgramCost,
     ShapeCosts,
     Shapes,
+    SizeDemand,
     State,
     Traffic,
     Trial,
@@ -130,7 +132,21 @@ def _at_one(runner: Runner, trials: list[Trial], rules: RaceRules, place: Sizes,
 
 
 def telling_first(sizes: Sequence[Sizes]) -> list[Sizes]:
-    """The same sizes: the ends, then the middle, then the middles of what is left."""
+    """The same sizes, a whole grid: its corners, then one more size of one dimension after another with all that the
+    others have by then, so that what is built when time ends is a grid but for the last row.
+    """
+    axes = [_ends_first(sorted(set(axis))) for axis in zip(*sizes, strict=True)]
+    taken = [axis[:FEWEST] for axis in axes]
+    order = list(itertools.product(*taken))
+    while len(order) < len(sizes):
+        for number, axis in enumerate(axes):
+            taken[number] = axis[: len(taken[number]) + 1]
+            order += [place for place in itertools.product(*taken) if place not in order]
+    return order
+
+
+def _ends_first(sizes: Sequence[int]) -> list[int]:
+    """The ends, the largest first, then the middle, then the middles of what is left."""
     order, ranges = list[int](), [(0, len(sizes) - 1)]
     while ranges:
         low, high = ranges.pop(0)
@@ -143,14 +159,14 @@ def telling_first(sizes: Sequence[Sizes]) -> list[Sizes]:
 
 
 def static_cost(eager: Mapping[Sizes, float], trials: Mapping[Sizes, Trial]) -> ProgramCost | None:
-    """What programs for one size cost, from those that worked; None: fewer than two did."""
+    """What programs for one size cost, from those that worked; None: too few did for a curve in each dimension."""
     base = Costs(_points(_grid(eager)))
     points = {}
     for sizes, trial in trials.items():
         if trial.state is State.OK and (ratio := screening_ratio(trial)):
             points[sizes] = base.at(sizes) / ratio
     points = _grid(points)
-    if len(points) < FEWEST:
+    if not _is_curve(points):
         return None
     built = [trial for trial in trials.values() if trial.measurement is not None and trial.state is State.OK]
     return ProgramCost(
@@ -164,11 +180,22 @@ def static_cost(eager: Mapping[Sizes, float], trials: Mapping[Sizes, Trial]) -> 
 def dynamic_cost(trial: Trial, seconds: Mapping[Sizes, float]) -> ProgramCost | None:
     """What a dynamic program costs; None: it has too few figures."""
     points = _grid(seconds)
-    if len(points) < FEWEST:
+    if not _is_curve(points):
         return None
     cold_s = trial.measurement.cold_s if trial.measurement is not None else 0.0
     size_bytes = sum(file.size_bytes for file in trial.artifacts)
     return ProgramCost(points=_points(points), build_s=cold_s, size_bytes=size_bytes, memory_bytes=memory_of(trial))
+
+
+def eager_cost(eager: Mapping[Sizes, float]) -> ProgramCost:
+    """What calls cost without a program."""
+    return ProgramCost(points=_points(_grid(eager)))
+
+
+def total_of(cost: ProgramCost, demand: Sequence[SizeDemand]) -> float:
+    """Seconds of all calls of a trace."""
+    curve = Costs(cost.points)
+    return sum(one.count * curve.at(one.sizes) for one in demand)
 
 
 def shape_costs(
@@ -180,24 +207,32 @@ def shape_costs(
     may_pad: bool,
 ) -> ShapeCosts:
     """All of it for one engine."""
-    return ShapeCosts(
-        eager=ProgramCost(points=_points(_grid(eager))), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad
-    )
+    return ShapeCosts(eager=eager_cost(eager), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad)
 
 
 def _points(seconds: Mapping[Sizes, float]) -> tuple[CostPoint, ...]:
     return tuple(CostPoint(sizes=sizes, call_s=value) for sizes, value in sorted(seconds.items()))
 
 
+def _is_curve(points: Mapping[Sizes, float]) -> bool:
+    """Whether a grid says how the cost grows in each dimension: of a single size it would be the same for all."""
+    return bool(points) and all(len(set(axis)) >= FEWEST for axis in zip(*points, strict=True))
+
+
 def _grid(points: Mapping[Sizes, float]) -> dict[Sizes, float]:
-    """The largest part of the points that is a whole grid: a size at which something failed takes its row with it."""
+    """The largest part of the points that is a whole grid: a size at which something failed takes its row with it.
+
+    Of several rows that lack as much, the one with the fewest points goes.
+    """
     left = dict(points)
     while left:
         axes = [sorted(set(axis)) for axis in zip(*left, strict=True)]
         missing = [place for place in itertools.product(*axes) if place not in left]
         if not missing:
             break
-        counts = {(d, size): sum(p[d] == size for p in missing) for d, axis in enumerate(axes) for size in axis}
-        dim, size = max(counts, key=lambda key: (counts[key], key))
+        rows = [(dim, size) for dim, axis in enumerate(axes) for size in axis]
+        lacking = {(dim, size): sum(place[dim] == size for place in missing) for dim, size in rows}
+        having = {(dim, size): sum(place[dim] == size for place in left) for dim, size in rows}
+        dim, size = max(rows, key=lambda row: (lacking[row], -having[row], row))
         left = {place: value for place, value in left.items() if place[dim] != size}
     return left

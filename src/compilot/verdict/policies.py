@@ -85,6 +85,11 @@ def who_serves(counts: Sequence[SizeDemand], costs: ShapeCosts, policy: PolicyFo
     return found
 
 
+def powers_of_two(sizes: Sequence[Sizes], largest: Sizes | None = None) -> tuple[Sizes, ...]:
+    """The programs of who rounds each of these sizes up; largest: beyond it none is made."""
+    return tuple(sorted({_rounded(one, largest) for one in sizes}))
+
+
 def merged(counts: Sequence[SizeDemand], largest: Sizes | None = None) -> list[SizeDemand]:
     """Each size once, in order, and the largest declared one, which must be served whether it was seen or not."""
     found: dict[Sizes, int] = {}
@@ -168,9 +173,8 @@ class _Traffic:
 
     def _powers_of_two(self) -> tuple[Sizes, ...] | None:
         """The programs of who rounds every size up; None: they are more than the user allows."""
-        top = self._rules.largest
-        rounded = {_rounded(one.sizes, top) for one in self.counts}
-        return tuple(sorted(rounded)) if len(rounded) <= self._rules.max_entries else None
+        found = powers_of_two([one.sizes for one in self.counts], self._rules.largest)
+        return found if len(found) <= self._rules.max_entries else None
 
     def fits(self, one: PolicyForecast) -> bool:
         """Whether a process with its programs needs no more memory than the user allows, as far as that is known."""

@@ -1,8 +1,8 @@
 """Which sizes are worth measuring. In: counts of sizes, declared ranges. Out: about ten per dimension, in order.
 
-Quantiles of the trace by count, always 1 and 2 where they are allowed (programs for 1 are special), and the smallest
-and the largest declared size, so that nothing has to be guessed beyond them. Without a trace: evenly on a log scale.
-In two dimensions the sizes are a grid, so there are fewer of each.
+The smallest and the largest declared size, so that nothing has to be guessed beyond them; 1 and 2 where they are
+allowed (programs for 1 are special) and one more still has room; then quantiles of the trace by count. Without a trace:
+evenly on a log scale. In two dimensions the sizes are a grid, so there are fewer of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SPECIAL = (1, 2)  # torch makes programs of their own for 1, and 2 is the first 
 def sizes_to_measure(
     ranges: Sequence[DimRange], counts: Sequence[SizeDemand] = (), most: int | None = None
 ) -> tuple[tuple[int, ...], ...]:
-    """For each dimension the sizes to measure, smallest first; most: of each dimension."""
+    """For each dimension the sizes to measure, smallest first; most: of each dimension, two at the least."""
     if any(len(one.sizes) != len(ranges) for one in counts):
         raise InputError("all sizes of a trace must have one number for each declared dimension.")
     most = most or (IN_ONE_DIMENSION if len(ranges) == 1 else IN_TWO)
@@ -31,7 +31,10 @@ def sizes_to_measure(
 
 def _of_one(allowed: DimRange, seen: Sequence[tuple[int, int]], most: int) -> tuple[int, ...]:
     inside = sorted((size, number) for size, number in seen if allowed.min <= size <= allowed.max and number > 0)
-    must = {allowed.min, allowed.max, *(size for size in SPECIAL if allowed.min <= size <= allowed.max)}
+    must = {allowed.min, allowed.max}
+    for size in SPECIAL:
+        if allowed.min <= size <= allowed.max and len(must) + 1 < most:
+            must.add(size)
     room = max(0, most - len(must))
     found = {size for size, _ in inside} - must
     if not inside:

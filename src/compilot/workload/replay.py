@@ -4,7 +4,8 @@ Out: `replayed`: the same workload whose unit, `Replay`, makes these calls: call
 clock; time_some() is a part of it with the seconds of each, in order. Arms that replay the same sizes with the
 same seed make the same calls in the same order, so their seconds are paired request by request. Equal sizes share one
 call's tensors. The workload's own first example stays its first: guards and builds begin there. Dimensions that vary
-in the trace without being declared are declared by it, with a note each (`Workload.notes`).
+in the trace without being declared are declared by it, from 1 on, with a note each (`Workload.notes`). Calls with an
+empty input are left out. A request around the model is not replayed, and a note says so.
 Not covered: which calls (traces/sampling.py), what the times mean (verdict/).
 """
 
@@ -20,8 +21,11 @@ import torch
 from compilot.errors import InputError
 from compilot.records import CallSizes, DimRange, Kind
 from compilot.workload.unit import UNITS, Inference, Work
-from compilot.workload.variations import traced_call, traced_dims
+from compilot.workload.variations import empty_calls, traced_call, traced_dims
 from compilot.workload.workload import Workload
+
+SMALLEST = 1  # size that a trace declares: an empty call now and then is no reason to build for empty inputs
+WITHOUT_REQUEST = "the request around the model is not replayed: calls of a trace are timed without it"
 
 
 class Replaying(Work, Protocol):
@@ -87,15 +91,19 @@ def declared_by(
     """The workload with the dimensions that vary in a trace declared. ranges: of the whole trace."""
     if not calls:
         raise InputError("there are no calls to replay; give a trace with calls.")
-    found = traced_dims(workload, calls, ranges)
+    found = traced_dims(workload, calls, ranges, SMALLEST)
     new = copy.copy(workload.with_dynamic(found.dims) if found.dims else workload)
-    new.trace_notes = found.notes
+    new.trace_notes = (*found.notes, *([WITHOUT_REQUEST] if workload.kind is Kind.REQUEST else []))
     return new
 
 
 def replayed(workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str, DimRange] | None = None) -> Workload:
     """The workload with the calls of a trace as its work. ranges: of the whole trace, where calls are a part of it."""
     new = declared_by(workload, calls, ranges)
+    is_empty = empty_calls(new)
+    calls = [call for call in calls if not is_empty(call)]
+    if not calls:
+        raise InputError("every call of the trace has an empty input; there is nothing to replay.")
     first = {_key(call): call for call in reversed(calls)}  # of equal ones the first, which names its line
     distinct = dict.fromkeys(map(_key, calls))
     places = {key: number for number, key in enumerate(distinct, 1)}

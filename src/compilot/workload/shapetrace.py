@@ -4,7 +4,8 @@ Out: `Sizes`, by path and dimension; and ranges for the dimensions that vary in 
 dimension is named as it is declared, NAME:DIM; the name alone will do for an input with one declared dimension, and so
 will the end of a nested name. What a line does not name keeps the example's size, or follows a named dimension that it
 moves together with. A recorded trace names every dimension: one that is not declared must have the example's size;
-an input that the example lacks (an optional one) is left out, with a note. It has positions in place of keys of dicts.
+an input that the example lacks (an optional one) is left out, and one that only the example has is made as there, each
+with a note. It has positions in place of keys of dicts. A call is empty where a size is 0 and the range begins above.
 Needs no torch. Not covered: reading the file (traces/).
 """
 
@@ -82,10 +83,42 @@ def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
     return found
 
 
-def dims_of(ranges: Mapping[str, DimRange], known: Named, *, recorded: bool = False) -> TraceDims:
+def is_empty(call: CallSizes, declared: Declared, known: Named) -> bool:
+    """Whether an input of the call has nothing in it, though its declared range begins at 1 or more, or the example
+    has something there.
+    """
+    names = (known.own(name) for name, size in call.sizes.items() if size == 0)
+    return any(_smallest(name, declared, known) > 0 for name in names)
+
+
+def _smallest(name: str, declared: Declared, known: Named) -> int:
+    """The smallest size that is meant for a dimension; 0 where the name is unclear, which `resolve` says."""
+    if len(found := _meant(name, known.declared)) == 1:
+        path, dim = known.declared[found[0]]
+        return declared[path][dim].min
+    others = [] if found else _meant(name, known.example)
+    return known.example[others[0]] if len(others) == 1 else 0
+
+
+def without_inputs(calls: Collection[CallSizes], known: Named) -> list[str]:
+    """A sentence where recorded calls are without inputs that the example has: they are made with them."""
+    inputs = list(dict.fromkeys(full.rpartition(":")[0] for full in known.example))
+    lacking = [missing for call in calls if call.recorded and (missing := set(inputs) - _inputs(call, known))]
+    names = ", ".join(name for name in inputs if any(name in missing for missing in lacking))
+    what = f"{len(lacking)} of {len(calls)} calls of the trace are without {names}, which the example has"
+    return [f"{what}; they are made with it"] if lacking else []
+
+
+def _inputs(call: CallSizes, known: Named) -> set[str]:
+    """The example's inputs that a recorded call has."""
+    full = [_meant(known.own(name), known.example) for name in call.sizes]
+    return {found[0].rpartition(":")[0] for found in full if len(found) == 1}
+
+
+def dims_of(ranges: Mapping[str, DimRange], known: Named, *, recorded: bool = False, smallest: int = 0) -> TraceDims:
     """Ranges for what varies in a trace and is not declared: from the smallest size there or in the example to the
     largest. Names that the example does not have are left to `resolve`, which knows their line; of a recorded trace
-    they are noted, and refused where there are no others.
+    they are noted, and refused where there are no others. smallest: no range begins below it, unless the example does.
     """
     ranges = {known.own(name): sizes for name, sizes in ranges.items()}
     dims, notes = list[DynamicDim](), _left_out(ranges, known) if recorded else []
@@ -94,7 +127,7 @@ def dims_of(ranges: Mapping[str, DimRange], known: Named, *, recorded: bool = Fa
         if len(places) != 1 or name == places[0].rpartition(":")[0]:
             continue
         example = known.example[places[0]]
-        low, high = min(sizes.min, example), max(sizes.max, example)
+        low, high = min(max(sizes.min, smallest), example), max(sizes.max, example)
         if low < high:
             owner, _, dim = places[0].rpartition(":")
             dims.append(DynamicDim(input=owner, dim=int(dim), min=low, max=high))

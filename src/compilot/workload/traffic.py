@@ -2,7 +2,8 @@
 
 Dimensions that move together are one size of the traffic. Where two sizes or fewer are declared all of them count, also
 one that the trace never varies: other sizes of it are to be served, too. Of more only those that vary in the trace.
-A wrong name or size is the user's mistake, with its line. Not covered: what serves them (verdict/policies.py).
+Calls with an empty input are counted and left out, unless empty inputs are declared. A wrong name or size is the user's
+mistake, with its line. Not covered: what serves them (verdict/policies.py).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compilot._tree import dotted_name, parameter_names, resolve_dynamic
+from compilot.errors import InputError
 from compilot.inputs.alike import Group
 from compilot.inputs.resizing import groups_of
 from compilot.records import CallSizes, Guard, SizeCount, SizeDemand, SizePlace, Traffic, TrafficDim
-from compilot.workload.variations import traced_sizes
+from compilot.workload.variations import empty_calls, traced_sizes
 from compilot.workload.workload import Workload
 
 FEW = 2  # sizes that a choice of programs can be made for: batch and length
@@ -30,20 +32,25 @@ def traffic_of(
     requests: Sequence[CallSizes] = (),
 ) -> Traffic:
     """The traffic of a trace; guard: of a call, with the declared ranges; requests: calls that are replayed."""
-    places = _places(workload)
-    seen = [(_sizes(workload, one, places, recorded), one.calls) for one in counts]
+    places, is_empty = _places(workload), empty_calls(workload)
+    every = [(CallSizes(line=one.line, sizes=one.sizes, recorded=recorded), one.calls) for one in counts]
+    asked = [(call, calls) for call, calls in every if not is_empty(call)]
+    if counts and not asked:
+        raise InputError("every call of the trace has an empty input; record calls that have something in them.")
+    seen = [(_of_call(workload, call, places), calls) for call, calls in asked]
     chosen = [group for group in places if len(places) <= FEW or len({sizes[group] for sizes, _ in seen}) > 1]
     found: dict[tuple[int, ...], int] = {}
     for sizes, calls in seen:
         key = tuple(sizes[group] for group in chosen)
         found[key] = found.get(key, 0) + calls
     demand = tuple(SizeDemand(sizes=sizes, count=calls) for sizes, calls in sorted(found.items()))
-    made = [_of_call(workload, call, places) for call in requests]
+    made = [_of_call(workload, call, places) for call in requests if not is_empty(call)]
     return Traffic(
         dims=tuple(_dim(workload, group, places[group]) for group in chosen),
         demand=demand,
         guard=guard,
         requests=tuple(tuple(sizes[group] for group in chosen) for sizes in made),
+        empty_calls=sum(calls for call, calls in every if is_empty(call)),
     )
 
 
@@ -55,12 +62,6 @@ def _places(workload: Workload) -> dict[Group, list[tuple[str, int]]]:
         if group.min < group.max:
             found.setdefault(group, []).append(place)
     return dict(sorted(found.items(), key=lambda item: min(dim for _, dim in item[1])))
-
-
-def _sizes(
-    workload: Workload, one: SizeCount, places: Mapping[Group, Sequence[tuple[str, int]]], recorded: bool
-) -> Counted:
-    return _of_call(workload, CallSizes(line=one.line, sizes=one.sizes, recorded=recorded), places)
 
 
 def _of_call(workload: Workload, call: CallSizes, places: Mapping[Group, Sequence[tuple[str, int]]]) -> Counted:

@@ -11,7 +11,7 @@ which eager raises is dropped by whoever runs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -34,7 +34,17 @@ from compilot.records import CallSizes, DimRange
 from compilot.workload import bold as bold_integers
 from compilot.workload import edges as edge_values
 from compilot.workload.requests import Item
-from compilot.workload.shapetrace import Named, Sizes, TraceDims, dims_of, named, ranges_of, resolve
+from compilot.workload.shapetrace import (
+    Named,
+    Sizes,
+    TraceDims,
+    dims_of,
+    is_empty,
+    named,
+    ranges_of,
+    resolve,
+    without_inputs,
+)
 from compilot.workload.workload import Workload
 
 SEEDS = 3
@@ -156,13 +166,22 @@ def traced_sizes(workload: Workload, call: CallSizes) -> Sizes:
 
 
 def traced_dims(
-    workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str, DimRange] | None = None
+    workload: Workload, calls: Sequence[CallSizes], ranges: Mapping[str, DimRange] | None = None, smallest: int = 0
 ) -> TraceDims:
-    """Ranges for the dimensions that vary in a trace without being declared.
+    """Ranges for the dimensions that vary in a trace without being declared, and what else is to be known of its calls.
 
-    ranges: of the whole trace, by name, where calls are a part of it.
+    ranges: of the whole trace, by name, where calls are a part of it. smallest: where a range may begin.
     """
-    return dims_of(ranges or ranges_of(calls), named_dims(workload), recorded=any(call.recorded for call in calls))
+    known, recorded = named_dims(workload), any(call.recorded for call in calls)
+    found = dims_of(ranges or ranges_of(calls), known, recorded=recorded, smallest=smallest)
+    return found._replace(notes=(*found.notes, *without_inputs(calls, known)))
+
+
+def empty_calls(workload: Workload) -> Callable[[CallSizes], bool]:
+    """Whether a call of a trace has an empty input, though its declared range begins at 1 or more."""
+    ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
+    known = named_dims(workload)
+    return lambda call: is_empty(call, ranges, known)
 
 
 def named_dims(workload: Workload) -> Named:

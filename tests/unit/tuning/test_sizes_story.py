@@ -28,10 +28,13 @@ from compilot.records import (
     Goal,
     Outcome,
     ProcessSamples,
+    Race,
     Replay,
     ReplayLine,
+    Settings,
     ShapePolicy,
     Shapes,
+    SizeDemand,
     SizesVerdict,
     State,
     Trace,
@@ -43,14 +46,15 @@ from compilot.report.page import page_of
 from compilot.report.sizes import arm_sentences, served_sizes, shown_sizes
 from compilot.testing.fake_sizes import FakeSizes
 from compilot.testing.runner import FakeRunner, Fate
-from compilot.trials.runner import Arm, FreshReplay, Job, ReplayRules
-from compilot.tuning import size_costs
+from compilot.trials.runner import Arm, FreshReplay, Job, RaceRules, ReplayRules
+from compilot.tuning import serving, size_costs
 from compilot.tuning.budget import Budget
 from compilot.tuning.journal import RunJournal
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.pipeline import tune
-from compilot.tuning.serving import usable_padding
-from compilot.tuning.size_costs import telling_first
+from compilot.tuning.serving import partly_padded_note, powers_note, ranked_over, usable_padding
+from compilot.tuning.size_arms import Base
+from compilot.tuning.size_costs import Curves, telling_first
 from compilot.verdict.replays import compare_totals, start_share
 
 ENGINE = "quick"
@@ -244,13 +248,45 @@ def test_no_more_programs_than_the_user_allows(tmp_path: Path) -> None:
     assert len(more.plan.entries) > 2
 
 
+TWO = FakeSizes(
+    {"x:0": (1, 8), "x:1": (1, 64)},
+    cost=lambda own: own["x:0"] * own["x:1"] + 10.0,
+    example={"x:0": 1, "x:1": 16},
+)
+OF_TWO = [{"x:0": batch, "x:1": length} for batch in (1, 4, 8) for length in (10, 30, 64) for _ in range(10)]
+CORNERS = {(1, 1), (1, 64), (8, 1), (8, 64)}
+
+
+def slow_to_build(program_s: float) -> Any:
+    """Programs for one size take so long to build."""
+    plain = speeds(4.0, 1.2)
+    return lambda one: plain(one)._replace(cold_s=program_s if one.sizes else 1.0)
+
+
+def test_a_short_budget_builds_the_corners_of_two_dimensions_first(tmp_path: Path) -> None:
+    story = served(tmp_path, slow_to_build(160.0), OF_TWO, sizes=TWO)
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    [engine] = line.engines
+    assert engine.costs.static is not None
+    assert {point.sizes for point in engine.costs.static.points} == CORNERS
+    built = [label for label in story.runner.tried if label.startswith(f"{ENGINE} ")]
+    assert {tuple(map(int, label.split()[1].split("x"))) for label in built[:4]} == CORNERS
+
+
+def test_three_corners_are_no_cost_of_programs_for_one_size(tmp_path: Path) -> None:
+    story = served(tmp_path, slow_to_build(395.0), OF_TWO, sizes=TWO)  # the budget ends the fourth
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    [engine] = line.engines
+    built = [x.trial for x in story.run_dir.lines() if isinstance(x, TrialLine) and x.trial.candidate.sizes]
+    assert [trial.state for trial in built[:4]] == [State.OK, State.OK, State.OK, State.TIMED_OUT]
+    assert engine.costs.static is None
+    assert engine.costs.dynamic is not None
+    assert any("timed-out" in note for note in engine.notes)
+    assert [entry.name for entry in story.plan.entries] == ["dynamic"]
+
+
 def test_two_dimensions(tmp_path: Path) -> None:
-    sizes = FakeSizes(
-        {"x:0": (1, 8), "x:1": (1, 64)},
-        cost=lambda own: own["x:0"] * own["x:1"] + 10.0,
-        example={"x:0": 1, "x:1": 16},
-    )
-    trace = [{"x:0": batch, "x:1": length} for batch in (1, 4, 8) for length in (10, 30, 64) for _ in range(10)]
+    sizes, trace = TWO, OF_TWO
     story = served(tmp_path, speeds(4.0, 1.2), trace, sizes=sizes)
     assert story.verdict.decision is Decision.USE
     assert any("x" in entry.name for entry in story.plan.entries)
@@ -347,6 +383,29 @@ def test_what_a_plan_with_many_entries_prints_is_short(tmp_path: Path) -> None:
 def test_the_sizes_that_tell_most_come_first() -> None:
     assert telling_first([(n,) for n in range(5)]) == [(4,), (0,), (2,), (1,), (3,)]
     assert telling_first([(7,)]) == [(7,)]
+    grid = [(batch, length) for batch in (1, 2, 4) for length in (8, 16, 32, 64)]
+    order = telling_first(grid)
+    assert sorted(order) == grid
+    assert set(order[:4]) == {(1, 8), (1, 64), (4, 8), (4, 64)}  # the corners
+    assert {len(size_costs._grid(dict.fromkeys(order[:done], 1.0))) for done in range(4, 13)} == {4, 6, 9, 12}
+
+
+def test_a_row_that_was_not_finished_takes_nothing_else_out_of_a_grid() -> None:
+    corners = dict.fromkeys([(1, 8), (1, 64), (4, 8), (4, 64)], 1.0)
+    assert size_costs._grid({**corners, (2, 64): 1.0}) == corners
+    assert size_costs._grid({**corners, (4, 16): 1.0}) == corners
+
+
+def test_one_size_of_a_dimension_is_no_curve(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW)
+    tried = next(x.trial for x in story.run_dir.lines() if isinstance(x, TrialLine) and x.trial.candidate.sizes)
+    eager = {(a, b): 0.01 * a * b for a in (1, 8) for b in (1, 64)}
+    row = {(1, length): tried for length in (1, 2, 16, 64)}
+    assert size_costs.static_cost(eager, row) is None
+    assert size_costs.static_cost(eager, dict.fromkeys([(1, 1), (1, 64), (8, 1)], tried)) is None
+    assert size_costs.static_cost(eager, dict.fromkeys(eager, tried)) is not None
+    assert size_costs.dynamic_cost(tried, {(1, length): 0.1 for length in (1, 64)}) is None
+    assert size_costs.dynamic_cost(tried, eager) is not None
 
 
 def test_a_size_that_failed_takes_its_row_out_of_a_grid() -> None:
@@ -365,6 +424,22 @@ def test_only_padding_of_all_sizes_of_the_trace_is_used() -> None:
     assert usable_padding(SIZES._replace(may_pad=False).proof(), traffic) is None
     two = FakeSizes({"x:0": (1, 4), "x:1": (1, 9)})
     assert usable_padding(whole, two.traffic([])) is None  # one of two is proven
+    assert partly_padded_note(whole, two.traffic([])) == [
+        "x:0 may be padded, and x:1 may not: a program for one size serves that size alone"
+    ]
+    assert partly_padded_note(whole, traffic) == []
+    assert partly_padded_note(SIZES._replace(may_pad=False).proof(), two.traffic([])) == []
+
+
+def test_powers_of_two_that_need_more_programs_than_a_plan_may_have_are_told(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(6.0, 1.1), SPREAD, options=TuneOptions(budget_s=2000.0, max_entries=4))
+    told = "powers of two would need 5 programs, and --max-entries allows 4: that policy is left out"
+    assert told in sizes_of(story).notes  # 8, 16, 32, 64, and 100 as the largest
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert ShapePolicy.POWERS_OF_TWO not in {one.policy for one in line.engines[0].choice.forecasts}
+    enough = served(tmp_path / "enough", speeds(6.0, 1.1), SPREAD)
+    assert not any("powers of two" in note for note in sizes_of(enough).notes)
+    assert powers_note(SIZES.traffic([]), 1) == []  # of no calls
 
 
 def test_programs_for_one_size_have_a_cost_where_eager_failed_at_a_corner(tmp_path: Path) -> None:
@@ -446,6 +521,89 @@ def test_what_there_was_no_time_to_confirm_is_not_called_faster(
     assert not any("faster than" in text for text in arm_sentences(found))
 
 
+class EndsLate(FakeRunner):
+    """The first set of the replay that chooses ends at this moment, if not later."""
+
+    ends_at_s = 0.0
+
+    def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
+        found = super().replay(arms, rules)
+        if rules.purpose == "replay":
+            self._now_s = max(self._now_s, self.ends_at_s)
+        return found
+
+
+def test_a_confirmation_may_run_over_the_budget_as_any_other_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EndsLate, "ends_at_s", 2100.0)  # of 2000, and a quarter may be run over
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW, runner_class=EndsLate)
+    assert [(one.race.purpose, len(one.race.processes)) for one in replays_of(story)] == [("replay", 1), ("confirm", 3)]
+    assert story.verdict.decision is Decision.USE
+    assert story.plan.entries
+
+
+def test_a_further_set_of_the_replay_that_chooses_must_fit_before_the_confirmation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Flattered, "takes_s", 700.0)  # of 2000, of which a third is for the confirmation
+    story = served(tmp_path, speeds(static=4.0, all_sizes=1.5), FEW, runner_class=Flattered)
+    assert [(one.race.purpose, len(one.race.processes)) for one in replays_of(story)] == [("replay", 1), ("confirm", 3)]
+    assert story.verdict.decision is Decision.USE
+
+
+class FastWhenLong(FakeRunner):
+    """The program of the engine "late" is four times as fast in calls longer than 50."""
+
+    def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
+        race = super().race(trials, rules)
+        late = {one.candidate.id for one in trials if one.candidate.settings.engine == "late"}
+        if rules.sizes.get("x:1", 0) <= 50:
+            return race
+        rows = [
+            tuple(seconds / (4.0 if arm in late else 1.0) for seconds, arm in zip(row, race.arms, strict=True))
+            for row in race.processes[0].rounds
+        ]
+        return msgspec.structs.replace(race, processes=(ProcessSamples(rounds=tuple(rows)),))
+
+
+def test_engines_are_chosen_by_the_whole_trace_and_not_by_the_size_of_the_example(tmp_path: Path) -> None:
+    fates = speeds(2.0, 2.0, other=(2.0, 1.9), late=(2.0, 1.5))
+    names, heard = (ENGINE, "other", "late"), Heard()
+    trace = calls({70: 100, 95: 100})
+    story = served(tmp_path, fates, trace, names=names, runner_class=FastWhenLong, observer=heard)
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert [engine.engine for engine in line.engines] == ["late", ENGINE]
+    assert not [label for label in story.runner.tried if label.startswith("other ")]
+    assert any("late and quick go on" in note for note in heard.notes)
+
+
+def test_of_two_engines_of_one_compiler_the_better_one_goes_on() -> None:
+    seconds = {"inductor": 2.0, "aoti": 1.0, ENGINE: 3.0}
+    bases = [Base(dynamic(name), Trial(candidate=dynamic(name), state=State.OK, reason="")) for name in seconds]
+    bases.append(Base(dynamic("static only")))
+    curves = {dynamic(name).id: {(1,): own_s, (9,): own_s} for name, own_s in seconds.items()}
+    ranked = ranked_over([SizeDemand(sizes=(5,), count=10)], bases, Curves({(1,): 4.0, (9,): 4.0}, curves))
+    found = [(base.candidate.settings.engine, total_s) for base, total_s in ranked]
+    assert found == [("aoti", 10.0), (ENGINE, 30.0), ("static only", float("inf"))]
+
+
+def test_torch_compile_is_tried_before_the_policies_take_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways = [
+        Candidate(settings=Settings(engine=name, shapes=Shapes.DYNAMIC), label=label, rationale="a test")
+        for name, label in (("plain", "torch.compile"), ("odd", "torch.compile dynamic=True"))
+    ]
+    monkeypatch.setattr(serving, "plain_candidates", lambda *_: ways)
+    story = served(tmp_path, speeds(6.0, 1.1, plain=(0.0, 1.3)), SPREAD)
+    tried = story.runner.tried
+    assert tried.index("torch.compile") < tried.index(f"{ENGINE} 8")  # that only powers of two need
+    for replay in replays_of(story):
+        assert f"as-is-{ways[0].id}" in replay.race.arms
+    assert "torch.compile dynamic=True is not compared: infeasible, unknown" in sizes_of(story).notes
+
+
 HEAVY = calls({5: 400, 9: 150, 14: 90, 23: 60, 41: 25, 66: 9, 97: 3})
 
 
@@ -504,6 +662,14 @@ def test_a_policy_that_needs_more_memory_than_allowed_is_not_built(tmp_path: Pat
     assert 1 <= len(held.plan.entries) <= 3  # the process with the first, and two more files
     [line] = [line for line in held.run_dir.lines() if isinstance(line, TrafficLine)]
     assert max(forecast.memory_bytes for forecast in line.engines[0].choice.forecasts) <= one + 2 * (1 << 20)
+
+
+@pytest.mark.parametrize("sizes", ["1,2,4", [1, 2]])
+def test_a_trace_and_batch_sizes_are_refused_together(sizes: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give trace or batch_sizes, not both"):
+        tune_anything("nowhere.py:model", trace=FEW, batch_sizes=sizes, progress=False)
+    with pytest.raises(InputError, match="give trace or batch_sizes, not both"):  # before the file is read
+        tune_anything("nowhere.py:model", trace=tmp_path / "none.jsonl", batch_sizes=sizes, progress=False)
 
 
 def test_a_trace_on_a_cluster_is_refused_before_the_cluster_is_asked() -> None:

@@ -10,7 +10,7 @@ from shape_fakes import counts, program
 
 from compilot.errors import InputError
 from compilot.records import PolicyForecast, ShapeChoice, ShapeCosts, ShapePolicy, SizeDemand
-from compilot.verdict.policies import ShapeRules, choose, merged, who_serves
+from compilot.verdict.policies import ShapeRules, choose, merged, powers_of_two, who_serves
 
 LINE = {1: 1e-3, 512: 512e-3}  # a millisecond for each token
 
@@ -58,6 +58,12 @@ def test_chosen_buckets_beat_powers_of_two_and_say_what_they_serve() -> None:
     assert sum(one.calls for one in buckets.buckets) == choice.calls
     assert buckets.buckets[-1].sizes >= (480,)
     assert all(one.padded <= one.calls and one.smallest <= one.sizes for one in buckets.buckets)
+
+
+def test_powers_of_two_end_at_the_largest_size() -> None:
+    assert powers_of_two([(10,), (12,), (37,), (480,)], (500,)) == ((16,), (64,), (500,))
+    assert powers_of_two([(3, 40), (4, 64)]) == ((4, 64),)
+    assert len(powers_of_two([(size,) for size in range(1, 513)])) == 10
 
 
 def test_rare_sizes_go_to_the_dynamic_program_behind_the_static_ones() -> None:

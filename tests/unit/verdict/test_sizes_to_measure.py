@@ -31,6 +31,15 @@ def test_1_and_2_only_where_they_are_allowed() -> None:
     assert sizes_to_measure([DimRange(min=8, max=8)], counts({8: 5})) == ((8,),)
 
 
+@pytest.mark.parametrize(("most", "sizes"), [(2, (1, 512)), (3, (1, 64, 512)), (4, (1, 2, 64, 512))])
+def test_where_few_are_allowed_the_ends_come_first_and_a_size_of_the_trace_before_2(
+    most: int, sizes: tuple[int, ...]
+) -> None:
+    seen = counts({16: 10, 64: 80, 100: 10})
+    assert sizes_to_measure([LENGTH], seen, most) == (sizes,)
+    assert sizes_to_measure([LENGTH, LENGTH], counts({(n, n): 1 for n in range(1, 90)}), 2) == ((1, 512), (1, 512))
+
+
 def test_without_a_trace_they_grow_by_the_same_factor() -> None:
     [sizes] = sizes_to_measure([LENGTH])
     assert sizes[:2] == (1, 2)

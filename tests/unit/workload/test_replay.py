@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -137,6 +138,58 @@ def test_an_input_of_a_recorded_trace_that_the_example_lacks_is_left_out_with_a_
         "batch.a key:0 varies in the trace and is not declared; its range there, 2..9, is used",
     ]
     found.unit(model).call()
+
+
+class Masked(nn.Module):
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return x if mask is None else x * mask[:, None]
+
+
+def test_recorded_calls_without_an_input_of_the_example_are_told(tmp_path: Path) -> None:
+    model, file = Masked().eval(), tmp_path / "sizes.jsonl"
+    with compilot.record(model, file) as served:
+        for size in (2, 9, 5):
+            served(torch.ones(size, 3), torch.ones(size) if size == 5 else None)
+    calls, example = compilot.read_trace(file).first, (torch.ones(4, 3), torch.ones(4))
+    found = declared_by(Workload(model, example), calls)
+    assert "2 of 3 calls of the trace are without mask, which the example has; they are made with it" in found.notes
+    assert not any("are without" in note for note in declared_by(Workload(model, example), calls[2:]).notes)
+    plain = [CallSizes(line=1, sizes={"x:0": 5})]  # written by hand: what it does not name is the example's
+    assert not any("are without" in note for note in declared_by(Workload(model, example), plain).notes)
+
+
+def test_empty_calls_are_left_out_and_do_not_widen_a_range(workload: Workload) -> None:
+    calls = [CallSizes(line=n, sizes={"x:0": size, "x:1": 3}) for n, size in enumerate([4, 0, 9, 0], 1)]
+    found = replayed(workload, calls)
+    assert [(dim.dim, dim.min, dim.max) for dim in found.dynamic] == [(0, 1, 9)]
+    found.unit(workload.model).call()
+    assert workload.model.seen == [(4, 3), (9, 3)]
+    again = replayed(workload.with_dynamic(found.dynamic), calls)  # as a process that is opened later does it
+    assert len(again.replay_order) == 2
+    single = Workload(Net().eval(), (torch.ones(1, 3),))
+    one = replayed(single, [CallSizes(line=1, sizes={"x:0": 1}), CallSizes(line=2, sizes={"x:0": 0})])
+    assert (one.dynamic, len(one.replay_order)) == ((), 1)  # nothing varies but by being empty
+    with pytest.raises(InputError, match="every call of the trace has an empty input"):
+        replayed(workload, [calls[1]])
+
+
+def test_empty_inputs_that_are_declared_or_the_examples_own_are_calls_like_others() -> None:
+    empty = CallSizes(line=1, sizes={"x:0": 0, "x:1": 3})
+    declared = Workload(Net().eval(), (torch.ones(2, 3),), dynamic={"x": {0: (0, 8)}})
+    assert len(replayed(declared, [empty]).replay_order) == 1
+    cache = Workload(Net().eval(), (torch.ones(0, 3),))
+    assert [(dim.min, dim.max) for dim in declared_by(cache, [empty, *CALLS]).dynamic] == [(0, 9)]
+
+
+def test_a_request_around_the_model_is_not_replayed_and_a_note_says_so() -> None:
+    def request(call: Any, item: Tensor) -> Tensor:
+        return call(item).sum()
+
+    whole = Workload(Net().eval(), request=request, items=[torch.ones(2, 3)])
+    note = "the request around the model is not replayed: calls of a trace are timed without it"
+    assert note in declared_by(whole, CALLS).notes
+    assert replayed(whole, CALLS).kind is Kind.TRACE
+    assert note not in declared_by(whole.with_examples([whole.call]), CALLS).notes
 
 
 def test_a_recorded_trace_of_other_inputs_or_of_another_rank_is_refused(workload: Workload) -> None:

@@ -74,6 +74,20 @@ def test_what_is_wrong_names_its_line(sizes: dict[str, int], said: str) -> None:
         read(text(seq=(1, 64)), ({"ids:1": 9}, 1), (sizes, 1))
 
 
+def test_empty_calls_are_counted_and_left_out() -> None:
+    from compilot.records import CallSizes
+
+    made = [CallSizes(line=1, sizes={"ids:1": 0}), CallSizes(line=2, sizes={"ids:1": 9})]
+    counts = [SizeCount(sizes={"ids:1": size}, calls=size + 2, line=1) for size in (0, 9)]
+    found = traffic_of(text(seq=(1, 64)), counts, GUARD, requests=made)
+    assert [(one.sizes, one.count) for one in found.demand] == [((9,), 11)]
+    assert (found.requests, found.empty_calls) == (((9,),), 2)
+    declared = traffic_of(text(seq=(0, 64)), counts, GUARD, requests=made)
+    assert (len(declared.demand), len(declared.requests), declared.empty_calls) == (2, 2, 0)
+    with pytest.raises(InputError, match="every call of the trace has an empty input"):
+        traffic_of(text(seq=(1, 64)), counts[:1], GUARD)
+
+
 def test_the_sizes_of_the_requests_are_in_their_order() -> None:
     from compilot.records import CallSizes
 
