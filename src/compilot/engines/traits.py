@@ -13,6 +13,7 @@ from compilot.records import Record
 
 TORCH = "torch"  # the package of engines that are part of torch: its version is theirs
 COMPILE_CACHE = "inductor"  # torch's compile cache among a candidate's files; every worker has one
+IMPORT_S = 2.0  # of torch's compiler, beside what a process with eager imports
 
 
 class BuildCost(enum.IntEnum):
