@@ -59,7 +59,7 @@ def wrong_with(diagnosis: Diagnosis, *culprits: str, state: State = State.WRONG,
     def fate(candidate: Candidate) -> Fate:
         inside = set(covered(candidate, diagnosis))
         bad = [one for one in culprits if not candidate.regions or one in inside]
-        if main_engine(candidate) == "jit" and bad:
+        if main_engine(candidate, diagnosis) == "jit" and bad:
             reason = f"in {bad[0]}: cannot be exported" if named and candidate.regions else "max abs error 3"
             return Fate(state=state, reason=reason, cold_s=5.0)
         share = share_of(candidate, diagnosis) if candidate.regions else 0.0
