@@ -1,9 +1,9 @@
 """Models with repeated blocks for bench/boundary.py, as targets: `boundary_models.py:gpt2_24`, and six more.
 
 In: nothing. Out: per model a factory that returns (model, args, kwargs): transformers' configurations and plain torch,
-random weights, nothing is downloaded. The six have six layers each (the U-Net ten like blocks): what is asked of them
-is which boundary is best, and that needs no deeper ones. BOUNDARY_TINY=1 makes all of them so small that the bench
-itself can be tried in minutes.
+random weights, nothing is downloaded. The six have six layers each (the U-Net ten blocks of three sizes): what is asked
+of them is which boundary is best, and that needs no deeper ones. BOUNDARY_TINY=1 makes all of them so small that the
+bench itself can be tried in minutes.
 """
 
 from __future__ import annotations

@@ -260,10 +260,12 @@ class GuidedSearch:
         Little is left where the engine is wrong with nothing set, but for what has made it right. Where random numbers
         are drawn that says nothing: with nothing set it draws others than eager.
         """
-        own, inside = self._trials_of(boundary.family(candidate)), _settings_of_candidate(candidate)
+        own = self._trials_of(boundary.family(candidate))
         wrong, right = ([t for t in own if t.state is state] for state in (State.WRONG, State.OK))
-        plain = [trial for trial in wrong if _is_plain(trial.candidate)]
-        if right and any(_settings_of(trial) <= inside for trial in wrong if trial not in plain):
+        if not wrong:
+            return 1.0
+        plain, inside = any(_is_plain(trial.candidate) for trial in wrong), _settings_of_candidate(candidate)
+        if right and any(_settings_of(trial) <= inside for trial in wrong if not _is_plain(trial.candidate)):
             return 0.0
         judged_alike = candidate.settings.precision is Precision.AS_IS and not self._diagnosis.stochastic
         righted = any(_settings_of(trial) <= inside for trial in right)

@@ -65,7 +65,8 @@ def best_under_the_rule(goal: Goal, trials: Iterable[Trial]) -> Trial | None:
     faster = [t for t in able if (screening_ratio(t) or 0.0) > 1.0]
     if goal.objective is Objective.STARTUP:
         return min(faster, key=lambda t: t.measurement.cold_s if t.measurement else 0.0, default=None)
-    if (calls := goal.horizon_calls) is not None:
+    if goal.horizon_calls is not None:
+        calls = goal.horizon_calls
         return min(faster, key=lambda t: _total_s(t, calls), default=None)
     return None
 
