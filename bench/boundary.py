@@ -1,15 +1,24 @@
 """Is the boundary that the search chooses the right one, and is what fails repaired? Three parts, one journal.
 
-    python bench/boundary.py [--parts gpt2,six,repair] [--only bert,branch-0] [--budget 5m] [--pairs 160]
-                             [--processes 3] [--rounds 7] [--calls 100] [--steps N] [--out DIR] [--work DIR] [--table]
+    python bench/boundary.py [--parts gpt2,six,repair] [--only bert,branch-0] [--budget 3m] [--pairs 60]
+                             [--processes 3] [--rounds 5] [--calls 100] [--steps N] [--out DIR] [--work DIR] [--table]
 
 gpt2     24 layers: whole-model compile against regional compile: cold starts in fresh processes with empty caches (wall
          seconds, C++ compiler runs, programs), steady speed against eager; the plans of `tune --horizon 100` (total
          wall of 100 calls in fresh processes, every arm in each round) and of `--horizon 1000000` (the fastest arm).
-six      GPT-2, BERT, ViT, a Llama, a U-Net, an MLP-Mixer: whole, regional, bottleneck, hybrid and what the search
-         chose, in one race.
-repair   one block of twelve that a registered backend gets wrong, that torch's own seeded miscompile gets wrong, or
-         that cannot be exported; five seeds each: is the block named, and how fast is the plan without it?
+         Arms that are the same candidate have the same lives.
+six      GPT-2, BERT, ViT, a Llama, a U-Net, an MLP-Mixer, of six layers: whole, regional, bottleneck, hybrid and what
+         the search chose, in one race.
+repair   one block of twelve that a registered backend gets wrong, that torch's own seeded miscompile gets wrong (five
+         seeds each: is the block named, and how fast is the plan without it?), or that cannot be exported (two seeds:
+         is the plan faster than eager, and than torch.compile of the whole?).
+
+What it should take on two cores, by its budgets: 20 tunes are half of it. The `at` of the journal's lines says what it
+took.
+
+    python bench/boundary.py --parts gpt2                  25 minutes
+    python bench/boundary.py --parts six                   40 minutes
+    python bench/boundary.py --parts repair --budget 2m    30 minutes
 
 Each look, each trial, each tune, each set of raced processes and each life is a step and a line of OUT/journal.jsonl;
 exit code 75: more to do, 0: all done. `--table` only reads. BOUNDARY_TINY=1 makes the models tiny (BOUNDARY_WIDTH and
@@ -21,6 +30,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import boundary_table
@@ -40,9 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     journal = Journal(out / "journal.jsonl")
     parts = stepping.chosen_models(options.parts, PARTS)
     wanted = cases(parts, options.only.split(",") if options.only else (), engine_of_files(options.table))
-    lab = Lab(options.work, options.budget, options.pairs)
-    if not options.table and work(wanted, journal, rules, lab, Steps(options.steps)) == MORE:
-        return MORE
+    with closing(Lab(options.work, options.budget, options.pairs)) as lab:
+        if not options.table and work(wanted, journal, rules, lab, Steps(options.steps)) == MORE:
+            return MORE
     boundary_table.report(wanted, journal, rules, out)
     return DONE
 
@@ -77,10 +87,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", default=",".join(PARTS), help="separated by commas")
     parser.add_argument("--only", help="cases: gpt2-24, bert, backend-3, ...")
-    parser.add_argument("--budget", default="5m", help="of each tune")
-    parser.add_argument("--pairs", type=int, default=160, help="per process")
+    parser.add_argument("--budget", default="3m", help="of each tune")
+    parser.add_argument("--pairs", type=int, default=60, help="per process")
     parser.add_argument("--processes", type=int, default=3, help="sets of fresh processes")
-    parser.add_argument("--rounds", type=int, default=7, help="of lives")
+    parser.add_argument("--rounds", type=int, default=5, help="of lives")
     parser.add_argument("--calls", type=int, default=CALLS, help="of a life")
     parser.add_argument("--steps", type=int, help="end after so many; exit code 75 where more are left")
     parser.add_argument("--out", type=Path, help="journal and tables; default: bench/results/boundary/KEY")

@@ -128,9 +128,11 @@ class CaseLines:
         return {x.candidate_id: x.reason for x in self.lines if isinstance(x, Lost)}
 
     def lives(self, arm: str, calls: int) -> dict[int, Life]:
-        """By round."""
-        own = [x for x in self.lines if isinstance(x, Life) and (x.arm, x.calls) == (arm, calls)]
-        return {x.round: x for x in own}
+        """By round; an arm has those of another one that is the same candidate, too."""
+        found = self.candidates()
+        same = [name for name, one in found.items() if arm in found and one.id == found[arm].id and name != arm]
+        every = [x for x in self.lines if isinstance(x, Life) and x.calls == calls]
+        return {x.round: x for name in (*same, arm) for x in every if x.arm == name}
 
     def candidates(self) -> dict[str, Candidate]:
         """Every arm that can be run, eager first: what was built, what was chosen, what was repaired."""

@@ -1,7 +1,8 @@
 """Where bench/boundary.py looks, builds, tunes, races and lives: the processes behind its steps.
 
 In: a case and a step. Out: the line for the journal. Arms are built by the very trials of `compilot tune`, into
-WORK/CASE/arms; tunes are processes of their own with folders WORK/CASE/NAME; races load the files of both in fresh
+WORK/CASE/arms; a case is opened, looked at and eager timed once for all of its arms, as long as nothing else is done in
+between. Tunes are processes of their own with folders WORK/CASE/NAME; races load the files of both in fresh
 processes (plan_arms.py). What was repaired is raced as it would be without the repair: the engine of the plan's regions
 on the whole model, wrong answers and all, with the same settings. Not covered: what comes next (boundary_cases.py).
 """
@@ -15,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +28,7 @@ from boundary_cases import Build, Case, Live, Look, RaceSet, Step, Tune, ids
 from boundary_journal import AnyLine, Built, CaseLines, Life, Looked, Lost, Raced, Tuned
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.rundir import RunDir
-from compilot.candidates.boundary import main_engine
+from compilot.candidates.boundary import main_region
 from compilot.engines.eager.build import EAGER
 from compilot.errors import CompilotError
 from compilot.progress import Observer
@@ -45,6 +46,15 @@ TRIAL_S = 1800.0  # of one arm: a whole model of 24 layers is compiled in minute
 LIFE_S = 3600.0
 
 
+class Opened(NamedTuple):
+    """A case whose model is open."""
+
+    case: str
+    runner: LocalRunner
+    diagnosis: Diagnosis
+    timed: bool = False  # eager was
+
+
 class Lab:
     """Everything that starts processes."""
 
@@ -52,16 +62,20 @@ class Lab:
         self.work = work.absolute()
         self.budget = budget
         self.pairs = pairs
+        self._open: Opened | None = None
+        self._until_closed = ExitStack()
 
     def take(self, case: Case, step: Step, lines: CaseLines) -> AnyLine:
         """One step; what fails is a line, too."""
+        if not isinstance(step, Look | Build):
+            self.close()
         match step:
             case Look():
                 return self.look(case)
             case Build():
                 return Built(case=case.name, arm=step.arm, trial=kept(self.build(case, step.candidate)))
             case Tune():
-                return self.tune(case, step)
+                return self.tune(case, step, lines)
             case RaceSet():
                 return self.race(case, step, lines)
             case Live():
@@ -75,9 +89,10 @@ class Lab:
     def look(self, case: Case) -> Looked:
         """Open the model; its arms follow from what is seen."""
         try:
-            with self._opened(case) as (_, diagnosis):
-                arms = case.arms(diagnosis)
+            diagnosis = self._opened(case).diagnosis
+            arms = case.arms(diagnosis)
         except CompilotError as problem:
+            self.close()
             return Looked(case=case.name, reason=str(problem))
         return Looked(
             case=case.name,
@@ -89,24 +104,37 @@ class Lab:
     def build(self, case: Case, candidate: Candidate) -> Trial:
         """One trial; its files stay for the race."""
         try:
-            with self._opened(case) as (runner, _):
-                try_eager(runner, TRIAL_S)
-                return try_one(runner, candidate, TRIAL_S)
+            opened = self._opened(case)
+            if not opened.timed:
+                try_eager(opened.runner, TRIAL_S)
+                self._open = opened._replace(timed=True)
+            return try_one(opened.runner, candidate, TRIAL_S)
         except CompilotError as problem:
+            self.close()
             return Trial(candidate=candidate, state=State.CRASHED, reason=f"no trial: {problem}")
 
-    @contextmanager
-    def _opened(self, case: Case) -> Iterator[tuple[LocalRunner, Diagnosis]]:
+    def _opened(self, case: Case) -> Opened:
+        """The case's model in eager's process, looked at; the same as before where it is still open."""
+        if self._open is not None and self._open.case == case.name:
+            return self._open
+        self.close()
         spare = default_memory_limit()
         limits = Limits(memory_bytes=spare, machine_bytes=spare).within(TRIAL_S)
         directory = RunDir.make(self.folder(case, ARMS))
-        with LocalRunner(directory, limits=limits, observer=Observer(), compiler_first=True) as runner:
-            runner.open(ship_target(case.target))
-            yield runner, runner.inspect().diagnosis
+        runner = LocalRunner(directory, limits=limits, observer=Observer(), compiler_first=True)
+        self._until_closed.enter_context(runner)
+        runner.open(ship_target(case.target))
+        self._open = Opened(case.name, runner, runner.inspect().diagnosis)
+        return self._open
+
+    def close(self) -> None:
+        """End the processes of what is open: nothing else runs beside a tune, a race or a life."""
+        self._open = None
+        self._until_closed.close()
 
     # ----------------------------------------------------------------------------------------------------- the search
 
-    def tune(self, case: Case, step: Tune) -> Tuned:
+    def tune(self, case: Case, step: Tune, lines: CaseLines) -> Tuned:
         """The search for real, in a process of its own."""
         folder = self.folder(case, step.arm)
         ended = tune_runs.tune(case.name, folder, self.budget, target=case.target, words=step.words)
@@ -122,13 +150,14 @@ class Lab:
             return found
         plan, verdict = load_plan(folder / "plan.json"), verdict_in(folder)
         entry = plan.entries[0] if plan.entries else None
+        diagnosis = lines.looked.diagnosis if lines.looked is not None else Diagnosis()
         return msgspec.structs.replace(
             found,
             chosen=entry.candidate if entry is not None else EAGER,
             check=entry.evidence.check if entry is not None else "",
             caveats=entry.caveats if entry is not None else (),
             repairs=verdict.repairs,
-            failed=unrepaired(entry) if verdict.repairs and entry is not None else None,
+            failed=unrepaired(entry, diagnosis) if verdict.repairs and entry is not None else None,
             story=tune_runs.read_story(folder),
         )
 
@@ -154,11 +183,11 @@ def verdict_in(folder: Path) -> Verdict:
     return next(line.verdict for line in reversed(RunDir(folder).lines()) if isinstance(line, VerdictLine))
 
 
-def unrepaired(entry: PlanEntry) -> Candidate:
+def unrepaired(entry: PlanEntry, diagnosis: Diagnosis) -> Candidate:
     """The plan's engine on the whole model, with everything else as in the plan."""
-    chosen, engine = entry.candidate, main_engine(entry.candidate)
-    own = next((region.settings for region in chosen.regions if region.settings.engine == engine), chosen.settings)
-    return Candidate(settings=own, process=chosen.process, label=f"{engine}, unrepaired", rationale="an arm")
+    chosen = entry.candidate
+    own = main_region(chosen, diagnosis).settings if chosen.regions else chosen.settings
+    return Candidate(settings=own, process=chosen.process, label=f"{own.engine}, unrepaired", rationale="an arm")
 
 
 # ----------------------------------------------------------------------------------------------------------- the lives

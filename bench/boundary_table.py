@@ -280,15 +280,13 @@ def _kind_notes(kind: str, wanted: Sequence[Case], journal: Journal, rules: Rule
     own = [(case, journal.of(case.name)) for case in wanted if case.name.startswith(kind)]
     named = [is_named(case, lines) for case, lines in own]
     planned = [_has_plan(lines) for _, lines in own]
-    found = [
-        f"{kind}: a plan with regions, proved correct: {sum(map(bool, planned))} of {len(own)}: {aim(planned)}",
-        f"{kind}: the block is named: {sum(map(bool, named))} of {len(own)}: {aim(named)}",
-    ]
-    if kind == "branch":
+    found = [f"{kind}: a plan with regions, proved correct: {sum(map(bool, planned))} of {len(own)}: {aim(planned)}"]
+    if kind == "branch":  # nothing is repaired where an engine takes the block: nobody is to be named
         for other in (EAGER_ARM, WHOLE):
             faster = [_is_faster(lines, other, rules) for _, lines in own]
             found.append(f"{kind}: faster than {other}: {sum(map(bool, faster))} of {len(own)}: {aim(faster)}")
         return found
+    found.append(f"{kind}: the block is named: {sum(map(bool, named))} of {len(own)}: {aim(named)}")
     gains = [gain.ratio for case, lines in own if (gain := over(lines, unrepaired_of(case), EAGER_ARM, rules))]
     claims = [_fast_enough(case, lines, rules) for case, lines in own]
     says = f" (compile gain {statistics.median(gains):.2f}x, should be below {SMALL_GAIN:g}x)" if gains else ""

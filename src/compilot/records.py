@@ -549,6 +549,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     compiler_runs: int = 0  # C++ compiler processes started during the build
     shared_s: float = 0.0  # of cold_s: an export that another candidate of the run had made, and that was not repeated
     for_others_s: float = 0.0  # of cold_s: an export that was made here, and that other candidates need not repeat
+    import_s: float = 0.0  # beside cold_s: importing torch's compiler, where a process with eager does without it
     warm_up: WarmUp | None = None
     calls_per_batch: int = 1  # of all callers together
     batch_s: tuple[float, ...] = ()  # time per call, one sample per batch

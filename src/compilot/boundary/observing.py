@@ -20,7 +20,10 @@ from compilot.boundary.merging import Seen
 from compilot.errors import InputError
 from compilot.inputs.resizing import Ranges, groups_of, other_sizes, resized
 from compilot.records import ANY_SIZE, DimRange, Guard, Shapes, ValueGuard
+from compilot.runtime.call_form import CallForm
 from compilot.runtime.guards import make_guard
+
+ALIGNED_BYTES = 64  # torch's own memory begins at multiples of this
 
 
 class At(NamedTuple):
@@ -50,7 +53,10 @@ def declared(guard: Guard) -> Ranges:
 
 
 class Recorder:
-    """Notes the calls of one submodule; keeps the first, with its tensors."""
+    """Notes the calls of one submodule; keeps the first, with its tensors.
+
+    Calls are noted in the written form of the first: a mask by its position here and by its name there is one way.
+    """
 
     def __init__(self, module: nn.Module, *, keep: bool = True) -> None:
         self._module = module
@@ -58,10 +64,13 @@ class Recorder:
         self.first: Call | None = None
         self.seen: list[Seen] = []
         self.problem = ""  # why a call has no guard
+        self._form: CallForm | None = None  # of the first call
 
     def look(self, call: Call, sizes: Sequence[int]) -> None:
         """Note one call, as it is now: its inputs may be written to later."""
         grad = torch.is_grad_enabled()
+        if self._form is not None:
+            call = self._form(call.args, call.kwargs) or call
         try:
             guard = make_guard(self._module, call, dynamic=(), shapes=Shapes.STATIC, grad=grad, objects=True)
             if self.first is None and self._keep:
@@ -69,6 +78,8 @@ class Recorder:
         except InputError as error:
             self.problem = self.problem or str(error).rstrip(".")
             return
+        if self._form is None:
+            self._form = CallForm(self._module.forward, guard)
         self.seen.append(Seen(tuple(sizes), guard))
 
 
@@ -86,16 +97,24 @@ def only_answered(recorders: Collection[Recorder]) -> Iterator[None]:
 
 
 def kept(leaf: Any, path: str) -> Any:
-    """A copy as it is now: tensors with the same sizes and strides, expanded dimensions included; objects in depth."""
+    """A copy as it is now: tensors with the same sizes and strides, expanded dimensions included; objects in depth.
+
+    Of a view only the memory between its first and its last number is copied, as well aligned as it was: the view of a
+    large buffer, which every block may be given, costs what is in it.
+    """
     if not isinstance(leaf, torch.Tensor):
         try:
             return copy.deepcopy(leaf)
         except Exception as error:
             raise InputError(f"input {path} is a {type(leaf).__qualname__} that cannot be copied.") from error
     source = leaf.detach()
-    memory = source.untyped_storage().clone()  # type: ignore[no-untyped-call]
+    before = source.storage_offset() % max(1, ALIGNED_BYTES // source.element_size())
+    reach = 1 + sum((size - 1) * step for size, step in zip(source.shape, source.stride(), strict=True))
+    length = before + reach if source.numel() else 0
+    empty = torch.empty(0, dtype=source.dtype, device=source.device)
+    flat = empty.set_(source.untyped_storage(), source.storage_offset() - before, (length,), (1,))
     twin = torch.empty(0, dtype=source.dtype, device=source.device)
-    twin.set_(memory, source.storage_offset(), source.shape, source.stride())
+    twin.set_(flat.clone().untyped_storage(), before if length else 0, source.shape, source.stride())
     return twin.requires_grad_(leaf.requires_grad)
 
 

@@ -3,8 +3,9 @@
 In: a diagnosis, and the settings to use in a region. Out: candidates with regions, each with its label and the reason
 for it: every repeated block compiled once and shared, the blocks inside of a block that dominates, the submodules where
 eager's time goes, everything but what stops the compiler; then a candidate with one region more, another engine in one
-region, one knob turned in its regions. Covered: nothing is offered where nothing is repeated and there is no
-bottleneck. Not covered: what a candidate promises (promises.py), whether a model can be run so (the run plane). Pure.
+region, one knob turned in its regions or in the largest alone. Covered: nothing is offered where nothing is repeated
+and there is no bottleneck. Not covered: what a candidate promises (promises.py), whether a model can be run so (the run
+plane). Pure.
 """
 
 from __future__ import annotations
@@ -196,27 +197,50 @@ def with_other_engine(candidate: Candidate, settings: Settings, diagnosis: Diagn
 
 
 def region_turns(candidate: Candidate, knobs: Sequence[Knob], diagnosis: Diagnosis) -> list[Turn]:
-    """The candidate with one knob turned in all regions of its main engine."""
-    engine = main_engine(candidate)
-    own = next(region.settings for region in candidate.regions if region.settings.engine == engine)
-    plain = Candidate(settings=own, label="", rationale="")
-    return [turn._replace(candidate=_turned(candidate, own, turn.candidate, diagnosis)) for turn in turns(plain, knobs)]
+    """The candidate with one knob turned in all regions that are set as its main one; then in that one alone.
+
+    What gains in the bottleneck may cost more than it gains elsewhere: a longer build, a slower kernel, wrong answers.
+    """
+    main = main_region(candidate, diagnosis)
+    alike = [region for region in candidate.regions if region.settings == main.settings]
+    found = turns(Candidate(settings=main.settings, label="", rationale=""), knobs)
+    return [
+        turn._replace(candidate=_turned(candidate, some, turn.candidate, diagnosis))
+        for some in ([alike, [main]] if len(alike) > 1 else [alike])
+        for turn in found
+    ]
 
 
-def _turned(candidate: Candidate, before: Settings, turned: Candidate, diagnosis: Diagnosis) -> Candidate:
+def _turned(candidate: Candidate, some: Sequence[Region], turned: Candidate, diagnosis: Diagnosis) -> Candidate:
+    """The candidate with these of its regions set anew."""
+    alone = len(some) == 1 < len(candidate.regions)
+    why = turned.rationale + "; only where most of the time goes" * alone
     regions = [
-        msgspec.structs.replace(region, settings=turned.settings) if region.settings == before else region
+        msgspec.structs.replace(region, settings=turned.settings) if region in some else region
         for region in candidate.regions
     ]
-    return with_regions(regions, turned.rationale, diagnosis, candidate)
+    return with_regions(regions, why, diagnosis, candidate)
 
 
 # ------------------------------------------------------------------------------------------------------------ families
 
 
-def main_engine(candidate: Candidate) -> str:
-    """The engine that a candidate is about: that of its first region, or of the whole model."""
-    return candidate.regions[0].settings.engine if candidate.regions else candidate.settings.engine
+def main_engine(candidate: Candidate, diagnosis: Diagnosis) -> str:
+    """The engine that a candidate is about: the one whose regions have most of an eager call, or the whole model's."""
+    return main_region(candidate, diagnosis).settings.engine if candidate.regions else candidate.settings.engine
+
+
+def main_region(candidate: Candidate, diagnosis: Diagnosis) -> Region:
+    """The region that a candidate is about: the largest of the engine that has most of an eager call."""
+    if len(candidate.regions) == 1:
+        return candidate.regions[0]
+    shares, by_engine = shares_by_path(diagnosis), dict[str, float]()
+    sizes = [sum(shares.get(path, 0.0) for path in paths_of(r.selector, diagnosis)) for r in candidate.regions]
+    for region, size in zip(candidate.regions, sizes, strict=True):
+        by_engine[region.settings.engine] = by_engine.get(region.settings.engine, 0.0) + size
+    engine = max(by_engine, key=by_engine.__getitem__)
+    rows = zip(sizes, candidate.regions, strict=True)
+    return max((row for row in rows if row[1].settings.engine == engine), key=lambda row: row[0])[1]
 
 
 def family(candidate: Candidate) -> str:

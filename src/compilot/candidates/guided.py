@@ -3,9 +3,9 @@
 In: a diagnosis, the engines' spaces, trials. Out: candidates. One pool holds all that could be tried: the first points
 of engines that nobody has tried, further points, and the best two with one knob turned: what helped is so combined.
 Each has an expected gain and a cost (worth.py); the best ratio is asked for, and the pool is made again after each
-trial. Failures teach: an engine that cannot export the model is hardly asked for its other exports, an option that
-made the answers wrong is not tried again, one that changed nothing comes last. Stopping at any moment leaves the best
-so far.
+trial. Failures teach: an engine that cannot export the model is hardly asked for its other exports, one that is wrong
+with nothing set hardly for its options, an option that made the answers wrong is not tried again where others are
+right, one that changed nothing comes last. Stopping at any moment leaves the best so far.
 Covered: a run that is resumed (the pool follows from its trials), a horizon of calls, lower precisions, callers, parts
 of the model with engines of their own (promises.py). Earlier runs (prior.py) may change the order in which things are
 asked for, and nothing else.
@@ -30,7 +30,7 @@ from compilot.candidates.worth import Worth
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Knob, Turn, Value, fitting, turns
-from compilot.records import Candidate, Diagnosis, Precision, Settings, State, Trial
+from compilot.records import Candidate, Diagnosis, Precision, ProcessSettings, Settings, State, Trial
 
 BASES = 2  # of the best are varied
 WORTH_NAMING = 0.02  # of log speed-up: what promises less is no reason to raise a budget
@@ -155,7 +155,7 @@ class GuidedSearch:
 
     def _variations(self, base: Trial, best: float) -> Iterator[Option]:
         """The base with one knob turned. What helped elsewhere promises most of that again; what did not, little."""
-        engine = boundary.main_engine(base.candidate)
+        engine = boundary.main_engine(base.candidate, self._diagnosis)
         traits, own = registry.traits(engine), self._trials_of(boundary.family(base.candidate))
         seconds, close = worth.trial_s(traits, own), worth.behind([base], best)
         seen = self._gains_seen(engine) | self._gains_seen(boundary.family(base.candidate))
@@ -171,7 +171,8 @@ class GuidedSearch:
         """The candidate with one knob turned: of the process, of its engine, of the engine in its regions."""
         found = turns(candidate, self.knobs(candidate))
         if candidate.regions:
-            knobs = fitting(space_of(boundary.main_engine(candidate), self._diagnosis).knobs, self._diagnosis)
+            engine = boundary.main_engine(candidate, self._diagnosis)
+            knobs = fitting(space_of(engine, self._diagnosis).knobs, self._diagnosis)
             found += boundary.region_turns(candidate, knobs, self._diagnosis)
         return found
 
@@ -254,12 +255,21 @@ class GuidedSearch:
         return [t for t in self._told.values() if t.candidate.is_eager and engine == EAGER.settings.engine]
 
     def _unspoiled(self, candidate: Candidate) -> float:
-        """0.0 for a candidate that repeats what made another one wrong, 1.0 for all others."""
+        """0.0 for a candidate that repeats the option that made another one wrong where others are right, 1.0 for most.
+
+        Little is left where the engine is wrong with nothing set, but for what has made it right. Where random numbers
+        are drawn that says nothing: with nothing set it draws others than eager.
+        """
         own = self._trials_of(boundary.family(candidate))
         wrong, right = ([t for t in own if t.state is state] for state in (State.WRONG, State.OK))
-        if any(_settings_of(trial) <= _settings_of_candidate(candidate) for trial in wrong if right):
+        if not wrong:
+            return 1.0
+        plain, inside = any(_is_plain(trial.candidate) for trial in wrong), _settings_of_candidate(candidate)
+        if right and any(_settings_of(trial) <= inside for trial in wrong if not _is_plain(trial.candidate)):
             return 0.0
-        return 1.0
+        judged_alike = candidate.settings.precision is Precision.AS_IS and not self._diagnosis.stochastic
+        righted = any(_settings_of(trial) <= inside for trial in right)
+        return worth.DID_NOT_HELP if plain and judged_alike and not righted else 1.0
 
     def _pays_back(self, option: Option) -> bool:
         candidate, engine = option.candidate, boundary.family(option.candidate)
@@ -272,6 +282,13 @@ class GuidedSearch:
             cold = promises.build_s(candidate, self._diagnosis, list(self._told.values()))
         call_s = self._diagnosis.eager_call_s
         return worth.pays_back(cold, call_s, self._best(), option.worth.gain, self._horizon_calls)
+
+
+def _is_plain(candidate: Candidate) -> bool:
+    """Whether it is an engine on the whole model with nothing set."""
+    settings = candidate.settings
+    unset = settings == Settings(engine=settings.engine, shapes=settings.shapes)
+    return unset and not candidate.regions and candidate.process == ProcessSettings()
 
 
 def _settings_of(trial: Trial) -> set[tuple[str, str]]:

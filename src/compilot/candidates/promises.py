@@ -5,7 +5,7 @@ Where an engine cannot have the whole model they promise most of what it would b
 much cheaper start, which counts where starts count. A boundary grows by widening: the best one so far with one region
 more promises as much per share of the time as it has brought until now, and little once a step has not paid. What
 failed is not tried again with more around it. Cost: the whole model's compile by the share of what is compiled, one
-instance where an engine makes one program for all that are alike. Pure.
+instance where an engine, with what is set in it, makes one program for all that are alike. Pure.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def best_boundary(trials: Sequence[Trial]) -> Trial | None:
 def _seed_gain(engine: str, candidate: Candidate, number: int, knows: Knows) -> float:
     """What a boundary to begin with promises of the engine's gain."""
     share, traits = share_of(candidate, knows.diagnosis), registry.traits(engine)
-    whole, own = _whole(engine, knows.trials), _regional(engine, knows.trials)
+    whole, own = _whole(engine, knows.trials), _regional(engine, knows)
     full = worth.first_gain(traits) * share
     if _whole_is_lost(engine, knows):
         gain = full * math.exp(-max(0.0, knows.best - full) / worth.BEHIND)
@@ -98,9 +98,9 @@ def _seed_gain(engine: str, candidate: Candidate, number: int, knows: Knows) -> 
 def _widened(base: Trial, knows: Knows) -> Iterator[Promise]:
     """One region more, in the settings that have worked or in another engine's; one region in another engine."""
     own = [region.settings for region in base.candidate.regions]
-    working = next(one for one in own if one.engine == boundary.main_engine(base.candidate))
+    working = boundary.main_region(base.candidate, knows.diagnosis).settings
     others = [settings for engine, settings in knows.settings.items() if engine not in {one.engine for one in own}]
-    others = [settings for settings in others if _has_worked(settings.engine, knows.trials)]
+    others = [settings for settings in others if _has_worked(settings.engine, knows)]
     for settings, trust in ((working, 1.0), *((one, HYBRID) for one in others)):
         for step in boundary.wider(base.candidate, settings, knows.diagnosis):
             yield from _able(knows, step.candidate, trust * _step_gain(base, step.piece.share, knows))
@@ -177,14 +177,16 @@ def _guessed_s(candidate: Candidate, diagnosis: Diagnosis, trials: Sequence[Tria
         traits, paths = registry.traits(region.settings.engine), paths_of(region.selector, diagnosis)
         whole_s = whole_cold_s(region.settings.engine, traits, trials)
         own = [shares.get(path, 0.0) for path in paths]
-        built = [max(own, default=0.0)] if _shares_programs(traits) else own
+        built = [max(own, default=0.0)] if _shares_programs(region.settings) else own
         seconds += sum(INSTANCE_S + whole_s * share for share in built)
     return seconds
 
 
-def _shares_programs(traits: EngineTraits) -> bool:
-    """Whether like blocks get one program; other packages' backends are given each block anew."""
-    return traits.through_dynamo and traits.build_cost is not BuildCost.BACKEND
+def _shares_programs(settings: Settings) -> bool:
+    """Whether like blocks get one program; not with other packages' backends, nor with some options of torch's own."""
+    traits = registry.traits(settings.engine)
+    apart = any(settings.options.get(name) for name in traits.unshared_options)
+    return traits.through_dynamo and traits.build_cost is not BuildCost.BACKEND and not apart
 
 
 def whole_cold_s(engine: str, traits: EngineTraits, trials: Sequence[Trial]) -> float:
@@ -214,9 +216,10 @@ def _whole(engine: str, trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in told if trial.candidate.settings.engine == engine]
 
 
-def _regional(engine: str, trials: Sequence[Trial]) -> list[Trial]:
-    return [t for t in trials if t.candidate.regions and boundary.main_engine(t.candidate) == engine]
+def _regional(engine: str, knows: Knows) -> list[Trial]:
+    cut = [trial for trial in knows.trials if trial.candidate.regions]
+    return [trial for trial in cut if boundary.main_engine(trial.candidate, knows.diagnosis) == engine]
 
 
-def _has_worked(engine: str, trials: Sequence[Trial]) -> bool:
-    return any(worth.speed(trial) is not None for trial in (*_whole(engine, trials), *_regional(engine, trials)))
+def _has_worked(engine: str, knows: Knows) -> bool:
+    return any(worth.speed(trial) is not None for trial in (*_whole(engine, knows.trials), *_regional(engine, knows)))

@@ -13,6 +13,7 @@ from compilot.records import Record
 
 TORCH = "torch"  # the package of engines that are part of torch: its version is theirs
 COMPILE_CACHE = "inductor"  # torch's compile cache among a candidate's files; every worker has one
+IMPORT_S = 2.0  # of torch's compiler, beside what a process with eager imports
 
 
 class BuildCost(enum.IntEnum):
@@ -53,4 +54,5 @@ class EngineTraits(Record, frozen=True, kw_only=True):
     version: str | None = None  # of one that no package brings: plans and bundles are bound to it
     warm_share: float = 0.12  # of a cold start's time that a start with kept files takes; so for loading a file
     plain_compile: bool = False  # with nothing chosen it is torch.compile as users know it: the yardstick
+    unshared_options: tuple[str, ...] = ()  # with one of these set, like blocks get a program each
     ahead_of_time: str = ""  # engine of the same compiler whose files start without it

@@ -6,8 +6,8 @@ A candidate passes when on every kept case: it answers itself (NotServed where e
 candidate is meant to take) and does not raise; the outputs have eager's structure, shapes, dtypes and
 devices; their numbers are close (closeness.py); inputs and buffers end as eager leaves them; no output shares memory
 with an input or another output unless eager's does; results of one call are not overwritten by later ones.
-Where it may be used but a user must know something, that is a caveat: it answers where eager raises, or its outputs
-share no memory where eager's do.
+Where it may be used but a user must know something, that is a caveat: it answers where eager raises, its outputs share
+no memory where eager's do, or its regions leave calls with a mask to eager.
 A candidate of lower precision is judged with a tolerance instead of the strict limits on its numbers; all else holds.
 Special cases (NaN or Inf put into the inputs) may differ in their pattern of NaN and Inf; that is a note.
 Not judged, and said so: models that are stochastic beyond seeding or keep state in attributes; cases where eager
@@ -37,6 +37,7 @@ from compilot.workload.variations import Case
 
 __all__ = ["check", "make_reference"]
 
+NAMED = 3  # regions in a caveat; more are counted
 OTHER_RANDOM = "; the model is stochastic, and this way of running draws other random numbers than eager"
 
 
@@ -45,6 +46,7 @@ class Miss(NamedTuple):
 
     reason: str
     refused: bool = False  # the candidate turned the call down by a condition of its own; nothing failed
+    regions: tuple[str, ...] = ()  # only these turned their own calls down, by their guards; the rest was the candidate
 
 
 class NotServed(Exception):
@@ -113,12 +115,22 @@ def check(
 
 
 def _unless_missed(judged: _Judged, case: Case, miss: Miss | None) -> _Judged:
-    """The case as judged, if the candidate answered; unequal sizes or bold integers that it turned down are noted."""
+    """The case as judged, if the candidate answered; unequal sizes or bold integers that it turned down are noted.
+
+    Regions may turn down what they are given where a mask is set: the answer is judged all the same.
+    """
     if miss is None:
         return judged
+    if case.masked and miss.regions:
+        return judged._replace(caveats=(*judged.caveats, _in_eager(case, miss.regions)))
     if (case.mirror is not None or case.bold) and miss.refused:
         return _Judged(notes=(f"such calls go to eager: {case.name} ({miss.reason})",), counts=False)
     raise NotServed(f"eager had to answer in its place (case {case.name}): {miss.reason}")
+
+
+def _in_eager(case: Case, regions: Sequence[str]) -> str:
+    more = f" and {len(regions) - NAMED} more" if len(regions) > NAMED else ""
+    return f"calls with such a mask run {', '.join(regions[:NAMED])}{more} in eager: {case.name}"
 
 
 def _refusal(reference: Reference) -> str:

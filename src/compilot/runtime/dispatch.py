@@ -29,7 +29,7 @@ from compilot.runtime.forking import FORKED, tell_after_fork
 from compilot.runtime.gate import BEING_BUILT, NO_ENGINE, EngineGone, Gate
 from compilot.runtime.indexing import OUT_OF_RANGE
 from compilot.runtime.loading import Anew, Load, loaded_anew, loaded_behind
-from compilot.runtime.matching import Matcher
+from compilot.runtime.matching import OTHER_ARGUMENTS, Matcher
 from compilot.runtime.notices import DROPPED, NEVER_THERE, Fallbacks, Stats, advice
 from compilot.runtime.unreadable import Unreadable
 from compilot.runtime.variants import Variant, VariantKey, Variants
@@ -157,7 +157,8 @@ class Dispatcher:
             return self.eager(HOOKED, Call(args, kwargs))
         call = self._form(args, kwargs)
         if call is None:
-            return self._pass_on(Why("other arguments than the plan's example", taken=False), Call(args, kwargs))
+            reason = f"{OTHER_ARGUMENTS} than the plan's example"
+            return self._pass_on(Why(reason, taken=False), Call(args, kwargs))
         if len(call.args) != len(args) or call.kwargs.keys() != kwargs.keys():
             return self.call(None, *call.args, **call.kwargs)
         try:

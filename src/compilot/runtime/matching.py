@@ -23,6 +23,15 @@ from compilot.runtime.guards import type_name
 from compilot.runtime.indexing import checker, complaint
 from compilot.runtime.notices import GRADIENTS
 
+OTHER_ARGUMENTS = "other arguments"
+_OF_LEAVES = ("type", "keys", "length", "value", "dtype", "device", "layout", "shape", "strides")
+_MISMATCHES = (OTHER_ARGUMENTS, *(f"{word} of " for word in _OF_LEAVES))
+
+
+def is_mismatch(reason: str) -> bool:
+    """Whether this is why arguments do not match a guard: then nothing failed."""
+    return reason.startswith(_MISMATCHES)
+
 
 class _Size(NamedTuple):
     path: Path
@@ -83,7 +92,7 @@ class Matcher:
 
     def _compared(self, call: Call) -> str | None:
         if len(call.args) != self.guard.positional or tuple(call.kwargs) != self.guard.keywords:
-            return f"other arguments: {_pattern(len(call.args), call.kwargs)}"
+            return f"{OTHER_ARGUMENTS}: {_pattern(len(call.args), call.kwargs)}"
         for rows in (self._containers, self._values, self.tensors):
             for path, want in rows:
                 why = _COMPARE[type(want)](want, path.follow(call.args, call.kwargs))

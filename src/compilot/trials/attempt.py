@@ -267,6 +267,7 @@ def first_call(built: Built) -> Measurement:
         compiler_runs=built.compiler_runs,
         shared_s=built.shared_s,
         for_others_s=built.for_others_s,
+        import_s=built.import_s,
     )
 
 

@@ -52,6 +52,7 @@ from compilot.trials.attempt import Attempt, Judge, first_call, steadied, with_t
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.load import LoadLook, LoadWatch
+from compilot.trials.nursery import COMPILER
 from compilot.trials.opening import ask_to_open
 from compilot.trials.protocol import (
     CheckCurve,
@@ -182,6 +183,7 @@ class LocalRunner:
         begin = time.monotonic()
         opened = self._start_eager()
         self.workers.open_s = time.monotonic() - begin
+        self.workers.imports_compiler = COMPILER in opened.imports
         self.workers.nursery.learn(opened.imports)
         self._load = look.result()
         if self._load is not None and is_busy(self._load):
@@ -404,6 +406,7 @@ class LocalRunner:
             cold_cache=first.cold_cache,
             cold_cpu_s=first.cold_cpu_s,
             compiler_runs=first.compiler_runs,
+            import_s=first.import_s,
             shared_s=0.0,
             doubts=tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE),
         )

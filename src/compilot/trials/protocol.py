@@ -293,6 +293,7 @@ class Built(Reply, frozen=True, kw_only=True):
     compiler_runs: int
     shared_s: float = 0.0  # of cold_s: what another candidate of this run had made already
     for_others_s: float = 0.0  # of cold_s: what others of this run need not make again
+    import_s: float = 0.0  # beside cold_s: importing torch's compiler
     guard: Guard
     artifacts: tuple[ArtifactFile, ...] = ()
     code_sha256: str | None = None

@@ -1,8 +1,9 @@
 """Who answered: the candidate itself, or eager in its place?
 
 In: the worker's callable and the guard it was built for. Out: a Miss for each call that the guard takes and the engine
-did not serve. Calls outside of the guard are eager's by right: they are none of the candidate's promises. Not covered:
-what a miss means for the trial (steps/trial.py) and for the check (measure/correctness.py).
+did not serve; it says where only regions turned their own calls down. Calls outside of the guard are eager's by right:
+they are none of the candidate's promises. Not covered: what a miss means for the trial (steps/trial.py) and for the
+check (measure/correctness.py).
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from torch import nn
 
 from compilot._tree import Call
 from compilot.measure.correctness import Miss
-from compilot.modules.selectors import blamed, cause
+from compilot.modules.selectors import blamed, cause, culprit
 from compilot.records import Guard
 from compilot.runtime.call_form import CallForm
 from compilot.runtime.dispatch import NOT_TAKEN
 from compilot.runtime.eager import KEPT_EAGER
 from compilot.runtime.fast import Fast
-from compilot.runtime.matching import Matcher
+from compilot.runtime.matching import Matcher, is_mismatch
 
 
 class Answers(Protocol):
@@ -47,7 +48,10 @@ class Serving:
         new = self.new()
         if not new or not self.takes(call):
             return None
-        return Miss("; ".join(new), refused=all(cause(reason).startswith(NOT_TAKEN) for reason in new))
+        refused = all(cause(reason).startswith(NOT_TAKEN) for reason in new)
+        regions = [path for reason in new if (path := culprit(reason)) and is_mismatch(cause(reason))]
+        alone = tuple(dict.fromkeys(regions)) if len(regions) == len(new) else ()
+        return Miss("; ".join(new), refused=refused, regions=alone)
 
     def new(self) -> list[str]:
         """Reasons of the fallbacks since the last look."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
 import psutil
 
 from compilot.artifacts.rundir import RunDir
@@ -88,6 +89,7 @@ class Workers:
         self.callers = callers  # at the same time, in every worker that is timed
         self.at_once = BEFORE_A_LOOK
         self.open_s = USUAL_OPEN_S  # start of a process, imports and the model: the quickest one so far
+        self.imports_compiler = False  # the target itself imports torch's compiler: eager pays for that, too
         self.indices = IndexFacts()  # of the model, as eager's worker found them
         self.nursery = Nursery(run_dir.log("forkserver"))
         self._live: dict[str, Child] = {}
@@ -127,7 +129,8 @@ class Workers:
         """
         shared = "" if alone else str(self.run_dir.shared)
         request = Build(known_code=dict(known or {}), reuse=reuse, indices=self.indices, shared=shared)
-        return must(child, child.ask(request, Built, limit_s=limits.build_s, doing="building"))
+        built = must(child, child.ask(request, Built, limit_s=limits.build_s, doing="building"))
+        return msgspec.structs.replace(built, import_s=0.0) if self.imports_compiler else built
 
     def warm_up(self, child: Child, limits: Limits) -> Warmed:
         """Call until the times are steady."""

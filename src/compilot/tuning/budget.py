@@ -15,6 +15,7 @@ from typing import NamedTuple
 from compilot.candidates.search import plain_compile
 from compilot.engines.eager.build import EAGER
 from compilot.engines.of_candidate import is_eager_only, traits_of
+from compilot.engines.traits import IMPORT_S
 from compilot.measure.curve_steps import CURVE_RUNS, SEEDS, affordable_steps
 from compilot.measure.racing import FEWEST_ROUNDS
 from compilot.measure.stats import LOOKS, MIN_MARGIN, candidate_columns, hierarchical_bootstrap, log_ratios
@@ -43,7 +44,6 @@ YARDSTICKS_WORKERS = 4
 MIN_BATCH_S = 0.020
 SETTLE_S = 0.010  # threads of the previous arm going idle
 WARM_UP_S = 1.3
-IMPORT_S = 2.0  # of torch's compiler, beside what eager's worker imports
 ANSWER_RESERVE_S = 1.0  # writing the plan
 
 

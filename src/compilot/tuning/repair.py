@@ -68,9 +68,10 @@ def failures(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Iterator[Trial]:
 
     Of an engine whose whole model nobody has seen to its end, a boundary that failed.
     """
-    for engine in dict.fromkeys(boundary.main_engine(trial.candidate) for trial in trials):
-        own = [t for t in trials if boundary.main_engine(t.candidate) == engine]
-        failed = [t for t in own if t.state in FAILED and _settings(t).precision is Precision.AS_IS]
+    engines = [boundary.main_engine(trial.candidate, diagnosis) for trial in trials]
+    for engine in dict.fromkeys(engines):
+        own = [trial for trial, main in zip(trials, engines, strict=True) if main == engine]
+        failed = [t for t in own if t.state in FAILED and _settings(t, diagnosis).precision is Precision.AS_IS]
         whole = [t for t in failed if not t.candidate.regions]
         if engine == Settings().engine or not _can_be_repaired(engine, diagnosis):
             continue
@@ -82,10 +83,10 @@ def failures(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Iterator[Trial]:
             yield from failed[:1]
 
 
-def _settings(trial: Trial) -> Settings:
-    """What the engine runs with, on the whole model or in regions."""
-    regions = trial.candidate.regions
-    return regions[0].settings if regions else trial.candidate.settings
+def _settings(trial: Trial, diagnosis: Diagnosis) -> Settings:
+    """What the main engine runs with, on the whole model or in its largest region."""
+    candidate = trial.candidate
+    return boundary.main_region(candidate, diagnosis).settings if candidate.regions else candidate.settings
 
 
 def _can_be_repaired(engine: str, diagnosis: Diagnosis) -> bool:
@@ -99,7 +100,7 @@ def _can_be_repaired(engine: str, diagnosis: Diagnosis) -> bool:
 
 def _replayed(failure: Trial, diagnosis: Diagnosis, known: Mapping[str, Trial]) -> Progress:
     """Ask the questions again that were answered; the first that was not is what to try next."""
-    start = Progress(failure, _settings(failure), MODULES, None, (failure,), None)
+    start = Progress(failure, _settings(failure, diagnosis), MODULES, None, (failure,), None)
     things = _set_in(failure.candidate)
     if not things or failure.candidate.regions or failure.state is State.INFEASIBLE:  # no option stops an export
         return _answered(start, _submodules(start.settings, failure, diagnosis), known)

@@ -66,12 +66,17 @@ class Repairing:
             return verdict
         every = records_of(self._diagnosis, list(self._trials.values()))
         if verdict.decision is not Decision.USE:
-            return msgspec.structs.replace(verdict, repairs=tuple(one for one in every if one.culprits and one.found))
+            return msgspec.structs.replace(verdict, repairs=tuple(one for one in every if _tells(one)))
         if chosen is None:
             return verdict
         own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
         own = [_priced(one, chosen, self._diagnosis) for one in own]
         return msgspec.structs.replace(verdict, repairs=tuple(own))
+
+
+def _tells(repair: Repair) -> bool:
+    """Whether there is something to say of it where eager is kept: who is to blame, or that time did not suffice."""
+    return bool(repair.culprits) == repair.found
 
 
 def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bool:

@@ -13,6 +13,7 @@ from compilot.verdict.words import percent, times
 
 LEAST_PRICE = 0.005  # of the speed: what costs less costs nothing to speak of
 NAMED = 3  # names in a clause; more are counted
+NOT_FOUND = "what is to blame was not found in time"
 _DID = {State.WRONG: "gave wrong answers", State.CRASHED: "crashed"}
 
 
@@ -32,7 +33,7 @@ def repair_words(repair: Repair) -> str:
     if repair.kind == "around":
         return f"on the whole model {repair.engine} {did}: the code around these parts is to blame and stays in eager"
     if not repair.culprits:
-        return f"on the whole model {repair.engine} {did}; what is to blame was not found in time"
+        return f"on the whole model {repair.engine} {did}; {NOT_FOUND}"
     stay, it = ("stays", "it") if len(repair.culprits) == 1 else ("stay", "them")
     return f"{_names(repair.culprits)} {stay} in eager: with {it} {repair.engine} {did}{_cost(repair)}"
 
@@ -40,6 +41,8 @@ def repair_words(repair: Repair) -> str:
 def blame_words(repair: Repair) -> str:
     """Where eager is kept: "inductor gave wrong answers because of layers.5"."""
     did = _DID.get(repair.state, "cannot be built")
+    if not repair.culprits:
+        return f"{repair.engine} {did}; {NOT_FOUND}"
     return f"{repair.engine} {did} because of {_names(repair.culprits)}"
 
 

@@ -22,7 +22,9 @@ class Contender:
     label: str
     per_call_s: float  # eager's median over the race, divided by the paired speed-up
     first_s: float | None  # cold: build and first call
+    import_s: float = 0.0  # beside that: importing torch's compiler in a fresh process
     warm_s: float | None = None  # first call of a fresh process with kept artifacts
+    warm_import_s: float = 0.0  # beside that: the same import, where kept artifacts need it
     call_s: tuple[float, ...] = ()
     peak_rss_bytes: int = 0  # 0: unknown
     versus_eager: Comparison | None = None  # None for eager itself
@@ -99,7 +101,9 @@ def _contender(
         label=trial.candidate.label if trial else arm,
         per_call_s=eager_s / versus.ratio if versus else eager_s,
         first_s=cold.cold_s if cold else None,
+        import_s=cold.import_s if cold else 0.0,
         warm_s=warm.cold_s if warm else None,
+        warm_import_s=warm.import_s if warm else 0.0,
         call_s=(cold.call_s if cold else ()) + (warm.call_s if warm else ()),
         peak_rss_bytes=latest.peak_rss_bytes if latest else 0,
         versus_eager=versus,

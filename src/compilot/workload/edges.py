@@ -32,6 +32,7 @@ SMALL = (1e-3, 1e-6)  # in turn: 1 + x still differs from 1 in float32, but has 
 LOWEST, HIGHEST = -30.0, -1.0  # exp(-30) is 1e-13: lost beside 1, and far from the smallest float32
 ALONE = 4  # inputs that get a case of their own; each case costs every candidate a call
 
+_FIRST_ROW = "first row of "
 _Fill = Callable[[torch.Tensor], torch.Tensor]
 _Named = tuple[str, Call]
 
@@ -53,6 +54,11 @@ def edges(call: Call) -> Iterator[_Named]:
         yield "inf", _filled(call, lambda t: _spotted(t, float("inf"), float("-inf")))
 
 
+def masks(name: str) -> bool:
+    """Whether a case of this name sets a mask."""
+    return name.startswith(_FIRST_ROW)
+
+
 def _tensors(call: Call) -> dict[str, torch.Tensor]:
     """Those that can vary, each once."""
     found = {leaf.path: leaf.value for leaf in call_leaves(call) if can_vary(leaf.value)}
@@ -64,7 +70,7 @@ def _alone(call: Call, tensors: dict[str, torch.Tensor]) -> Iterator[_Named]:
     """One input at its edge, the others as they are: all of them at once would hide what a mask does to values."""
     masks = [path for path, tensor in tensors.items() if _masks_nothing(tensor) is not None]
     for path in masks[:ALONE]:
-        yield f"first row of {path} masked", _at(call, path, _masked_row)
+        yield f"{_FIRST_ROW}{path} masked", _at(call, path, _masked_row)
     if len(tensors) > 1:
         floats = [path for path, t in tensors.items() if path not in masks and _is_floating(t) and bool(t.any())]
         for path in floats[:ALONE]:

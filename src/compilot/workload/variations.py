@@ -56,6 +56,8 @@ class Case(NamedTuple):
     special: a difference on it is a note, not a failure. mirror: the same with unequal sizes exchanged; such a case
     counts only where eager answers both, and a candidate may leave it to eager. bold: integers that the model may use
     as indices, counts or sizes; eager is stopped where that gets too large, and a candidate may leave it to eager.
+    masked: a mask is set, and models call their layers in another way where one masks nothing; regions may leave theirs
+    to eager.
     """
 
     name: str
@@ -63,12 +65,16 @@ class Case(NamedTuple):
     special: bool = False
     mirror: Call | None = None
     bold: bool = False
+    masked: bool = False
 
 
 def cases(workload: Workload) -> list[Case]:
     """Every case of a workload; their tensors are their own, so that a model may write into them."""
     ranges = resolve_dynamic(workload.dynamic, workload.model.forward, workload.call)
-    edges = [Case(name, call, special=name in edge_values.SPECIAL) for name, call in edge_values.edges(workload.call)]
+    edges = [
+        Case(name, call, special=name in edge_values.SPECIAL, masked=edge_values.masks(name))
+        for name, call in edge_values.edges(workload.call)
+    ]
     bold = [Case(name, call, bold=True) for name, call in bold_integers.bold(workload.call, workload.seed)]
     return [
         *_example(workload),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -39,6 +40,7 @@ from boundary_journal import EAGER_ARM, AnyLine, Built, CaseLines, Journal, Life
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.parts import covered
 from compilot.engines.eager.build import EAGER
+from compilot.errors import TargetError
 from compilot.records import (
     Candidate,
     Evidence,
@@ -53,7 +55,7 @@ from compilot.records import (
     Trial,
 )
 from stepping import DONE, MORE, Steps
-from tune_runs import Story
+from tune_runs import Ended, Story
 
 RULES = Rules(processes=2, pairs=40, rounds=3, calls=100)
 Speed = Callable[[Candidate], float]
@@ -115,7 +117,7 @@ class FakeLab:
             check="8 cases agree",
             caveats=(because,) if because else (),
             repairs=self.repairs,
-            failed=boundary_lab.unrepaired(entry) if self.repairs else None,
+            failed=boundary_lab.unrepaired(entry, gpt2()) if self.repairs else None,
             story=Story(tried=(), chosen=chosen.id, because=because),
         )
 
@@ -175,7 +177,7 @@ def test_a_model_without_repeated_blocks_says_which_arm_it_lacks() -> None:
 
 
 def test_what_was_repaired_is_raced_with_everything_else_as_in_the_plan() -> None:
-    other = boundary_lab.unrepaired(plan_entry(eleven("model.h.3", threads=1)))
+    other = boundary_lab.unrepaired(plan_entry(eleven("model.h.3", threads=1)), gpt2())
     assert other.regions == ()
     assert other.settings == Settings(engine="inductor", options={"freezing": True})
     assert other.process == ProcessSettings(threads=1)
@@ -184,14 +186,14 @@ def test_what_was_repaired_is_raced_with_everything_else_as_in_the_plan() -> Non
 def test_unknown_cases_are_refused() -> None:
     with pytest.raises(SystemExit, match="unknown cases: nobody; there are gpt2-24"):
         cases(["gpt2"], ["nobody"])
-    assert len(cases(boundary_cases.PARTS)) == 1 + 6 + 15
+    assert len(cases(boundary_cases.PARTS)) == 1 + 6 + 5 + 5 + 2
 
 
 # ---------------------------------------------------------------------------------------------------------------- steps
 
 
 def test_step_by_step_with_the_same_exit_codes(journal: Journal) -> None:
-    lab = FakeLab()
+    lab = FakeLab(picks={MANY: eleven("none", threads=1)})  # the other pick is the regional arm, and lives with it
     codes = []
     while not codes or codes[-1] == MORE:
         codes.append(run("gpt2", Journal(journal.path, code="abc"), lab, steps=1))
@@ -225,7 +227,8 @@ def test_a_model_that_cannot_be_opened_ends_its_case(journal: Journal) -> None:
 
 
 def test_regional_compile_is_shorter_and_both_horizons_chose_well(journal: Journal) -> None:
-    lab = FakeLab(picks={MANY: eleven("none", threads=1)})
+    lab = FakeLab(picks={FEW: eleven("none", threads=2), MANY: eleven("none", threads=1)})
+    lab.start_s[MANY] = 20.0
     run("gpt2", journal, lab)
     told = notes("gpt2", journal)
     assert "5.0 times shorter; aim 4: met" in told
@@ -244,6 +247,25 @@ def test_a_horizon_that_chose_badly_is_said(journal: Journal) -> None:
     assert "2.5 times shorter; aim 4: not met" in told
     assert f"'{FEW}' not shown above any other arm's total: not met" in told
     assert f"'{MANY}' not shown slower than any other arm: not met" in told
+
+
+def test_the_total_of_few_calls_is_held_against_the_plan_for_many_too(journal: Journal) -> None:
+    lab = FakeLab(picks={FEW: eleven("none", threads=2), MANY: eleven("none", threads=1)})
+    lab.start_s |= {FEW: 1.0, MANY: 0.2}
+    run("gpt2", journal, lab)
+    assert f"'{FEW}' not shown above any other arm's total: not met" in notes("gpt2", journal)
+
+
+def test_an_arm_that_is_the_same_candidate_as_another_has_its_lives(journal: Journal) -> None:
+    lab = FakeLab(picks={FEW: EAGER, MANY: EAGER})
+    run("gpt2", journal, lab)
+    lives = [step.arm for step in lab.steps if isinstance(step, Live)]
+    assert set(lives) == {EAGER_ARM, WHOLE, REGIONAL}
+    lines = journal.of("gpt2-24")
+    assert lines.lives(FEW, RULES.calls) == lines.lives(EAGER_ARM, RULES.calls) != {}
+    told = notes("gpt2", journal)
+    assert f"'{FEW}' / {EAGER_ARM}: the same candidate" in told
+    assert f"'{FEW}' not shown above any other arm's total: met" in told
 
 
 def test_what_was_not_measured_is_not_met(journal: Journal) -> None:
@@ -285,6 +307,7 @@ def test_a_hybrid_is_compared_with_eager_and_with_the_whole(journal: Journal) ->
     told = notes("repair", journal, ("branch-0",))
     for other in (EAGER_ARM, WHOLE):
         assert f"branch: faster than {other}: 1 of 1: met" in told
+    assert "named" not in told  # an engine may take the block: then nothing is repaired
 
 
 def test_the_report_writes_a_table_for_each_part(
@@ -305,3 +328,74 @@ def test_files_are_looked_for_where_they_were_made(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "file").touch()
     assert [lab._home(case, one).name for one in (built, chosen, EAGER)] == ["arms", PICK, "arms"]
+
+
+class FakeRunner:
+    """Counts who is opened and closed."""
+
+    def __init__(self, happened: list[str], *, fails: bool = False) -> None:
+        self.happened, self.fails = happened, fails
+
+    def __enter__(self) -> FakeRunner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.happened.append("closed")
+
+    def open(self, shipment: object) -> None:
+        self.happened.append("opened")
+        if self.fails:
+            raise TargetError("no such file.")
+
+    def inspect(self) -> SimpleNamespace:
+        self.happened.append("looked")
+        return SimpleNamespace(diagnosis=gpt2())
+
+
+@pytest.fixture
+def happened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a lab does, with a runner that does nothing."""
+    found: list[str] = []
+    monkeypatch.setattr(boundary_lab, "LocalRunner", lambda *_, **__: FakeRunner(found))
+    monkeypatch.setattr(boundary_lab, "ship_target", lambda target: target)
+    monkeypatch.setattr(boundary_lab, "try_eager", lambda *_: found.append("eager"))
+
+    def built(runner: object, candidate: Candidate, limit_s: float) -> Trial:
+        found.append("built")
+        return Trial(candidate=candidate, state=State.OK, reason="")
+
+    monkeypatch.setattr(boundary_lab, "try_one", built)
+    ended = Ended(1.0, "stopped")
+    monkeypatch.setattr(boundary_lab.tune_runs, "tune", lambda *_, **__: found.append("tuned") or ended)
+    return found
+
+
+def test_all_arms_of_a_case_are_built_in_one_opening(tmp_path: Path, journal: Journal, happened: list[str]) -> None:
+    lab = boundary_lab.Lab(tmp_path, "3m", 40)
+    [case] = cases(["gpt2"])
+    while "tuned" not in happened:
+        step = next_step(case, journal.of(case.name), RULES)
+        assert step is not None
+        journal.append(lab.take(case, step, journal.of(case.name)))
+    assert happened == ["opened", "looked", "eager", "built", "built", "closed", "tuned"]
+
+
+def test_the_next_case_is_opened_anew_and_everything_is_closed_in_the_end(tmp_path: Path, happened: list[str]) -> None:
+    lab = boundary_lab.Lab(tmp_path, "3m", 40)
+    first, second = cases(["six"], ["bert", "vit"])
+    for case in (first, second):
+        assert not lab.look(case).reason
+    assert happened == ["opened", "looked", "closed", "opened", "looked"]
+    lab.close()
+    lab.close()
+    assert happened[-1] == "closed"
+    assert happened.count("closed") == 2
+
+
+def test_a_model_that_cannot_be_opened_leaves_nothing_open(
+    tmp_path: Path, happened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boundary_lab, "LocalRunner", lambda *_, **__: FakeRunner(happened, fails=True))
+    found = boundary_lab.Lab(tmp_path, "3m", 40).look(cases(["six"], ["bert"])[0])
+    assert found.reason == "no such file."
+    assert happened == ["opened", "closed"]

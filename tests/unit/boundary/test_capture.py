@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from compilot._tree import Call
 from compilot.boundary.build import build
 from compilot.boundary.capture import Captured, Takes, captured
+from compilot.boundary.observing import ALIGNED_BYTES, kept
 from compilot.engines import registry
 from compilot.engines.files import artifact_files
 from compilot.engines.of_candidate import compiled_settings, engines_of, is_eager_only, needs_compiler, traits_of
@@ -62,9 +64,9 @@ def test_calls_are_kept_as_they_were_made() -> None:
     model = Twice().eval()
     found = capture(model, "first", "second")
     torch.testing.assert_close(found["first"].call.args[0], X)
-    kept = found["second"].call
-    assert (kept.args[0] != 7).all()  # although it was written over
-    assert kept.kwargs["mask"].stride() == (0, 1)
+    second = found["second"].call
+    assert (second.args[0] != 7).all()  # although it was written over
+    assert second.kwargs["mask"].stride() == (0, 1)
     guard = found["second"].guard
     assert (guard.positional, guard.keywords, guard.grad_enabled) == (1, ("mask",), False)
     assert [(tensor.path, tensor.stride) for tensor in guard.tensors] == [
@@ -91,6 +93,64 @@ def test_a_submodule_that_is_called_in_several_ways_is_named_with_the_difference
         Infeasible, match=r"^in first: it is called in several ways .*shape of args\[0\]: 1x4, plan has 2x4"
     ):
         capture(Twice((2, 1)).eval(), "first", "second")
+
+
+class Ways(nn.Module):
+    """Calls one unit with its arguments written in several ways."""
+
+    def __init__(self, *ways: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.ways = ways
+        self.unit = Unit()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for way in self.ways:
+            x = way(self.unit, x)
+        return x
+
+
+def test_arguments_by_position_and_by_name_are_one_way_to_call() -> None:
+    found = capture(
+        Ways(
+            lambda unit, x: unit(x, torch.ones(4)),
+            lambda unit, x: unit(x, mask=torch.ones(4)),
+            lambda unit, x: unit(mask=torch.ones(4), x=x),
+        ).eval(),
+        "unit",
+    )["unit"]
+    assert (found.guard.positional, found.guard.keywords) == (2, ())
+    assert capture(Ways(lambda unit, x: unit(x), lambda unit, x: unit(x, mask=None)).eval(), "unit")
+
+
+def test_other_arguments_are_another_way() -> None:
+    ways = Ways(lambda unit, x: unit(x), lambda unit, x: unit(x, torch.ones(4)))
+    with pytest.raises(Infeasible, match=r"^in unit: it is called in several ways .*other arguments"):
+        capture(ways.eval(), "unit")
+
+
+BUFFER = torch.arange(1_000_000.0).reshape(1000, 1000)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "most"),
+    [
+        (BUFFER[3:5, 1:7], 1000 + 6),
+        (BUFFER[:, 7][::100], 900 * 1000 + 1),
+        (torch.ones(1, 4).expand(2, 4), 4),
+        (torch.arange(10)[::3], 10),
+        (BUFFER[500:500], 0),
+        (BUFFER[2, 5], 1),
+        (torch.zeros(3, requires_grad=True), 3),
+    ],
+)
+def test_of_a_view_what_is_in_it_is_copied_and_not_the_buffer(tensor: torch.Tensor, most: int) -> None:
+    copy = kept(tensor, "x")
+    assert torch.equal(copy, tensor)
+    assert (copy.stride(), copy.requires_grad) == (tensor.stride(), tensor.requires_grad)
+    aligned = ALIGNED_BYTES // tensor.element_size()
+    assert copy.untyped_storage().nbytes() <= (most + aligned) * tensor.element_size()
+    assert copy.data_ptr() % ALIGNED_BYTES == tensor.data_ptr() % ALIGNED_BYTES
+    assert not copy.numel() or copy.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
 
 
 def test_a_submodule_that_is_never_called_is_named() -> None:

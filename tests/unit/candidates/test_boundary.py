@@ -195,6 +195,41 @@ def test_a_knob_is_turned_in_the_regions_and_not_in_the_rest() -> None:
     assert turn.candidate.label == "inductor freezing on 12 x Block"
 
 
+FREEZING = Knob("freezing", Acts.OPTION, (False, True), "", variations=(Variation(True, "freezing", "because"),))
+
+
+def test_a_knob_is_turned_in_all_regions_and_in_the_largest_alone() -> None:
+    diagnosis = gpt2()
+    both = boundary.regional(cut(diagnosis), INDUCTOR, "test", diagnosis)
+    found = [turn.candidate for turn in boundary.region_turns(both, [FREEZING], diagnosis)]
+    assert [c.label for c in found] == [
+        "inductor freezing on 12 x Block + head",
+        "inductor freezing on 12 x Block, inductor on head",
+    ]
+    assert [c.rationale for c in found] == ["because", "because; only where most of the time goes"]
+    alone = boundary.region_turns(found[1], [FREEZING], diagnosis)
+    assert alone == []  # it is turned there already
+
+
+def test_of_two_engines_the_one_with_most_of_the_time_is_the_main_one_whatever_its_name() -> None:
+    diagnosis = Diagnosis(parts=(part("a", 0.1), part("z", 0.6)))
+    regions = [Region(selector="a", settings=INDUCTOR), Region(selector="z", settings=OPENVINO)]
+    mixed = boundary.with_regions(regions, "", diagnosis)
+    assert mixed.regions[0].settings == INDUCTOR
+    assert boundary.main_engine(mixed, diagnosis) == "openvino"
+    assert boundary.main_region(mixed, diagnosis).selector == "z"
+    assert boundary.main_engine(Candidate(settings=INDUCTOR, label="", rationale=""), diagnosis) == "inductor"
+
+
+def test_shares_of_an_engine_add_up() -> None:
+    diagnosis = Diagnosis(parts=(part("a", 0.3), part("b", 0.2), part("c", 0.4)))
+    settings = {"a": OPENVINO, "b": OPENVINO, "c": INDUCTOR}
+    regions = [Region(selector=path, settings=one) for path, one in settings.items()]
+    mixed = boundary.with_regions(regions, "", diagnosis)
+    assert boundary.main_engine(mixed, diagnosis) == "openvino"
+    assert boundary.main_region(mixed, diagnosis).selector == "a"
+
+
 def test_a_label_says_what_is_set() -> None:
     options = {"freezing": True, "asserts": False, "hint": "latency", "streams": 2}
     settings = Settings(engine="some", options=options, precision=Precision.BF16)

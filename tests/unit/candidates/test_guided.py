@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.candidates.conftest import MadeUp, points
 
-from compilot.candidates import process
+from compilot.candidates import process, worth
 from compilot.candidates.guided import GuidedSearch
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
@@ -156,6 +156,42 @@ def test_an_option_that_made_answers_wrong_is_not_tried_again(made: Made) -> Non
     search.tell(ended(by_label["x p"], 0.0, State.WRONG))
     assert not any(c.settings.options.get("p") for c in search.promising())
     assert any(c.settings.options.get("q") for c in search.promising())
+
+
+def gain_of(search: GuidedSearch, label: str) -> float:
+    return next((option.worth.gain for option in search.pool() if option.candidate.label == label), 0.0)
+
+
+SEEDS = Space(KNOBS.knobs, (Seed("", "test"), Seed("p", "test", {"p": True}), Seed("q", "test", {"q": True})))
+
+
+def test_an_engine_that_is_wrong_with_nothing_set_is_hardly_asked_for_its_options(made: Made) -> None:
+    def left(state: State, diagnosis: Diagnosis = TWO_CORES) -> float:
+        search = made({"x": SEEDS}, diagnosis)
+        search.tell(ended(next(c for c in search.promising() if c.label == "x"), 0.0, state))
+        return gain_of(search, "x p")
+
+    usual = left(State.CRASHED)
+    assert 0.0 < left(State.WRONG) == pytest.approx(worth.DID_NOT_HELP * usual)
+    drawing = msgspec.structs.replace(TWO_CORES, stochastic=True)  # plain, it draws other numbers than eager
+    assert left(State.WRONG, drawing) == pytest.approx(usual)
+
+
+def test_what_makes_an_engine_right_is_asked_for_again_and_the_rest_hardly(made: Made) -> None:
+    search = made({"x": SEEDS})
+    by_label = {c.label: c for c in search.promising()}
+    search.tell(ended(by_label["x"], 0.0, State.WRONG))
+    search.tell(ended(by_label["x p"], 1.5))
+    assert gain_of(search, "x p, q") == pytest.approx(worth.VARIATION)
+    assert 0.0 < gain_of(search, "x q") <= worth.DID_NOT_HELP * worth.SECOND_POINT
+
+
+def test_lower_precisions_are_judged_by_another_rule(made: Made) -> None:
+    precision = Knob("precision", Acts.PRECISION, (Precision.AS_IS, Precision.BF16), "", variations=None)
+    space = Space((precision,), (Seed("", "test"), Seed("bf16", "test", {"precision": Precision.BF16})))
+    search = made({"x": space}, precisions=(Precision.BF16,))
+    search.tell(ended(next(c for c in search.promising() if c.label == "x"), 0.0, State.WRONG))
+    assert gain_of(search, "x bf16") == pytest.approx(worth.FAILED * worth.ALLOWED_PRECISION)
 
 
 def test_an_engine_that_cannot_export_the_model_goes_to_the_end(made: Made) -> None:

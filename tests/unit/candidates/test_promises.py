@@ -12,7 +12,8 @@ from tests.unit.candidates.conftest import MadeUp
 
 from compilot.candidates import boundary, promises
 from compilot.candidates.guided import GuidedSearch
-from compilot.candidates.parts import covered
+from compilot.candidates.parts import covered, cut, paths_of, shares_by_path
+from compilot.candidates.spaces import space_of
 from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Acts, Knob, Seed, Space, Variation
@@ -133,6 +134,24 @@ def test_backends_of_other_packages_are_given_each_block_anew(made: Made) -> Non
     assert next(o.worth.seconds for o in search.pool() if o.candidate.label == "jit on 24 x Block") > 60.0
 
 
+def test_options_with_which_nothing_is_shared_cost_a_program_for_each_block(made: Made) -> None:
+    diagnosis = gpt2(24)
+    search = made(diagnosis, {"jit": msgspec.structs.replace(JIT, unshared_options=("fast",))})
+    whole = ended(named(search, "jit"), 1.5, cold_s=60.0)
+
+    def build_s(**options: bool) -> float:
+        settings = Settings(engine="jit", options=dict(options))
+        return promises.build_s(boundary.regional(cut(diagnosis)[:1], settings, "", diagnosis), diagnosis, [whole])
+
+    assert build_s() == build_s(fast=False) == build_s(other=True) < 4.0
+    assert build_s(fast=True) > 48.0  # four fifths of a minute, and what each program takes
+
+
+def test_inductors_options_that_share_nothing_are_options_of_inductor() -> None:
+    knobs = {knob.name for knob in space_of("inductor", gpt2()).knobs}
+    assert {"freezing", "light_guards"} == set(registry.traits("inductor").unshared_options) <= knobs
+
+
 def test_what_regions_really_took_corrects_the_guess(made: Made) -> None:
     search = made(gpt2())
     search.tell(ended(named(search, "jit"), 1.5, cold_s=30.0))
@@ -239,6 +258,31 @@ def test_the_best_boundary_is_varied_in_its_regions_and_in_its_process(made: Mad
     assert set(map(repr, rest)) == {repr(Settings())}  # only eager runs the rest
 
 
+def test_a_knob_that_pays_only_in_the_bottleneck_is_turned_there_alone(made: Made) -> None:
+    """`fast` makes the blocks faster and the head much slower: the best plan has it in one region of two."""
+    diagnosis = gpt2()
+    shares = shares_by_path(diagnosis)
+
+    def speed(candidate: Candidate) -> float:
+        left = 1.0 if candidate.regions else 1.2
+        for region in candidate.regions:
+            slow = 1.5 if region.selector == "head" else 0.4
+            takes = slow if region.settings.options.get("fast") else 0.5
+            left -= (1.0 - takes) * sum(shares[path] for path in paths_of(region.selector, diagnosis))
+        return 1.0 / left
+
+    search = made(diagnosis, spaces={"jit": Space((FAST,), (Seed("", "test"),))})
+    told: list[Trial] = []
+    while (jobs := search.ask(1, LONG)) and len(told) < 100:
+        told.append(ended(jobs[0], speed(jobs[0])))
+        search.tell(told[-1])
+    best = max(told, key=lambda trial: trial.screening[0][0]).candidate
+    assert {title: region.settings.options for region in best.regions for title in [region.selector[:4]]} == {
+        "bloc": {"fast": True},
+        "head": {},
+    }
+
+
 def test_what_a_knob_brought_the_whole_model_it_promises_in_a_region(made: Made) -> None:
     def promised(ratio: float) -> float:
         search = made(gpt2(), spaces={"jit": Space((FAST,), (Seed("", "test"), Seed("fast", "t", {"fast": True})))})
@@ -294,8 +338,6 @@ def test_a_step_is_measured_against_the_boundary_without_it() -> None:
 
 
 def _prefixes(diagnosis: Diagnosis) -> Iterator[list[Any]]:
-    from compilot.candidates.parts import cut
-
     pieces = cut(diagnosis)
     yield pieces[:2]
     yield pieces[:3]

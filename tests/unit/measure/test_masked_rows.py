@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from judging import Function
 from torch import Tensor
 
-from compilot.measure.correctness import check, make_reference
+from compilot.measure.correctness import Miss, NotServed, check, make_reference
 from compilot.records import Check
 from compilot.workload import Workload
 from compilot.workload.variations import cases
@@ -97,3 +98,37 @@ def test_who_answers_as_eager_does_passes(judged, rows, kind):
     result = judged(zero, KINDS[kind](torch.tensor(rows)))
     assert result.passed, result.why
     assert "first row of args[1] masked" in [worst.case for worst in result.worst]
+
+
+def under_a_mask(folder: Path, weights: Weights, miss: Miss) -> Check:
+    """A candidate that misses the calls in which a row is masked."""
+    torch.manual_seed(0)
+    load = Workload(Function(eager).eval(), (torch.randn(2, KEYS, 8), torch.ones(2, KEYS, dtype=torch.bool)))
+    found = cases(load)
+    masked = {id(case.call) for case in found if case.masked}
+    assert len(masked) == 1
+    reference = make_reference(load, found, folder)
+    missed = lambda call: miss if id(call) in masked else None  # noqa: E731
+    return check(attention(weights), load, found, folder, reference, missed=missed)
+
+
+REGIONS = Miss("in layers.0: type of args[1]", regions=("layers.0",))
+
+
+def test_regions_may_leave_a_mask_to_eager_with_a_caveat(tmp_path: Path) -> None:
+    result = under_a_mask(tmp_path, zero, REGIONS)
+    assert result.passed, result.why
+    assert result.caveats == ("calls with such a mask run layers.0 in eager: first row of args[1] masked",)
+    assert "first row of args[1] masked" in [worst.case for worst in result.worst]
+
+
+def test_the_answer_is_judged_all_the_same(tmp_path: Path) -> None:
+    result = under_a_mask(tmp_path, uniform, REGIONS)
+    assert not result.passed
+    assert "(case first row of args[1] masked)" in result.why
+
+
+@pytest.mark.parametrize("miss", [Miss("engine failed"), Miss("the artifact does not take this call", refused=True)])
+def test_whoever_misses_a_mask_otherwise_does_not_answer(tmp_path: Path, miss: Miss) -> None:
+    with pytest.raises(NotServed, match=miss.reason):
+        under_a_mask(tmp_path, zero, miss)

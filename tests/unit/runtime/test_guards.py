@@ -15,7 +15,7 @@ from compilot.errors import InputError, PlanError
 from compilot.inputs.paths import parse
 from compilot.records import ANY_SIZE, DimRange, DynamicDim, Guard, Shapes
 from compilot.runtime.guards import make_guard
-from compilot.runtime.matching import Matcher
+from compilot.runtime.matching import Matcher, is_mismatch
 
 
 class Model(nn.Module):
@@ -95,6 +95,22 @@ def test_a_dynamic_input_must_be_contiguous():
 )
 def test_a_mismatch_says_what_is_different(args, said):
     assert Matcher(guard(torch.zeros(2, 3))).call_mismatch(Call(args, {})) == said
+    assert is_mismatch(said)
+
+
+@pytest.mark.parametrize(
+    ("example", "other"),
+    [({"a": 1}, {"b": 1}), ([1], [1, 2]), (None, torch.zeros(2)), (1, 2)],
+)
+def test_every_way_in_which_arguments_differ_is_known_as_one(example, other):
+    why = Matcher(guard(torch.zeros(2), example)).call_mismatch(Call((torch.zeros(2), other), {}))
+    assert why is not None
+    assert is_mismatch(why)
+
+
+@pytest.mark.parametrize("reason", ["engine failed: shape of x", "weights changed", "gradients enabled", ""])
+def test_other_reasons_for_a_fallback_are_none(reason):
+    assert not is_mismatch(reason)
 
 
 def test_a_range_is_named_in_the_reason():
@@ -112,6 +128,7 @@ def test_dataclasses_and_their_fields_are_compared():
     matcher = Matcher(guard(Batch(torch.zeros(2), 3)))
     assert matcher.call_mismatch(Call((Batch(torch.zeros(2), 3),), {})) is None
     assert matcher.call_mismatch(Call((Batch(torch.zeros(2), 4),), {})) == "value of args[0].n: plan has 3"
+    assert is_mismatch("value of args[0].n: plan has 3")
     assert "type of args[0]" in str(matcher.call_mismatch(Call(({"x": torch.zeros(2), "n": 3},), {})))
 
 

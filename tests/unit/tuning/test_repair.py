@@ -59,7 +59,7 @@ def wrong_with(diagnosis: Diagnosis, *culprits: str, state: State = State.WRONG,
     def fate(candidate: Candidate) -> Fate:
         inside = set(covered(candidate, diagnosis))
         bad = [one for one in culprits if not candidate.regions or one in inside]
-        if main_engine(candidate) == "jit" and bad:
+        if main_engine(candidate, diagnosis) == "jit" and bad:
             reason = f"in {bad[0]}: cannot be exported" if named and candidate.regions else "max abs error 3"
             return Fate(state=state, reason=reason, cold_s=5.0)
         share = share_of(candidate, diagnosis) if candidate.regions else 0.0
@@ -180,6 +180,16 @@ def test_where_eager_is_kept_the_culprit_is_named_all_the_same(tmp_path: Path, e
     assert [one.culprits for one in found.verdict.repairs] == [("model.h.5",)]
     assert "jit gave wrong answers because of model.h.5" in found.verdict.because
     assert not found.plan.entries
+
+
+def test_where_eager_is_kept_and_time_ran_out_that_is_said(tmp_path: Path, engine: Any) -> None:
+    diagnosis = gpt2()
+    fate = wrong_with(diagnosis, "model.h.11")
+    slower = lambda candidate: fate(candidate)._replace(speed=0.7)  # noqa: E731  # right, but not worth it
+    found = story(tmp_path, diagnosis, slower, guided=False, budget_s=55.0)
+    assert found.verdict.decision is Decision.KEEP_EAGER
+    assert [(one.culprits, one.found) for one in found.verdict.repairs] == [((), False)]
+    assert "jit gave wrong answers; what is to blame was not found in time" in found.verdict.because
 
 
 def test_a_repair_stops_with_the_budget_and_the_best_so_far_is_the_plan(tmp_path: Path, engine: Any) -> None:

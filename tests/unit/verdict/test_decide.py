@@ -113,6 +113,32 @@ def test_a_short_life_keeps_eager_and_a_long_one_pays_for_the_compile() -> None:
     assert long.chosen_id == SLOW_START.id
 
 
+def test_importing_torchs_compiler_counts_in_a_total_and_is_said() -> None:
+    """Eager takes 5 s for 500 calls, 1.5x faster 3.3 s: a start of 1.2 s pays, but not with an import of 2 s."""
+    final = race({QUICK.id: 1.5})
+    file, compiled = trial(QUICK, cold_s=1.2), trial(QUICK, cold_s=1.2, import_s=2.0)
+    paid, unpaid, later = (
+        decide([eager_trial(), one], final, Goal(horizon_calls=calls))
+        for one, calls in ((file, 500), (compiled, 500), (compiled, 1500))
+    )
+    assert (paid.decision, unpaid.decision, later.decision) == (Decision.USE, Decision.KEEP_EAGER, Decision.USE)
+    assert "importing" not in paid.because
+    assert re.search(r"6\.\d s in total \(2\.0 s of it importing torch's compiler\) against eager's 5", unpaid.because)
+    assert int(re.findall(r"pays back after (\d+) calls", unpaid.because)[0]) == pytest.approx(960, rel=0.05)
+    assert "(2.0 s of it importing torch's compiler)" in later.because
+
+
+def test_a_total_hardly_below_eagers_is_no_reason_to_compile() -> None:
+    """1000 calls take eager 10 s, and 2x faster 5 s besides its start."""
+    final = race({QUICK.id: 2.0}, scatter=0.0, bias=0.0, drift=0.0)
+    near, far = (
+        decide([eager_trial(cold_s=0.01), trial(QUICK, cold_s=cold)], final, Goal(horizon_calls=1000))
+        for cold in (4.95, 4.8)
+    )
+    assert (near.decision, far.decision) == (Decision.KEEP_EAGER, Decision.USE)
+    assert "against eager's 10.0 s: less than 1.0 % saved" in near.because
+
+
 def test_a_horizon_never_buys_what_was_not_shown_faster() -> None:
     free = trial(QUICK, cold_s=0.0)
     verdict = decide([eager_trial(cold_s=9.0), free], race({QUICK.id: 1.0}), Goal(horizon_calls=2))

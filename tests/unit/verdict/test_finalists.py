@@ -10,7 +10,7 @@ from verdict_fakes import EAGER, candidate, eager_trial, trial
 
 from compilot.records import Goal, Measurement, Objective, State, Trial
 from compilot.verdict import choose_finalists
-from compilot.verdict.finalists import best_unraced
+from compilot.verdict.finalists import best_unraced, pick_finalists
 
 
 def screened(name: str, ratio: float, *, pairs: int = 20, state: State = State.OK) -> Trial:
@@ -49,8 +49,8 @@ def test_a_candidate_without_screening_ranks_as_no_faster_than_eager() -> None:
     assert names(choose_finalists(trials), trials) == ["a", "unknown"]
 
 
-def started(name: str, ratio: float, cold_s: float, steady_rss_bytes: int = 1) -> Trial:
-    measured = Measurement(cold_s=cold_s, cold_cache=True, steady_rss_bytes=steady_rss_bytes)
+def started(name: str, ratio: float, cold_s: float, steady_rss_bytes: int = 1, import_s: float = 0.0) -> Trial:
+    measured = Measurement(cold_s=cold_s, cold_cache=True, steady_rss_bytes=steady_rss_bytes, import_s=import_s)
     return msgspec.structs.replace(screened(name, ratio), measurement=measured)
 
 
@@ -67,3 +67,25 @@ def test_without_a_race_the_goal_itself_says_who_is_confirmed() -> None:
     assert best(objective=Objective.STARTUP) == ["quick"]
     assert best(objective=Objective.MEMORY) == ["fast"]
     assert best_unraced([], Goal()) == best_unraced([], Goal(horizon_calls=5)) == []
+
+
+def picked(trials: list[Trial], **goal: Any) -> list[str]:
+    by_id = {one.candidate.id: one for one in trials}
+    return [one.candidate.label for one in pick_finalists(by_id, Goal(**goal))]
+
+
+def test_under_a_horizon_the_place_of_its_own_goes_to_the_least_total_and_not_to_the_cheapest_start() -> None:
+    """An eager call takes a second here: what hardly gains anything starts at once, and is no plan."""
+    fast = [started(name, ratio, 900.0) for name, ratio in (("a", 8.0), ("bb", 6.5), ("ccc", 5.0))]
+    regional, idle = started("regional", 4.0, 20.0), started("eager, memory kept", 1.05, 0.01)
+    trials = [eager_trial(), *fast, regional, idle]
+    assert picked(trials) == ["a", "bb", "ccc"]
+    assert picked(trials, horizon_calls=100) == ["a", "bb", "regional"]  # 45 s against 94 s, and 912 s
+    assert picked(trials, horizon_calls=2) == ["a", "bb", "eager, memory kept"]
+    assert picked(trials, horizon_calls=1_000_000) == ["a", "bb", "ccc"]
+    assert picked(trials, objective=Objective.STARTUP) == ["a", "bb", "eager, memory kept"]
+
+
+def test_importing_the_compiler_counts_in_a_total() -> None:
+    able = [started("compiled", 2.0, 1.0, import_s=10.0), started("file", 2.0, 5.0)]
+    assert [one.candidate.label for one in best_unraced(able, Goal(horizon_calls=10))] == ["file"]

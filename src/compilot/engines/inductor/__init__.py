@@ -15,6 +15,7 @@ TRAITS = EngineTraits(
     package=TORCH,
     warm_share=0.3,  # torch.compile still traces and checks
     plain_compile=True,
+    unshared_options=("freezing", "light_guards"),  # constants, or guards, of one module
     ahead_of_time="aoti",
 )
 _OF_BACKENDS = EngineTraits(

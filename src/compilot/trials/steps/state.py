@@ -35,6 +35,7 @@ class WorkerState:
         self.fn: Callable[..., Any]
         self.serving: Answers
         self.unit: Unit
+        self.import_s = 0.0  # importing torch's compiler, where the candidate needs it
         self.compiled = 0  # programs made before the requests of a trace were timed
         self.batch = 1  # calls of the unit, of all callers together
         self.examination: Examination | None = None

@@ -65,7 +65,7 @@ from compilot.trials.protocol import (
     Warmed,
 )
 from compilot.trials.serving import Serving
-from compilot.trials.steps.importing import installed_since
+from compilot.trials.steps.importing import import_compiler, installed_since
 from compilot.trials.steps.sizes import fixed
 from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.workload.shipping import unship
@@ -92,7 +92,7 @@ def open_workload(worker: WorkerState, request: Open) -> Opened:
     worker.workspace = Path(request.workspace)
     apply_settings(request.candidate.process)
     if traits_of(request.candidate).through_dynamo:
-        compiling.import_dynamo()
+        worker.import_s = import_compiler()
     before = set(sys.modules)
     load = worker.workload = unship(request.shipment)
     worker.model_fingerprint = as_calls_read(model_fingerprint(load.model), load.model, load.examples)
@@ -126,7 +126,8 @@ def prepare_toolchain(worker: WorkerState, request: PrepareToolchain) -> Toolcha
 def build(worker: WorkerState, request: Build) -> Built | Failed:
     """Make the callable and answer the first call, counting what it costs."""
     if traits_of(worker.candidate).through_dynamo or not (is_eager_only(worker.candidate) or request.reuse):
-        compiling.import_dynamo()  # before the clock: exporters need it as compilers do; loading files does not
+        # before the clock: exporters need it as compilers do; loading files does not
+        worker.import_s = worker.import_s or import_compiler()
     cold_cache = not any((worker.workspace / COMPILE_CACHE).glob("*"))
     runs, cpu, begin = worker.compiler.count, build_cost.cpu_seconds(), time.perf_counter()
     codes: list[str] = []
@@ -152,6 +153,7 @@ def build(worker: WorkerState, request: Build) -> Built | Failed:
         cold_s=cold_s + reused.wall_s,
         shared_s=reused.wall_s,
         for_others_s=made.wall_s,
+        import_s=worker.import_s,
         cold_cache=cold_cache,
         cpu_s=build_cost.cpu_seconds() - cpu + reused.cpu_s,
         compiler_runs=worker.compiler.count - runs,
