@@ -39,7 +39,7 @@ class Second(NamedTuple):
 def judge(first: Mapping[Key, Effect], second: Second | None, allowed: Collection[str] = ()) -> list[MetricResult]:
     """A verdict for each effect; second: of the race for the suspects, None where there was none."""
     looked = suspects(first, allowed)
-    found = {} if second is None else {key: one for key, one in second.effects.items() if key in looked}
+    found = {key: one for key, one in (second.effects if second else {}).items() if key in looked}
     again = suspects(found, allowed)
     results = []
     for key, effect in first.items():
@@ -154,9 +154,9 @@ def judge_counts(
     for arm in head:
         for count in COUNTS:
             result = _counted(count, arm, base.get(arm, ()), head[arm], allowed)
-            if result is not None and no_costs and not count.is_portable:
-                result = not_measured(count.name, arm, no_costs)
-            found += [result] if result is not None else []
+            if result is not None:
+                comparable = count.is_portable or not no_costs
+                found.append(result if comparable else not_measured(count.name, arm, no_costs))
     return found
 
 

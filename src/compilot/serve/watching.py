@@ -8,8 +8,10 @@ module of the tuning plane is imported here.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -33,6 +35,7 @@ from compilot.serve.staying import Closing, Later
 LOOK_S = 0.5  # between looks at the child's process tree
 FULL_LOOK = 4  # looks: pages that several processes have are told apart only then, it takes the kernel milliseconds
 END_S = 5.0
+LEAST_ROOM = 4 << 20  # bytes of a disk; with less, a build that ended without a word ended for that
 QUOTED = 300  # characters of its last output
 MODEL_COPIES = 3  # of the weights that a build has in memory: eager's, the candidate's, the export's
 
@@ -165,7 +168,17 @@ def _result(path: Path, code: int | None, folder: Path) -> BuildResult:
         pass
     how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
     words = _last_words(_log(folder))
-    raise Later(f"the building process {how}" + (f"; its last output: {words}" if words else ""))
+    what = f"the building process {how}" + (f"; its last output: {words}" if words else "")
+    raise Later(f"{full}: {what}" if (full := _full_disk(folder)) else what)
+
+
+def _full_disk(folder: Path) -> str:
+    """That the disk is full, where it is: then the child could not even say so. "": it has room."""
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(folder.parent).free
+        if free < LEAST_ROOM:
+            return f"{os.strerror(errno.ENOSPC)} ({free >> 10} KiB are left in {folder.parent})"
+    return ""
 
 
 def _log(folder: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,7 +209,18 @@ def test_the_last_words_of_a_child_are_quoted(tmp_path: Path, monkeypatch: pytes
         return subprocess.Popen([sys.executable, "-c", program], stderr=log, process_group=0)
 
     monkeypatch.setattr(watching, "_started", dying)
-    with pytest.raises(Later, match="exit code 1; its last output: the disk is on fire"):
+    with pytest.raises(Later, match=r"^the building process ended with .* 1; its last output: the disk is on fire"):
+        REAL_RUN(watching.Child(QUICK), job_in(tmp_path), 0, threading.Event())
+
+
+def test_a_child_that_could_not_even_say_that_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(job_file: Path, bounds: Bounds, log: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"], process_group=0)
+
+    monkeypatch.setattr(watching, "_started", dying)
+    room = shutil.disk_usage(tmp_path)._replace(free=168 << 10)
+    monkeypatch.setattr("compilot.serve.watching.shutil.disk_usage", lambda _: room)
+    with pytest.raises(Later, match=r"^No space left on device .168 KiB are left in .*: the building process ended"):
         REAL_RUN(watching.Child(QUICK), job_in(tmp_path), 0, threading.Event())
 
 
