@@ -403,7 +403,7 @@ def largest_of(traffic: Traffic) -> Sizes:
     return tuple(dim.max for dim in traffic.dims)
 
 
-def powers_note(traffic: Traffic, most: int, why: str = "--max-entries allows") -> list[str]:
+def powers_note(traffic: Traffic, most: int, why: str = "a plan may have") -> list[str]:
     """What people do by hand may need more programs than a plan has."""
     demand = asked(traffic)
     if not demand or len(traffic.dims) > MOST_DIMS:

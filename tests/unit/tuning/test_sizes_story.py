@@ -433,7 +433,7 @@ def test_only_padding_of_all_sizes_of_the_trace_is_used() -> None:
 
 def test_powers_of_two_that_need_more_programs_than_a_plan_may_have_are_told(tmp_path: Path) -> None:
     story = served(tmp_path, speeds(6.0, 1.1), SPREAD, options=TuneOptions(budget_s=2000.0, max_entries=4))
-    told = "powers of two would need 5 programs, and --max-entries allows 4: that policy is left out"
+    told = "powers of two would need 5 programs, and a plan may have 4: that policy is left out"
     assert told in sizes_of(story).notes  # 8, 16, 32, 64, and 100 as the largest
     [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
     assert ShapePolicy.POWERS_OF_TWO not in {one.policy for one in line.engines[0].choice.forecasts}
