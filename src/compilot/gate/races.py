@@ -96,7 +96,8 @@ class LocalRaces:
     ) -> None:
         """sides: base and head, or one alone. weights: have the digest of the weights' values in the facts."""
         self._sides, self._candidates, self._folder = sides, list(candidates), folder
-        self._temporary = tempfile.TemporaryDirectory(prefix="work-", dir=folder, ignore_cleanup_errors=True)
+        place = folder if " " not in str(folder) else None  # torch splits its C++ compiler's command at spaces
+        self._temporary = tempfile.TemporaryDirectory(prefix="work-", dir=place, ignore_cleanup_errors=True)
         self.work = Path(self._temporary.name)
         self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
         self._room = 99  # arms that may live at once, until the first has shown its size

@@ -30,7 +30,7 @@ class GitFailed(EnvironmentProblem):
         lines = [line.strip() for line in said.splitlines() if line.strip()]
         fatal = [line for line in lines if line.startswith(("fatal:", "error:"))]
         text = f"git {command} failed: {([*fatal, *lines[-1:]] or ['it said nothing'])[0].rstrip('.')}"
-        trust = f"; if you trust it, add {root} to safe.directory in git's configuration" if "dubious" in text else ""
+        trust = f"; if you trust it, add {root} to git's safe.directory" if "dubious" in text else ""
         super().__init__(f"{text}{trust}.")
         self.code = code
         self.said = said

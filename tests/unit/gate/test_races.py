@@ -108,6 +108,15 @@ def test_a_second_check_in_the_same_folder_finds_nothing_of_the_first(
         assert [path.name for path in tmp_path.iterdir()] == ["logs"]
 
 
+def test_builds_lie_where_the_compiler_can_find_them(tmp_path: Path) -> None:
+    for name, inside in (("run", True), ("my run", False)):
+        (tmp_path / name).mkdir()
+        with contextlib.closing(LocalRaces(SIDES, [EAGER], tmp_path / name, limits=Limits())) as lab:
+            assert lab.work.is_dir()
+            assert lab.work.is_relative_to(tmp_path / name) is inside
+        assert not lab.work.exists()
+
+
 def test_a_set_may_have_some_of_the_arms_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(races, "LiveArm", FakeArm)
     monkeypatch.setattr(FakeArm, "steps", [])

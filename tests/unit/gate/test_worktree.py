@@ -81,7 +81,7 @@ def test_what_is_wrong_with_git_is_not_taken_for_an_unknown_ref(
         patched.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
         patched.setenv("GIT_CONFIG_GLOBAL", "/dev/null")  # where somebody may trust every folder
         patched.setenv("GIT_CONFIG_NOSYSTEM", "1")
-        with pytest.raises(EnvironmentProblem, match=r"dubious ownership.*--add safe\.directory"):
+        with pytest.raises(EnvironmentProblem, match=r"dubious ownership.*to git's safe\.directory"):
             worktree.resolve(project.folder, "main")
     monkeypatch.setenv("PATH", str(project.folder))
     with pytest.raises(EnvironmentProblem, match="install git"):
