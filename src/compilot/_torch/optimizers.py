@@ -6,6 +6,7 @@ are waiting; what schedulers look at. Not covered: the arithmetic of an update (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,10 +33,10 @@ def note_step(optimizer: Optimizer) -> None:
     optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
-def has_step_hooks(optimizer: Optimizer) -> bool:
-    """Whether somebody wants to be called around each step. Checked on torch 2.13.0."""
+def has_step_hooks(optimizer: Optimizer, besides: Callable[..., None] | None = None) -> bool:
+    """Whether somebody wants to be called around each step; besides: who does not count. Checked on torch 2.13.0."""
     from torch.optim import optimizer as module
 
-    everywhere = module._global_optimizer_pre_hooks or module._global_optimizer_post_hooks
+    everywhere = [*module._global_optimizer_pre_hooks.values(), *module._global_optimizer_post_hooks.values()]
     own = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return bool(everywhere or own)
+    return bool(own) or any(hook is not besides for hook in everywhere)

@@ -123,7 +123,7 @@ def _unless_missed(judged: _Judged, case: Case, miss: Miss | None) -> _Judged:
         return judged
     if case.masked and miss.regions:
         return judged._replace(caveats=(*judged.caveats, _in_eager(case, miss.regions)))
-    if (case.mirror is not None or case.bold) and miss.refused:
+    if (case.mirror is not None and miss.refused) or (case.bold and (miss.refused or miss.regions)):
         return _Judged(notes=(f"such calls go to eager: {case.name} ({miss.reason})",), counts=False)
     raise NotServed(f"eager had to answer in its place (case {case.name}): {miss.reason}")
 

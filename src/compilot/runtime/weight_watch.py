@@ -214,7 +214,7 @@ def _watch(watch: WeightWatch) -> None:
     if not _handles:
         _handles.extend(
             [
-                register_optimizer_step_post_hook(_after_step),
+                register_optimizer_step_post_hook(after_step),
                 torch_module.register_module_parameter_registration_hook(_after_registration),
                 torch_module.register_module_buffer_registration_hook(_after_registration),
                 torch_module.register_module_module_registration_hook(_after_registration),
@@ -229,7 +229,8 @@ def _live() -> list[WeightWatch]:
     return watches
 
 
-def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+def after_step(optimizer: torch.optim.Optimizer, args: Any = (), kwargs: Any = None) -> None:
+    """A step has moved this optimizer's parameters; torch calls it, and whoever moves them without `step`."""
     updated = [id(p) for group in optimizer.param_groups for p in group["params"]]
     for watch in _live():
         if not watch.tensor_ids.isdisjoint(updated):

@@ -60,18 +60,20 @@ class EventLog:
                 self._changed.wait_for(lambda: not self._waiting, timeout_s)
 
     def _pass_on_all(self) -> None:
-        while (event := self._first()) is not None:
+        changed, waiting = self._changed, self._waiting  # its own: a forked child has others
+        while (event := self._first(changed, waiting)) is not None:
             self._pass_on(event)
-            with self._changed:
-                self._waiting.popleft()
-                self._changed.notify_all()
+            with changed:
+                waiting.popleft()
+                changed.notify_all()
 
-    def _first(self) -> SwapEvent | None:
+    def _first(self, changed: threading.Condition, waiting: deque[SwapEvent]) -> SwapEvent | None:
         """The oldest event that waits; it does so until it is passed on. None: this thread has ended."""
-        with self._changed:
-            if self._changed.wait_for(lambda: bool(self._waiting), IDLE_S):
-                return self._waiting[0]
-            self._thread = None
+        with changed:
+            if changed.wait_for(lambda: bool(waiting), IDLE_S):
+                return waiting[0]
+            if self._waiting is waiting:
+                self._thread = None
             return None
 
     def _pass_on(self, event: SwapEvent) -> None:

@@ -28,6 +28,7 @@ from compilot.errors import PlanNotUsedWarning, first_cause
 from compilot.records import OptimizerWay
 from compilot.runtime.model_part import kept_code
 from compilot.runtime.notices import warn
+from compilot.runtime.weight_watch import after_step
 from compilot.training.kernels import AdamForm, SGDForm
 from compilot.training.updates import align, special
 
@@ -80,6 +81,7 @@ class CompiledUpdate:
             with torch.no_grad():
                 reason = self._updated()
             self._count(graphs_built() - before)
+            after_step(self._optimizer)  # plans with these weights baked in hear of it, as after `step`
         if reason is not None:
             self._optimizer.step()
         return reason
@@ -90,7 +92,7 @@ class CompiledUpdate:
         self._warm = self._warm or not built
 
     def _unfit(self) -> str | None:
-        if optimizers.has_step_hooks(self._optimizer):
+        if optimizers.has_step_hooks(self._optimizer, besides=after_step):
             return "the optimizer has hooks around its step"
         for group in self._optimizer.param_groups:
             for parameter in group["params"]:

@@ -265,3 +265,25 @@ def test_a_parameter_with_gaps_in_memory_is_the_own_steps() -> None:
     mine.gaps.requires_grad_(False)
     step(torch.tensor(2.0))  # the transposed one is dense
     assert sum(step.stats().optimizer_fallbacks.values()) == 1
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_plan_with_baked_in_weights_hears_of_a_compiled_update(model: nn.Module, batches: list[Batch]) -> None:
+    """Its hook around all steps is no reason to leave the update to the user's own step."""
+    from compilot.runtime import weight_watch
+
+    class Watch:
+        tensor_ids = frozenset(id(parameter) for parameter in model.parameters())
+        told = 0
+
+        def tell(self) -> None:
+            self.told += 1
+
+    watch: Any = Watch()
+    weight_watch._watch(watch)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    step = make_step(model, loss_of, optimizer, StepParts(optimizer=OptimizerWay.KERNEL), strict=True)
+    for batch in batches[:2]:
+        step(batch)
+    assert step.stats().optimizer_fallbacks == {}
+    assert watch.told == 2

@@ -186,7 +186,7 @@ def test_where_eager_is_kept_and_time_ran_out_that_is_said(tmp_path: Path, engin
     diagnosis = gpt2()
     fate = wrong_with(diagnosis, "model.h.11")
     slower = lambda candidate: fate(candidate)._replace(speed=0.7)  # noqa: E731  # right, but not worth it
-    found = story(tmp_path, diagnosis, slower, guided=False, budget_s=55.0)
+    found = story(tmp_path, diagnosis, slower, guided=False, budget_s=26.0)
     assert found.verdict.decision is Decision.KEEP_EAGER
     assert [(one.culprits, one.found) for one in found.verdict.repairs] == [((), False)]
     assert "jit gave wrong answers; what is to blame was not found in time" in found.verdict.because
