@@ -40,7 +40,7 @@ MOMENTS_S = (0.0, 3.0, 0.2, 2.0, 0.5, 4.0, 1.0, 2.5, 1.5, 3.5)  # of the child's
 FETCH_MOMENTS_S = tuple(moment / 2 for moment in MOMENTS_S)  # a fetch from the slow store takes longer
 PIECES, PIECE_S = 20, 0.05  # of each answer of the slow store
 WIDE = 512  # so that a disk is full of weights, too
-ROOM = (0, 4, 16, 64, 100, 200, 300, 400, 500, 600)  # KiB; with 800 everything fits
+ROOM = (0, 4, 16, 64, 100, 200, 300, 400, 450, 500)  # KiB; with 600 everything fits
 DISK_KIB = 64 << 10
 NAMESPACE = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
 MOUNTED = f'mount -t tmpfs -o mode=700,size={DISK_KIB}k none "$0" && exec "$@"'
