@@ -253,6 +253,17 @@ def _closed_port() -> int:
 
 
 @contextlib.contextmanager
+def answering(handler: type[http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a web server on this machine that is there for the body."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+
+
+@contextlib.contextmanager
 def answering_with_errors() -> Iterator[str]:
     """A web server that is there and not well."""
 
@@ -265,12 +276,8 @@ def answering_with_errors() -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Unwell) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/bundles"
-        finally:
-            server.shutdown()
+    with answering(Unwell) as url:
+        yield f"{url}/bundles"
 
 
 @contextlib.contextmanager
@@ -308,12 +315,8 @@ def slow_store(place: Path) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
+    with answering(Slow) as url:
+        yield url
 
 
 @contextlib.contextmanager
