@@ -138,6 +138,10 @@ def baseline(
             failures = [one.failures.get(f"{HEAD} {labels[0]}") for one in sets]
             if all(failures) and failures[0]:
                 raise EnvironmentProblem(f"the target cannot be measured: {failures[0].reason}")
+            for label in labels[1:]:
+                if all(f"{HEAD} {label}" in one.failures for one in sets):
+                    reason = sets[0].failures[f"{HEAD} {label}"].reason
+                    tell(f"{label} is not in the baseline, since it failed: {reason}")
             answers = sets[0].answers.get(f"{HEAD} {labels[0]}") if sets[0].repeats else None
             made = baselines.make_baseline(head, sets, labels, machine_fingerprint(), answers=answers, callers=callers)
     baselines.write_baseline(made, Path(output))
@@ -225,10 +229,10 @@ def _with_ref(job: _Job, ref: str, link: Sequence[AnyPath]) -> CheckReport:
         raise InputError("a base ref needs the target in a git repository; use a baseline elsewhere.")
     job.tell(f"checking out {ref}")
     with worktree.checked_out(root, ref, link) as tree:
-        head = head_side(job.target, foreign=str(tree.path))
+        head = head_side(job.target, foreign=str(tree.path))._replace(root=str(root))
         short = tree.commit[:9]
         base = moved_side(head, root, tree.path, short if ref == tree.commit else f"{ref} ({short})")
-        return _checked(job, base._replace(commit=SourceCommit(commit=tree.commit)), head)
+        return _checked(job, base._replace(commit=SourceCommit(commit=tree.commit), root=str(tree.path)), head)
 
 
 def _with_old(job: _Job, python: AnyPath) -> CheckReport:
@@ -303,6 +307,9 @@ def _options(
         raise InputError(f"a check takes at least {LEAST_BUDGET_S:.0f} s; give a larger budget.")
     if not 0.0 < margin < 1.0 or not 0.0 < rule_out < 10.0:
         raise InputError("margin and rule-out are shares: write 0.05 for 5 %.")
+    if rule_out <= margin:
+        text = f"a pass excludes more than the margin: rule-out is {rule_out:g} and the margin {margin:g}"
+        raise InputError(f"{text}; give a larger rule-out, such as {2 * margin:g}.")
     if unknown := [name for name in allow if name not in names]:
         raise InputError(f"there is no metric '{unknown[0]}'; there are {', '.join(names)}.")
     if processes is not None and not 1 <= processes <= MOST_PROCESSES:

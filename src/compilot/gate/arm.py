@@ -20,6 +20,7 @@ import contextlib
 import copy
 import ctypes
 import dataclasses
+import errno
 import gc
 import hashlib
 import importlib
@@ -41,6 +42,8 @@ from typing import Any
 
 STARTED = time.perf_counter()
 FOREIGN = "COMPILOT_FOREIGN_ROOT"  # in the environment: code below this folder is the other side's
+OWN = "COMPILOT_OWN_ROOT"  # the same of this side: its project must be imported from here
+MACHINE = "MachineProblem"  # error of a failure that the machine may have caused, and not the code
 PROTOCOL = 1
 PLAIN_COMPILE = "torch.compile"  # label of the candidate that is the model behind torch.compile, and nothing else
 BATCH_S = 0.02  # what a timed batch of calls lasts at least
@@ -51,7 +54,18 @@ MAX_SLOPE = 0.02  # of the last third of a warm-up
 DRIVES = 2  # times that every example is called after the first call: what is compiled then is compiled again
 SEEDED_CASES = 2
 COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+PROJECT_FILES, INIT = ("pyproject.toml", "setup.py", "setup.cfg"), "__init__.py"  # of what can be installed
 NOT_OURS = (".gch", ".pch", ".lock")  # in a cache folder: the header that all models of a machine share, and locks
+
+
+OUT_OF = (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.EMFILE, errno.ENFILE)
+OUT_OF_WORDS = (  # of torch's allocator, of threads, and of a compiler that the system has killed
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "can't start new thread",
+    "No space left on device",
+    "Killed signal terminated program",
+)
 
 
 class Refused(Exception):
@@ -213,6 +227,26 @@ def refuse_foreign() -> None:
             raise Refused(f"{text}, or uninstall the editable install of '{name.partition('.')[0]}'.")
 
 
+def refuse_installed_copy() -> None:
+    """Refused where the project's own package is an installed copy: both sides would run the same code."""
+    root = os.environ.get(OWN)
+    if not root or not any(os.path.exists(os.path.join(root, name)) for name in PROJECT_FILES):
+        return
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if "." in name or name == "compilot" or not isinstance(file, str):
+            continue
+        if "site-packages" in os.path.realpath(file).split(os.sep) and own_copy(root, name):
+            text = f"'{name}' was imported from {os.path.dirname(file)}, a copy that both sides have in common"
+            raise Refused(f"{text}; install it with 'pip install -e .', or uninstall it.", "EnvironmentProblem")
+
+
+def own_copy(root: str, name: str) -> str:
+    """The file of a project that is this package or module; "": it has none."""
+    places = [os.path.join(root, *part, *file) for part in ((), ("src",)) for file in ((name, INIT), (f"{name}.py",))]
+    return next((place for place in places if os.path.isfile(place)), "")
+
+
 # ----------------------------------------------------------------------------------------------- tensors in structures
 
 
@@ -249,6 +283,18 @@ def tensors(value: Any) -> dict[str, Any]:
         elif isinstance(leaf, (bool, int, float)):
             found[path] = torch.tensor(leaf, dtype=torch.float64)
     return found
+
+
+def plain_leaves(value: Any) -> dict[str, str]:
+    """What is no tensor in a structure, as text by path: another number or word is other work."""
+    kinds = (bool, int, float, str, type(None))
+    return {path: repr(leaf) for path, leaf in leaves(value) if isinstance(leaf, kinds)}
+
+
+def first_other_value(theirs: dict[str, str], mine: dict[str, str]) -> str:
+    """The first plain value that is not alike; "": all are."""
+    paths = [path for path in {**theirs, **mine} if theirs.get(path) != mine.get(path)]
+    return f"'{paths[0]}' was {theirs.get(paths[0], 'not there')} and is {mine.get(paths[0], 'gone')}" if paths else ""
 
 
 def named_state(model: Any) -> dict[str, Any]:
@@ -360,6 +406,12 @@ def peak_rss_bytes() -> int:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) * 1024
 
 
+def forget_peak() -> None:
+    """Let the highest memory be that of now; where the system does not allow it, it stays."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def rss_bytes() -> int:
     """Resident memory now; the highest so far where the system does not say."""
     try:
@@ -415,6 +467,7 @@ class Arm:
         self.calls = 1
         self.batch = 1
         self.callers = 1
+        self.open_peak = 0
         self.dynamic: list[dict[str, Any]] = []  # of the plan
         self.facts: dict[str, Any] = {}
 
@@ -434,6 +487,8 @@ class Arm:
             importlib.import_module("torch._dynamo")
         self.work = load_target(shipment["target"])
         refuse_foreign()
+        refuse_installed_copy()
+        self.open_peak = peak_rss_bytes()  # before the other side's weights are read, which are no cost of the model
         self.facts = {
             "open_s": time.perf_counter() - self.started,
             "torch": torch.__version__,
@@ -462,7 +517,8 @@ class Arm:
         generator = torch.Generator().manual_seed(1)
         for seed in range(1, SEEDED_CASES + 1):
             cases[f"seed {seed}"] = {p: _varied(t, generator) for p, t in tensors(self.work.calls[0]).items()}
-        kept = {"state": named_state(self.work.model), "cases": cases, "calls": len(self.work.calls)}
+        plain = [plain_leaves(call) for call in self.work.calls[:4]]
+        kept = {"state": named_state(self.work.model), "cases": cases, "calls": len(self.work.calls), "plain": plain}
         torch.save(kept, request["path"] + ".part")
         os.replace(request["path"] + ".part", request["path"])  # whole or not at all: a process may be killed here
         return {"type": "Done"}
@@ -477,6 +533,7 @@ class Arm:
         for number, call in enumerate(self.work.calls[:4]):
             given = cases.get(f"example {number + 1}", {})
             inputs = inputs or first_difference(given, tensors(call))
+            inputs = inputs or first_other_value(kept["plain"][number], plain_leaves(call))
             if not inputs:
                 found = {path: leaf for path, leaf in leaves(call) if is_tensor(leaf)}
                 other = {p: fresh(leaf, given[p]) for p, leaf in found.items() if not torch.equal(leaf, given[p])}
@@ -492,6 +549,7 @@ class Arm:
 
         cache = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", str(self.workspace)))
         cold = not any(cache.glob("*"))
+        forget_peak()
         runs, cpu, begin = self.compiler.count, cpu_s(), time.perf_counter()
         if self.is_plan:
             self.fn = importlib.import_module("compilot.gate.plan_arm").callable_of(self)
@@ -533,12 +591,24 @@ class Arm:
         cases, mine = kept["cases"], named_state(self.work.model)
         if not first_difference(kept["state"], mine):
             put_back(mine, kept["state"])  # a model may change its buffers, and a warm-up has no fixed number of calls
-        answers = {name: self._answer(self.fn, given, name) for name, given in cases.items()}
+        answers, cases = self._answers(cases)
         again = {name: self._answer(self.fn, given, name) for name, given in list(cases.items())[:1]}
         repeats = all(_same(answers[name], one) for name, one in again.items())
         exact = self._in_double(cases) if request.get("double") else None
         torch.save({"answers": answers, "double": exact}, request["path"])
         return {"type": "AnswersKept", "repeats": repeats, "cases": list(answers)}
+
+    def _answers(self, cases: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """With the cases that have one: values that we made up may be none that the model takes."""
+        answers: dict[str, Any] = {}
+        for name, given in cases.items():
+            try:
+                answers[name] = self._answer(self.fn, given, name)
+            except Exception:
+                if name.startswith("example "):
+                    raise
+                traceback.print_exc()
+        return answers, {name: cases[name] for name in answers}
 
     def _answer(self, fn: Any, given: dict[str, Any], name: str, double: bool = False) -> dict[str, Any]:
         import torch
@@ -576,7 +646,7 @@ class Arm:
                 break
         usual = max(statistics.median(taken[-max(1, len(taken) // 3) :]), 1e-7)
         self.batch = min(max(1, math.ceil(BATCH_S / usual)), MOST_CALLS_PER_BATCH)
-        self.facts.update(peak_rss_bytes=peak_rss_bytes(), steady_rss_bytes=rss_bytes())
+        self.facts.update(peak_rss_bytes=max(self.open_peak, peak_rss_bytes()), steady_rss_bytes=rss_bytes())
         warm_up = {"calls": len(taken), "wall_s": wall, "steady": abs(slope(taken)) <= MAX_SLOPE, "slope": slope(taken)}
         return {
             "type": "Warmed",
@@ -604,11 +674,14 @@ class Arm:
             once()
 
     def _together(self) -> float:
-        ready = threading.Barrier(self.callers + 1)
+        ready, problems = threading.Barrier(self.callers + 1), list[BaseException]()
 
         def caller() -> None:
             ready.wait()
-            self._batch()
+            try:
+                self._batch()
+            except BaseException as problem:
+                problems.append(problem)
 
         threads = [threading.Thread(target=caller) for _ in range(self.callers)]
         for thread in threads:
@@ -617,7 +690,10 @@ class Arm:
         begin = time.perf_counter()
         for thread in threads:
             thread.join()
-        return time.perf_counter() - begin
+        wall = time.perf_counter() - begin
+        if problems:  # a caller that has failed is no quick one
+            raise problems[0]
+        return wall
 
     def look(self, request: dict[str, Any]) -> dict[str, Any]:
         """Everything that was counted, and how the model is made up."""
@@ -703,7 +779,20 @@ def answer(arm: Arm, request: dict[str, Any]) -> dict[str, Any]:
         return {"type": "Failed", "state": "infeasible", "reason": str(refused), "error": refused.error}
     except Exception as error:
         traceback.print_exc()
-        return {"type": "Failed", "state": "infeasible", "reason": f"{describe(error)} ({where(error)})"}
+        reason = f"{describe(error)} ({where(error)})"
+        machine = MACHINE if is_of_machine(error) else ""
+        return {"type": "Failed", "state": "infeasible", "reason": reason, "error": machine}
+
+
+def is_of_machine(error: BaseException | None) -> bool:
+    """Whether memory, disk or threads ran out, here or in a compiler: it may be the machine, and not the code."""
+    while error is not None:
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) in OUT_OF:
+            return True
+        if any(words in str(error) for words in OUT_OF_WORDS):
+            return True
+        error = getattr(error, "inner_exception", None) or error.__cause__
+    return False
 
 
 def main(argv: list[str]) -> None:

@@ -79,11 +79,11 @@ class LiveArm:
         self.role, self._limits, self._workspace = role, limits, workspace
         workspace.mkdir(mode=0o755, parents=True, exist_ok=True)
         side = role.side
-        foreign = {arm_file.FOREIGN: side.foreign} if side.foreign else {}
+        roots = {arm_file.FOREIGN: side.foreign, arm_file.OWN: side.root}
         self._child = Child(
             role.name,
             log=log,
-            env={**worker_env(workspace), **foreign},
+            env={**worker_env(workspace), **{name: root for name, root in roots.items() if root}},
             memory_limit_bytes=limits.machine_bytes,
             start=start or fresh_arm(side.python),
         )
@@ -161,7 +161,7 @@ class LiveArm:
 
     def _must(self, reply: R | Failed) -> R:
         if isinstance(reply, Failed):
-            raise ArmFailed(self.name, reply.reason)
+            raise ArmFailed(self.name, reply.reason, by_machine=reply.error == arm_file.MACHINE)
         return reply
 
     def _story(self) -> _Story:

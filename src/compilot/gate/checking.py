@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from compilot.gate.answers import judge_numbers, why_not
 from compilot.gate.baselines import unpacked, why_other_inputs
 from compilot.gate.effects import (
@@ -35,17 +37,19 @@ from compilot.gate.judging import (
     judge_counts,
     judge_failures,
     not_measured,
+    spare_other_torch,
     suspects,
     with_throughput,
 )
-from compilot.gate.metrics import FIGURES, LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT, Figure
+from compilot.gate.metrics import FIGURES, LATENCY, LATENCY_MARGIN, NUMBERS, RULE_OUT, RUNS, Figure
 from compilot.gate.races import Failure, OneSet, Races, Timing
 from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
 from compilot.gate.sides import BASE, HEAD
-from compilot.trials.protocol import ArmFacts
+from compilot.trials.protocol import ArmFacts, StateTaken
 
 RACE_SHARE = 0.45  # of the budget: two races must fit, and what looks worse is always raced twice
 LONG_BUDGET_S = 360.0
+NO_SUCH_ARM = "the baseline has no such arm; make it again with 'compilot baseline'"
 FEWEST_SETS = 3  # of a race, where its time allows: one process has a small bias for life
 MOST_SETS, MORE_SETS = 5, 12  # when an interval is wide, more processes help and more pairs hardly
 TIMING_SHARE = 0.5  # of a race: no further set where starting them all would leave less than this for pairs
@@ -137,13 +141,33 @@ def check_sides(
         second = _second_race(races, effects, doubtful, options, stored, clock)
     both = [*first, *second]
     again = Second(*(_effects(sets, arms, options, stored) for sets in (second, both))) if second else None
+    known, missing = _in_baseline(arms, stored)
     metrics = [
-        *judge_failures(both, arms),
-        *_times(judge(effects, again, options.allowed), first, arms, stored),
-        *_counts(first, arms, options, stored),
-        *_numbers(first, arms, options, stored),
+        *(not_measured(RUNS, arm, NO_SUCH_ARM) for arm in missing),
+        *judge_failures(both, known),
+        *_times(judge(effects, again, options.allowed), first, known, stored),
+        *_counts(first, known, options, stored),
+        *_numbers(first, known, options, stored),
     ]
+    if _has_two_torches(first, stored):
+        metrics = spare_other_torch(metrics)
     return Checked(metrics, [first, *([second] if second else [])], first[0].label)
+
+
+def _in_baseline(arms: Sequence[str], stored: Stored | None) -> tuple[list[str], list[str]]:
+    """The arms that there is something to compare with, and those that a stored baseline does not have."""
+    known = [arm for arm in arms if stored is None or stored.baseline.facts.get(arm)]
+    return known, [arm for arm in arms if arm not in known]
+
+
+def _has_two_torches(sets: Sequence[OneSet], stored: Stored | None) -> bool:
+    """Whether the sides run different versions of torch; what is stored knows that for itself."""
+    return stored is None and len({facts.torch for one in sets for facts in one.facts.values()}) > 1
+
+
+def _taken(sets: Sequence[OneSet]) -> StateTaken:
+    """What the head did not have in common with the base, in the first set in which both were open."""
+    return next((one.taken for one in sets if one.taken.parameters or one.taken.inputs), StateTaken())
 
 
 def _second_race(
@@ -228,10 +252,10 @@ def _effects(
 ) -> dict[Key, Effect]:
     if stored is not None:
         times, costs = not stored.no_times, not stored.no_costs
-        since = effects_since(stored.baseline, sets, arms, options.margin, times=times, costs=costs)
+        since = effects_since(stored.baseline, sets, arms, options.margin, options.rule_out, times=times, costs=costs)
         return {k: one for k, one in since.items() if k.metric != LATENCY or not _why_other_work(sets, k.arm, stored)}
     found = effects_of(sets, arms, options.margin, options.rule_out)
-    other = sets[0].taken.inputs
+    other = _taken(sets).inputs
     return {key: one for key, one in found.items() if not other or key.metric != LATENCY}
 
 
@@ -288,8 +312,8 @@ def _counts(
 def _why_no_latency(sets: Sequence[OneSet], arm: str, stored: Stored | None) -> str:
     if stored is not None and (why := stored.no_times or _why_other_work(sets, arm, stored)):
         return why
-    if sets[0].taken.inputs:
-        return f"the example inputs are others, so it is not the same work: {sets[0].taken.inputs}"
+    if other := _taken(sets).inputs:
+        return f"the example inputs are others, so it is not the same work: {other}"
     return "too few pairs, or none, were timed; give a larger budget"
 
 
@@ -325,13 +349,22 @@ def _judged_numbers(first: OneSet, arms: Sequence[str], allowed: bool, stored: S
         return judge_numbers(first.answers, arms, why=why, allowed=allowed)
     with tempfile.TemporaryDirectory(dir=stored.folder) as folder:
         kept = unpacked(stored.baseline.answers, Path(folder) / "answers.pt")
-        return judge_numbers({**first.answers, f"{BASE} {arms[0]}": kept}, arms, allowed=allowed)
+        found = judge_numbers({**first.answers, f"{BASE} {arms[0]}": kept}, arms, allowed=allowed)
+    return [one if one.arm == arms[0] else _without_own_answers(one) for one in found]
+
+
+def _without_own_answers(one: MetricResult) -> MetricResult:
+    """A baseline keeps its first arm's answers: whether another one was off as well when it was made is not known."""
+    if not one.verdict.is_red:
+        return one
+    text = f"{one.because}; the baseline has no answers of {one.arm}, so that may be as it was"
+    return msgspec.structs.replace(one, verdict=GateVerdict.INCONCLUSIVE, because=text)
 
 
 def _why_no_stored_numbers(first: OneSet, arms: Sequence[str], baseline: Baseline) -> str:
     head, base = first.facts.get(f"{HEAD} {arms[0]}"), baseline.facts.get(arms[0], ())
     if head is None or not base:
-        return "the baseline has no such arm"
+        return NO_SUCH_ARM
     if head.parameters_sha256 != base[0].parameters_sha256:
         return "the model has other parameters than the baseline's"
     if baseline.answers is None:

@@ -116,15 +116,25 @@ def effects_of(sets: Sequence[OneSet], arms: Sequence[str], margin: float, rule_
 
 
 def effects_since(
-    baseline: Baseline, sets: Sequence[OneSet], arms: Sequence[str], margin: float, *, times: bool, costs: bool = True
+    baseline: Baseline,
+    sets: Sequence[OneSet],
+    arms: Sequence[str],
+    margin: float,
+    rule_out: float = RULE_OUT,
+    *,
+    times: bool,
+    costs: bool = True,
 ) -> dict[Key, Effect]:
-    """The same against stored figures; times: they are of this very machine, costs: of such a processor and torch."""
+    """The same against stored figures; times: they are of this very machine, costs: of such a processor and torch.
+
+    Only processes that found no earlier build count: a baseline has more of the others than a check.
+    """
     found: dict[Key, Effect] = {}
     for arm in arms:
         stored = baseline.facts.get(arm, ())
-        if times and (effect := _stored_latency(baseline, sets, arm, margin)) is not None:
+        if times and (effect := _stored_latency(baseline, sets, arm, margin, rule_out)) is not None:
             found[Key(LATENCY, arm)] = effect
-        for figure in FIGURES:
+        for figure in (one._replace(cold=True) for one in FIGURES):
             if not (times if figure.is_time else costs):
                 continue
             base, head = _read(stored, figure), _figures(sets, HEAD, arm, figure)
@@ -173,11 +183,13 @@ def _latency(sets: Sequence[OneSet], arm: str, margin: float, rule_out: float) -
     )
 
 
-def _stored_latency(baseline: Baseline, sets: Sequence[OneSet], arm: str, margin: float) -> Effect | None:
+def _stored_latency(
+    baseline: Baseline, sets: Sequence[OneSet], arm: str, margin: float, rule_out: float
+) -> Effect | None:
     base, head = list(baseline.call_s.get(arm, ())), set_medians(sets, arm, HEAD_COLUMN)
     least = margin + OTHER_DAY
     effect = unpaired(base, head, margin=least, floor=STORED_FLOOR)
-    about = Figure(LATENCY, "s", lambda facts: None, least, RULE_OUT + 2 * OTHER_DAY, STORED_FLOOR)
+    about = Figure(LATENCY, "s", lambda facts: None, least, rule_out + 2 * OTHER_DAY, STORED_FLOOR)
     return None if effect is None else _of_figure(effect, about, base, head)
 
 

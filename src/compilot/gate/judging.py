@@ -12,14 +12,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from compilot.gate import words
 from compilot.gate.effects import Effect, Key
-from compilot.gate.metrics import COUNTS, RUNS, THROUGHPUT, Count
+from compilot.gate.metrics import COUNTS, LATENCY, MEMORY, RUNS, THROUGHPUT, Count
 from compilot.gate.races import Failure, OneSet
 from compilot.gate.report_records import GateVerdict, MetricResult
 from compilot.gate.sides import BASE, HEAD
 from compilot.gate.small_samples import holm
 from compilot.trials.protocol import ArmFacts
+
+OTHER_TORCH = "the sides have different versions of torch, which alone may make that difference"
 
 
 def suspects(effects: Mapping[Key, Effect], allowed: Collection[str] = ()) -> list[Key]:
@@ -107,7 +111,7 @@ def with_throughput(results: Sequence[MetricResult], samples: Mapping[str, int])
     found = []
     for one in results:
         found.append(one)
-        if one.metric == "latency" and one.arm in samples and one.base and one.head:
+        if one.metric == LATENCY and one.arm in samples and one.base and one.head:
             found.append(_throughput(one, samples[one.arm]))
     return found
 
@@ -167,7 +171,8 @@ def _counted(
     if not before or not after or (max(before) == max(after) == 0 and count.name in ("compiler-runs", "fallbacks")):
         return None
     old, new = min(before), min(after)
-    verdict, because = GateVerdict.PASS, f"{words.count(old, count.unit)}, as before; compared exactly"
+    exactly = f"more than {words.share(count.growth)} more would be red" if count.growth else "compared exactly"
+    verdict, because = GateVerdict.PASS, f"{words.count(old, count.unit)}, as before; {exactly}"
     if new != old:
         because = f"{words.count(old, count.unit)} before, {words.count(new, count.unit)} now"
     if new > old * (1.0 + count.growth):
@@ -186,7 +191,7 @@ def _counted(
         head=float(new),
         change=change,
         margin=count.growth,
-        mde=0.0,
+        mde=count.growth,
         races=1,
     )
 
@@ -238,8 +243,22 @@ def not_measured(metric: str, arm: str, because: str) -> MetricResult:
     return MetricResult(metric=metric, arm=arm, verdict=GateVerdict.NOT_MEASURED, because=because, unit="")
 
 
-def overall(results: Sequence[MetricResult]) -> tuple[GateVerdict, str]:
-    """The verdict of the whole check and its sentence."""
+def spare_other_torch(results: Sequence[MetricResult]) -> list[MetricResult]:
+    """Where both sides have another torch: what a compiler makes, and memory, is the torch's and no fault of the head.
+
+    It is shown with a warning, and is not red.
+    """
+    of_torch = {count.name for count in COUNTS if not count.is_portable} | {MEMORY}
+    return [
+        msgspec.structs.replace(one, verdict=GateVerdict.INCONCLUSIVE, because=f"{one.because}; {OTHER_TORCH}")
+        if one.metric in of_torch and one.verdict.is_red
+        else one
+        for one in results
+    ]
+
+
+def overall(results: Sequence[MetricResult], *, without_times: bool = False) -> tuple[GateVerdict, str]:
+    """The verdict of the whole check and its sentence; without_times: it was known before that there are none."""
     results = [one for one in results if one.metric != THROUGHPUT]  # its latency speaks for it
     red = [one for one in results if one.verdict.is_red]
     if red:
@@ -252,7 +271,10 @@ def overall(results: Sequence[MetricResult]) -> tuple[GateVerdict, str]:
     doubtful = [one for one in measured if one.verdict is GateVerdict.INCONCLUSIVE]
     if doubtful:
         return GateVerdict.INCONCLUSIVE, "; ".join(f"{one.metric} of {one.arm}: {one.because}" for one in doubtful[:2])
-    latency = [one for one in measured if one.metric == "latency" and one.mde is not None]
+    untimed = next((one for one in results if one.metric == LATENCY and one not in measured), None)
+    latency = [one for one in measured if one.metric == LATENCY and one.mde is not None]
+    if untimed is not None and not latency and not without_times:
+        return GateVerdict.INCONCLUSIVE, f"no latency was measured: {untimed.because}"
     shown = max((one.mde or 0.0 for one in latency), default=None)
     text = f"nothing is slower or worse in {words.plural(len(measured), 'metric')}"
     return GateVerdict.PASS, text if shown is None else f"{text}; a slow-down of {shown:.1%} would have been seen"

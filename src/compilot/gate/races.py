@@ -32,6 +32,8 @@ from compilot.trials.load import LoadWatch
 from compilot.trials.processes import Start
 from compilot.trials.protocol import ArmFacts, StateTaken
 
+FEWEST_ROOM = 2  # arms at once: base and head of one candidate
+
 Tell = Callable[[str], None]
 Rounds = Sequence[tuple[float, ...]]
 
@@ -100,7 +102,7 @@ class LocalRaces:
         self._temporary = tempfile.TemporaryDirectory(prefix="work-", dir=place, ignore_cleanup_errors=True)
         self.work = Path(self._temporary.name)
         self._limits, self._callers, self._tell, self._weights = limits, callers, tell, weights
-        self._room = 99  # arms that may live at once, until the first has shown its size
+        self._room = self._most_room = 99  # arms that may live at once, until the first has shown its size
         self._nursery = arm_nursery(folder / "logs" / "forks.log") if can_fork(sides) else None
         self._is_open = False
 
@@ -244,6 +246,8 @@ class _Set:
 
     def _fail(self, failed: ArmFailed) -> None:
         self._failures[failed.name] = Failure(failed.reason, failed.crashed, failed.by_machine)
+        if failed.by_machine:
+            self._lab._room = self._lab._most_room = FEWEST_ROOM  # too many at once may be why
         if (arm := self._arms.pop(failed.name, None)) is not None:
             arm.kill()
 
@@ -278,7 +282,7 @@ class _Set:
         sizes = [self._facts[name].steady_rss_bytes for name in self._arms if name in self._facts]
         if sizes:
             available = psutil.virtual_memory().available + sum(sizes)
-            self._lab._room = affordable_workers(max(sizes), available)
+            self._lab._room = min(affordable_workers(max(sizes), available), self._lab._most_room)
 
     def _look(self, arm: LiveArm) -> None:
         self._facts[arm.name] = arm.look(weights=self._lab._weights and not self._facts)

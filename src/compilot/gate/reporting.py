@@ -6,6 +6,7 @@ base of another commit it looks as well, so that a finding is known as new. What
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,7 +84,10 @@ def _examined(side: Side, folder: Path) -> DoctorReport:
     from compilot.doctor import checkup
 
     folder.mkdir(parents=True, exist_ok=True)
-    return checkup.run(side.shipment, folder)
+    given = os.environ.get("PYTHONPATH")
+    paths = [*side.shipment.sys_path, *([given] if given else [])]  # its own first: others may hold the other side's
+    env = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    return checkup.run(side.shipment, folder, env=env)
 
 
 def _identity(finding: object) -> tuple[str, ...]:
@@ -95,7 +99,7 @@ def _identity(finding: object) -> tuple[str, ...]:
 def report_of(checked: Checked, about: About, found: Found) -> CheckReport:
     """Everything in one record."""
     metrics = tuple(_explained(one, found.findings) for one in checked.metrics)
-    verdict, because = overall(metrics)
+    verdict, because = overall(metrics, without_times=about.stored is not None and bool(about.stored.no_times))
     return CheckReport(
         schema=CHECK_SCHEMA,
         compilot=__version__,

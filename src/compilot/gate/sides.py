@@ -33,6 +33,7 @@ class Side(NamedTuple):
     shipment: Shipment
     python: str = sys.executable
     foreign: str = ""  # folder of the other side's code; "": both have the same
+    root: str = ""  # folder of its own code, where it is another than the other side's
     commit: SourceCommit | None = None
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def opened(model: nn.Module, *args: torch.Tensor) -> Arm:
     arm.compiler = type("Runs", (), {"count": 0})()
     arm.work = Work((model.eval(), args), "net.py:net")
     arm.candidate, arm.workspace, arm.facts = {"settings": {}, "label": "eager"}, Path("."), {"open_s": 1.0}
-    arm.fn, arm.batch, arm.calls, arm.callers = model, 1, 1, 1
+    arm.fn, arm.batch, arm.calls, arm.callers, arm.open_peak = model, 1, 1, 1, 0
     return arm
 
 
@@ -153,6 +155,130 @@ def test_other_parameters_and_inputs_are_named(tmp_path: Path) -> None:
     wider = ask(opened(Net(5), torch.randn(3, 5)), "TakeState", path=state)
     assert wider.parameters == "'linear.weight' was 4x4 float32 and is 5x5 float32"
     assert wider.inputs == "'[0][0]' was 3x4 float32 and is 3x5 float32"
+
+
+def test_another_number_or_word_is_other_work(tmp_path: Path) -> None:
+    class Steps(nn.Module):
+        def forward(self, x: torch.Tensor, steps: int, how: str = "") -> torch.Tensor:
+            return x * steps
+
+    def made(steps: int, how: str) -> Arm:
+        arm = opened(Steps(), torch.ones(3))
+        arm.work = Work((Steps().eval(), (torch.ones(3), steps), {"how": how}), "net.py:net")
+        return arm
+
+    state = str(tmp_path / "state.pt")
+    ask(made(10, "fast"), "KeepState", path=state)
+    assert ask(made(10, "fast"), "TakeState", path=state).inputs == ""
+    assert ask(made(20, "fast"), "TakeState", path=state).inputs == "'[0][1]' was 10 and is 20"
+    assert ask(made(10, "slow"), "TakeState", path=state).inputs == "'[1]['how']' was 'fast' and is 'slow'"
+
+
+def test_made_up_values_that_the_model_refuses_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Positive(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert bool((x > 0).all()), "negative"
+            return x.sqrt()
+
+    arm, state = opened(Positive(), torch.rand(200) + 0.01), str(tmp_path / "state.pt")
+    ask(arm, "KeepState", path=state)
+    kept = ask(arm, "KeepAnswers", cases=state, path=str(tmp_path / "a.pt"), double=True)
+    assert kept.cases == ("example 1",)
+    assert kept.repeats
+    assert torch.load(tmp_path / "a.pt", weights_only=True)["double"].keys() == {"example 1"}
+    arm.work.model.forward = lambda x: 1 / 0
+    assert "ZeroDivisionError" in ask(arm, "KeepAnswers", cases=state, path=str(tmp_path / "b.pt")).reason
+    capsys.readouterr()
+
+
+def test_weights_that_are_only_read_to_be_compared_are_no_memory_of_the_model(tmp_path: Path) -> None:
+    """In a process of its own: the peak of this one is higher than anything here."""
+    code = f"""
+import sys, torch
+sys.path.insert(0, {str(Path(__file__).parents[3] / "src")!r})
+from compilot.gate.arm import Arm, Work, answer, peak_rss_bytes
+from pathlib import Path
+from torch import nn
+torch.manual_seed(0)
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(40_000_000), requires_grad=False)
+    def forward(self, x):
+        return x + self.weight[0]
+
+arm = Arm()
+arm.work, arm.workspace = Work((Wide(), (torch.ones(3),)), "n:n"), Path("there is none")
+arm.candidate, arm.facts = {{"settings": {{}}, "label": "eager"}}, {{"open_s": 1.0}}
+arm.open_peak = peak_rss_bytes()
+for kind in ("KeepState", "TakeState", "Build", "Warm"):
+    answer(arm, {{"type": kind, "path": {str(tmp_path / "state.pt")!r}, "for_s": 0.01}})
+    print(kind, peak_rss_bytes() - arm.open_peak)
+print(arm.facts["peak_rss_bytes"] - arm.open_peak)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    *_, took, _, _, last = done.stdout.split("\n")[:-1]
+    assert int(took.split()[1]) > 100_000_000  # they were read
+    assert int(last) < 60_000_000
+
+
+def test_a_caller_that_fails_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    class Alone(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if threading.current_thread() is not threading.main_thread():
+                raise RuntimeError("one at a time")
+            return x
+
+    arm = opened(Alone(), torch.ones(3))
+    ask(arm, "Build")
+    ask(arm, "Warm", for_s=0.01, callers=2)
+    assert "RuntimeError: one at a time" in ask(arm, "TimeBatch").reason
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("problem", "of_machine"),
+    [
+        (MemoryError(), True),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+            True,
+        ),
+        (OSError(28, "No space left on device"), True),
+        (RuntimeError("can't start new thread"), True),
+        (RuntimeError("g++: fatal error: Killed signal terminated program cc1plus"), True),
+        (ValueError("no such head"), False),
+        (FileNotFoundError(2, "No such file"), False),
+    ],
+)
+def test_what_ran_out_may_be_the_machines_doing(
+    problem: Exception, of_machine: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("wrapped") from problem
+
+    failed = ask(opened(Raises(), torch.randn(3)), "Build")
+    assert failed.error == (arm_file.MACHINE if of_machine else "")
+    capsys.readouterr()
+
+
+def test_an_installed_copy_of_the_project_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project, installed = tmp_path / "project", tmp_path / "lib" / "site-packages" / "ours"
+    (project / "src" / "ours").mkdir(parents=True)
+    (project / "src" / "ours" / "__init__.py").touch()
+    module = type(sys)("ours")
+    module.__file__ = str(installed / "__init__.py")
+    monkeypatch.setitem(sys.modules, "ours", module)
+    monkeypatch.setenv(arm_file.OWN, str(project))
+    arm_file.refuse_installed_copy()  # a folder that cannot be installed is no project
+    (project / "pyproject.toml").touch()
+    with pytest.raises(arm_file.Refused, match=r"'ours' was imported from .*'pip install -e \."):
+        arm_file.refuse_installed_copy()
+    module.__file__ = str(project / "src" / "ours" / "__init__.py")  # as an editable install has it
+    arm_file.refuse_installed_copy()
+    assert arm_file.own_copy(str(project), "torch") == ""
 
 
 def test_a_model_that_does_not_repeat_itself_is_seen(tmp_path: Path) -> None:

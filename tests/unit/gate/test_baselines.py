@@ -13,6 +13,8 @@ from compilot.errors import InputError
 from compilot.gate import baselines
 from compilot.gate.baselines import make_baseline, read_baseline, why_no_costs, why_no_times, write_baseline
 from compilot.gate.checking import Checked, CheckOptions, Stored, check_sides, run_race
+from compilot.gate.judging import overall
+from compilot.gate.races import Failure
 from compilot.gate.report_records import Baseline, GateVerdict, MetricResult
 from compilot.gate.sides import Side
 from compilot.identity.machine import machine_fingerprint
@@ -61,6 +63,36 @@ def test_on_the_same_machine_a_slow_down_is_red_after_two_races(stored: Baseline
     assert latency.verdict is GateVerdict.SLOWER
     assert latency.races == 2
     assert metric(check(stored, tmp_path, slower=1.06), "latency").verdict is not GateVerdict.SLOWER  # other days
+
+
+def test_an_arm_that_the_baseline_does_not_have_is_not_measured(stored: Baseline, tmp_path: Path) -> None:
+    """It failed then, or was not asked for; it is no fault of the head."""
+    alone = msgspec.structs.replace(stored, facts={"eager": stored.facts["eager"]})
+    broken = {"head torch.compile": Failure("no C++ compiler")}
+    for failures in ({}, broken):
+        found = check(alone, tmp_path, failures=failures)
+        runs = metric(found, "runs", "torch.compile")
+        assert runs.verdict is GateVerdict.NOT_MEASURED
+        assert runs.because == "the baseline has no such arm; make it again with 'compilot baseline'"
+        assert not any(one.verdict.is_red for one in found.metrics)
+        assert overall(found.metrics)[0] is GateVerdict.PASS
+    assert metric(check(stored, tmp_path, failures=broken), "runs", "torch.compile").verdict is GateVerdict.WORSE
+
+
+def test_answers_that_the_baseline_does_not_hold_make_no_red(stored: Baseline, tmp_path: Path) -> None:
+    """Whether torch.compile was as far off when the baseline was made is not known."""
+    good, off = answers(tmp_path)["head eager"], answers(tmp_path, 1.01)["head eager"]
+    races = FakeRaces(arms=ARMS, sides=("head",), answers={"head eager": good, "head torch.compile": off})
+    found = check_sides(races, ARMS, CheckOptions(), stored=Stored(stored, "", tmp_path), clock=lambda: 0.0)
+    assert metric(found, "numbers").verdict is GateVerdict.PASS
+    other = metric(found, "numbers", "torch.compile")
+    assert other.verdict is GateVerdict.INCONCLUSIVE
+    assert other.because.endswith("the baseline has no answers of torch.compile, so that may be as it was")
+
+
+def test_a_machine_that_is_a_quarter_slower_today_is_no_slower_model(stored: Baseline, tmp_path: Path) -> None:
+    found = [check(stored, tmp_path, slower=1.25, head={"first_s": 3.0 * 1.4}) for _ in range(5)]
+    assert not any(one.verdict.is_red for checked in found for one in checked.metrics)
 
 
 def test_elsewhere_no_time_is_compared_but_counts_and_numbers_are(stored: Baseline, tmp_path: Path) -> None:

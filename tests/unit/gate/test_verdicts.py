@@ -104,6 +104,37 @@ def test_a_speed_up_passes_without_a_second_race() -> None:
     assert len(found.races) == 1
 
 
+def test_another_torch_may_make_other_kernels() -> None:
+    """An upgrade is about speed and answers: what the other torch's compiler makes is shown, with a warning."""
+    more = {"kernels": 30, "artifact_bytes": 900_000, "peak_rss_bytes": 900_000_000}
+    same = checked(FakeRaces(arms=BOTH, head_compiled=more), BOTH)
+    assert metric(same, "kernels", "torch.compile").verdict is GateVerdict.WORSE
+    other = checked(FakeRaces(arms=BOTH, head={"torch": "2.14.0"}, head_compiled={**more, "graph_breaks": 1}), BOTH)
+    for name in ("kernels", "artifact-bytes", "memory"):
+        assert metric(other, name, "torch.compile").verdict is GateVerdict.INCONCLUSIVE
+        assert "different versions of torch" in metric(other, name, "torch.compile").because
+    assert metric(other, "graph-breaks", "torch.compile").verdict is GateVerdict.WORSE
+    slower = checked(FakeRaces(1.3, head={"torch": "2.14.0"}))
+    assert metric(slower, "latency").verdict is GateVerdict.SLOWER
+
+
+def test_without_a_latency_nothing_is_called_a_pass() -> None:
+    races = FakeRaces(taken=StateTaken(inputs="'[0][0]' was 3x4 float32 and is 3x5 float32"))
+    found = checked(races)
+    said, because = overall(found.metrics)
+    assert said is GateVerdict.INCONCLUSIVE
+    assert because.startswith("no latency was measured: the example inputs are others")
+    assert overall(found.metrics, without_times=True)[0] is GateVerdict.PASS
+
+
+def test_what_may_grow_a_little_says_how_much() -> None:
+    found = checked(FakeRaces(arms=BOTH, head_compiled={"kernels": 11}), BOTH)
+    assert metric(found, "kernels", "torch.compile").verdict is GateVerdict.PASS
+    assert metric(found, "kernels", "torch.compile").mde == 0.10
+    assert metric(found, "artifact-bytes", "torch.compile").because.endswith("; more than 10.0 % more would be red")
+    assert metric(found, "graph-breaks", "torch.compile").mde == 0.0
+
+
 def test_a_small_slow_down_within_the_margin_passes() -> None:
     assert metric(checked(FakeRaces(1.01)), "latency").verdict is GateVerdict.PASS
     assert metric(checked(FakeRaces(1.12), margin=0.25, rule_out=0.3), "latency").verdict is GateVerdict.PASS
