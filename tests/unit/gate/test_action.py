@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from pathlib import Path
@@ -123,6 +124,24 @@ def test_nothing_to_compare_with_is_one_sentence(
     assert last.startswith("::error title=compilot::")
     assert said in last
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("name", ["runner", "DOMAIN\\some:body", None])
+def test_the_header_is_where_torch_has_it(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    def getuser() -> str:
+        if name is None:
+            raise KeyError("getpwuid(): uid not found: 4711")
+        return name
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    spec = importlib.util.spec_from_file_location("fingerprint", SCRIPT.with_name("fingerprint.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert f"torchinductor_{script.user()}" == Path(default_cache_dir()).name
 
 
 def test_two_checks_of_a_job_have_folders_of_their_own(server: Project, tmp_path: Path) -> None:
