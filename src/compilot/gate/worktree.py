@@ -76,7 +76,9 @@ def _place(root: Path) -> Path:
     near = [place for place in able if place.stat().st_dev == root.stat().st_dev]
     if not able:
         text = f"the folder for temporary files, {usual}, is in the repository {root}"
-        raise EnvironmentProblem(f"{text}, so code of the two sides would be mixed up; set TMPDIR to one outside of it.")
+        raise EnvironmentProblem(
+            f"{text}, so code of the two sides would be mixed up; set TMPDIR to one outside of it."
+        )
     return (near or able)[0]
 
 
