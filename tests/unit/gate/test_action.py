@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from gate_history import Project
 
+from compilot.gate.outputs.markdown import MARK
+
 SCRIPT = Path(__file__).parents[3] / "action" / "check.sh"
 PYTHON = '#!/bin/sh\nprintf "%s\\n" "$@" >"$ASKED"\n'
 
@@ -124,6 +126,23 @@ def test_nothing_to_compare_with_is_one_sentence(
     assert last.startswith("::error title=compilot::")
     assert said in last
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("known", ["", "4711"])
+def test_the_recipe_edits_its_own_comment(tmp_path: Path, known: str) -> None:
+    page = (SCRIPT.parents[1] / "docs" / "ci.md").read_text()
+    recipe = page.partition("        run: |\n")[2].partition("```")[0]
+    assert f'startswith("{MARK}")' in recipe
+    gh = tmp_path / "gh"
+    gh.write_text('#!/bin/sh\necho "$*" >>"$ASKED"\ncase "$*" in *--jq*) echo "$KNOWN" ;; esac\n')
+    gh.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ASKED": str(tmp_path / "asked"), "KNOWN": known}
+    env |= {"GITHUB_REPOSITORY": "me/mine", "NUMBER": "7", "COMMENT": "comment.md"}
+    subprocess.run(["bash", "-e", "-c", recipe], check=True, env=env)
+    asked, written = (tmp_path / "asked").read_text().splitlines()
+    assert "repos/me/mine/issues/7/comments" in asked
+    edited = "api --silent --method PATCH repos/me/mine/issues/comments/4711 -F body=@comment.md"
+    assert written == (edited if known else "pr comment 7 --body-file comment.md")
 
 
 @pytest.mark.parametrize("name", ["runner", "DOMAIN\\some:body", None])
