@@ -8,7 +8,8 @@
   slow10   1 of 10, with a budget of 10 minutes: at least 8 of 10, the rest inconclusive
   hog      equal code, with a process beside it that uses a core: none may be red (10 checks)
 
-Equal code is red by any metric, or by the exit code; extra work by its time only, since it has more kernels as well.
+Equal code is red by any metric, or by the exit code; extra work by its time only, since it has more kernels as well. A
+check that measured nothing is no pass: its case misses the goal.
 Each finished check is a line of gate.jsonl: started again, the bench goes on after the last one. Lines of another
 version of the code stay in the file and count for nothing. Exit code 0: all done and every goal reached; 1: a goal was
 missed; 75: call again. Nothing else may run meanwhile. --runs and --budget are for trying the bench itself; such lines
@@ -87,6 +88,7 @@ CASES = (
     Case("slow10", 1, 10, 8, 10, budget="10m"),
     Case("hog", 0, 10, hog=True),
 )
+COLUMNS = ("case", "checks", "red", "pass", "inconclusive", "not measured", "goal")
 
 
 class Latency(Record, frozen=True, kw_only=True):
@@ -189,6 +191,11 @@ def is_red(line: CheckLine, case: Case) -> bool:
     return any(one.verdict == "slower" for one in line.latencies)
 
 
+def is_measured(line: CheckLine) -> bool:
+    """Whether it says anything: it came to an end, and something was timed."""
+    return line.exit_code in (0, 1) and any(one.verdict != "not-measured" for one in line.latencies)
+
+
 def of_this_code(journal: StampedLines[CheckLine]) -> list[CheckLine]:
     """Lines of the code as it is: what another version found says nothing of it."""
     return [line for line in journal.lines if line.code == journal.code]
@@ -210,17 +217,19 @@ def run(cases: Sequence[Case], journal: StampedLines[CheckLine], steps: Steps, o
 
 def table(cases: Sequence[Case], lines: Sequence[CheckLine], options: Options) -> tuple[str, bool]:
     """How often each case was red, and whether all goals are reached."""
-    rows, reached = ["| case | checks | red | pass | inconclusive | goal |", "|---|---|---|---|---|---|"], True
+    rows, reached = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"], True
     for case in cases:
         own = [line for line in lines if line.case == label(case, options)]
         red = sum(is_red(line, case) for line in own)
-        verdicts = [[one.verdict for one in line.latencies] for line in own if not is_red(line, case)]
-        unclear = sum("inconclusive" in found for found in verdicts)
-        missed = case.extra > 0 and len(verdicts) > unclear  # what is not red must be inconclusive
-        good = len(own) >= case.runs and case.least_red <= red <= case.most_red and not missed
+        others = [line for line in own if not is_red(line, case)]
+        seen = [[one.verdict for one in line.latencies] for line in others if is_measured(line)]
+        unclear, unseen = sum("inconclusive" in found for found in seen), len(others) - len(seen)
+        missed = case.extra > 0 and len(seen) > unclear  # what is not red must be inconclusive
+        good = len(own) >= case.runs and case.least_red <= red <= case.most_red and not missed and not unseen
         reached = reached and good
         goal = f"{case.least_red} to {case.most_red} red" if case.most_red else "none red"
-        rows.append(f"| {label(case, options)} | {len(own)} | {red} | {len(verdicts) - unclear} | {unclear} | {goal} |")
+        cells = (label(case, options), len(own), red, len(seen) - unclear, unclear, unseen, goal)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(rows), reached
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from gate_history import Project
 
 import compilot
@@ -239,14 +240,26 @@ ROOT = Path(__file__).parents[2]
 def test_the_plugin_runs_in_a_project_of_its_own(project: Project) -> None:
     plugin = ["-p", "compilot.testing.pytest_plugin"] if not _has_entry_point() else []
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", *plugin, "tests"]
-    env = {**os.environ, "PYTHONPATH": str(project.folder)}
+    command += ["--compilot-pairs", "6", "--compilot-processes", "1"]
+    places = (str(project.folder), str(Path(compilot.__file__).parents[1]))  # the very code that is tested here
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    _keep_eager(project.folder / "run")
     done = subprocess.run(command, capture_output=True, text=True, cwd=project.folder, env=env, check=False)
-    assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 failed, 4 passed" in done.stdout, done.stdout + done.stderr
     assert "Breaks has 1 graph break:" in done.stdout
+    assert "Counts has 1 recompile:" in done.stdout
     lines = (project.folder / "tests" / "test_model.py").read_text().splitlines()
     number = next(number for number, line in enumerate(lines, 1) if ".item()" in line)
     assert f"test_model.py:{number}" in done.stdout
     assert "the answers differ: " in done.stdout
+
+
+def _keep_eager(run: Path) -> None:
+    """A run whose plan keeps the sample model as it is."""
+    from making_runs import make_run
+
+    run.mkdir()
+    make_run(run, None, "model.py:net", (torch.nn.Linear(1, 1), (torch.ones(1),), {}))
 
 
 def _has_entry_point() -> bool:

@@ -7,6 +7,7 @@ Needs torch, so it is imported when there is something to compare.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,9 +31,8 @@ class Compared(NamedTuple):
     relative: float = 0.0  # worst relative error
     limit: float = 0.0  # the largest relative error that was let pass
     cases: int = 0
-    same_form: bool = True  # the outputs have the same structure, shapes and types
     tensors: int = 1  # that were compared in all cases
-    non_finite: bool = False  # what is wrong is a NaN or an infinity
+    non_finite: bool = False  # a NaN or an infinity is among what is wrong
 
 
 def why_not(taken: StateTaken, repeats: bool) -> str:
@@ -102,19 +102,29 @@ def compare_files(reference: Path, other: Path) -> Compared:
     return compare_answers(kept["answers"], kept["double"] or {}, given["answers"])
 
 
-def compare_answers(base: Mapping[str, Any], exact: Mapping[str, Any], head: Mapping[str, Any]) -> Compared:
-    """By case and by path of the output."""
-    worst, limit, tensors = 0.0, 0.0, 0
+def compare_answers(
+    base: Mapping[str, Any], exact: Mapping[str, Any], head: Mapping[str, Any], *, tolerance: float | None = None
+) -> Compared:
+    """By case and by path of the output, all of them.
+
+    tolerance: the relative error of each output that is let pass, in place of the usual limits. Another structure, a
+    NaN or an infinity at another place and another integer are wrong at any tolerance.
+    """
+    seen: list[_Seen] = []
     for case, outputs in base.items():
         given = head.get(case, {})
         if why := _structure(outputs, given):
-            return Compared(f"{why} (case {case})", cases=len(base), same_form=False)
+            return Compared(f"{why} (case {case})", cases=len(base))
         for path, tensor in outputs.items():
-            seen = _closeness(case, path, given[path], tensor, exact.get(case, {}).get(path))
-            worst, limit, tensors = max(worst, seen.relative), max(limit, seen.allowed), tensors + 1
-            if seen.wrong:
-                return Compared(seen.wrong, worst, limit, len(base), tensors=tensors, non_finite=seen.non_finite)
-    return Compared("", worst, limit, len(base), tensors=tensors)
+            seen.append(_closeness(case, path, given[path], tensor, exact.get(case, {}).get(path), tolerance))
+    return Compared(
+        wrong=next((one.wrong for one in seen if one.wrong), ""),
+        relative=max((one.relative for one in seen), default=0.0),
+        limit=max((one.allowed for one in seen), default=0.0),
+        cases=len(base),
+        tensors=len(seen),
+        non_finite=any(one.non_finite for one in seen),
+    )
 
 
 def _structure(base: Mapping[str, Tensor], head: Mapping[str, Tensor]) -> str:
@@ -139,18 +149,31 @@ class _Seen(NamedTuple):
     non_finite: bool = False
 
 
-def _closeness(case: str, path: str, head: Tensor, base: Tensor, exact: Tensor | None) -> _Seen:
+def _closeness(
+    case: str, path: str, head: Tensor, base: Tensor, exact: Tensor | None, tolerance: float | None
+) -> _Seen:
     from compilot.measure import closeness
 
     usual = closeness.rms(base) if base.is_floating_point() else 0.0
     coarsest = base.dtype if base.is_floating_point() else _double()
     close = closeness.compare(head, base, exact, case=case, output=f"output{path}", typical=usual, coarsest=coarsest)
+    place = f"at output{path} (case {case})"
     relative, allowed = close.relative or 0.0, close.check.limit / usual if usual else 0.0
     if close.non_finite:
-        return _Seen(f"{close.non_finite} at output{path} (case {case})", relative, allowed, non_finite=True)
+        return _Seen(f"{close.non_finite} {place}", relative, allowed, non_finite=True)
+    if tolerance is not None and close.relative is not None:  # integers have none, and must be equal
+        return _within(tolerance, close.relative, close.check.rmse, place)
     if close.check.passed:
         return _Seen("", relative, allowed)
-    return _Seen(f"{close.check.why or 'differs'} at output{path} (case {case})", relative, allowed)
+    return _Seen(f"{close.check.why or 'differs'} {place}", relative, allowed)
+
+
+def _within(tolerance: float, relative: float, rmse: float, place: str) -> _Seen:
+    """By the user's limit alone, be it stricter than ours or not."""
+    if rmse and not relative:  # the base is all zeros, so no error is small beside it
+        relative = math.inf
+    wrong = "" if relative <= tolerance else f"relative error {relative:.1e} > {tolerance:.1e} {place}"
+    return _Seen(wrong, relative, tolerance)
 
 
 def _double() -> Any:

@@ -31,6 +31,12 @@ from compilot.tuning.journal import now
 
 OTHER_MACHINE = "another processor or torch"
 MOST_ANSWER_BYTES = 1 << 20  # compressed: a file that can lie in a repository
+MACHINE_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+BOOT_ID = "/proc/sys/kernel/random/boot_id"  # of the kernel, which a container shares with its host
+FIRST_CGROUP = "/proc/1/cgroup"
+CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")  # Docker; Podman
+CONTAINER_VARIABLES = ("KUBERNETES_SERVICE_HOST", "container")  # Kubernetes; systemd-nspawn, LXC and Podman
+CONTAINER_CGROUPS = ("docker", "kubepods", "containerd", "libpod", "lxc")  # where the runtime leaves no mark
 
 
 def make_baseline(
@@ -107,13 +113,32 @@ class _Head(msgspec.Struct):
 
 
 def machine_id() -> str:
-    """A digest that is another one on every machine, container and boot image; it names nothing."""
+    """A digest of what is another one on other machines; it names nothing.
+
+    Host name and machine id; containers may have both from their image, so there the host's boot counts as well: a
+    baseline is good until the host starts again. Virtual machines that are copies with the same name cannot be told
+    apart.
+    """
     parts = [platform.node(), platform.machine(), str(os.cpu_count())]
-    for place in ("/etc/machine-id", "/var/lib/dbus/machine-id"):
-        if (file := Path(place)).is_file():
-            parts.append(file.read_text(errors="replace").strip())
-            break
+    parts += [text for place in MACHINE_IDS if (text := _text(place))][:1]
+    if _in_container():
+        parts.append(_text(BOOT_ID))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _in_container() -> bool:
+    """Whether this process has the files of an image; what each runtime leaves there."""
+    marked = any(Path(place).exists() for place in CONTAINER_FILES)
+    named = any(name in os.environ for name in CONTAINER_VARIABLES)
+    return marked or named or any(word in _text(FIRST_CGROUP) for word in CONTAINER_CGROUPS)
+
+
+def _text(place: str) -> str:
+    """What a file of the system says; "": nothing, or there is none."""
+    try:
+        return Path(place).read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def why_no_times(baseline: Baseline, machine: MachineFingerprint) -> str:

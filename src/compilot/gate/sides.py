@@ -1,8 +1,9 @@
 """What is compared: two sides, each with its code tree and its interpreter. In: a target and options. Out: `Side`s.
 
 A side's processes run in the side's own folder with the side's own import paths; `foreign` is the folder whose code
-must not be imported there. Covered: files and modules as targets, paths inside of the repository (also those of
-PYTHONPATH and editable installs), another interpreter. Not covered: live objects, which have no code of before.
+must not be imported there. Covered: files and modules as targets, paths inside of the repository (also the working
+directory, and those of PYTHONPATH and editable installs), another interpreter. Not covered: live objects, which have no
+code of before.
 """
 
 from __future__ import annotations
@@ -87,11 +88,14 @@ def with_dimensions(side: Side, dynamic: tuple[DynamicDim, ...]) -> Side:
 
 
 def own_paths(root: Path | None, cwd: Path, file: Path | None) -> tuple[str, ...]:
-    """The import paths that are the project's own: installed packages each interpreter has for itself."""
+    """The import paths that are the project's own: installed packages each interpreter has for itself.
+
+    The working directory is one of them, as in `tune`: a program that is started by its name does not have it.
+    """
     prefixes = [os.path.realpath(place) for place in (sys.prefix, sys.base_prefix)]
     base = os.path.realpath(root or cwd)
     found = [str(file.parent)] if file is not None else [str(cwd)]
-    for entry in (os.path.realpath(entry or cwd) for entry in sys.path):
+    for entry in (os.path.realpath(entry or cwd) for entry in ("", *sys.path)):
         inside = entry == base or entry.startswith(base + os.sep)
         installed = "site-packages" in Path(entry).parts or any(entry.startswith(p + os.sep) for p in prefixes)
         if inside and not installed and os.path.isdir(entry):

@@ -1,7 +1,9 @@
 """The code of a commit beside the working tree. In: a repository and a ref. Out: a folder with its files, for a while.
 
 A git worktree in a temporary folder: the user's own tree, index and branches are not touched, no hook runs, and the
-entry in .git/worktrees goes with it. `links` are untracked files or folders that the factory reads (weights, data).
+entry in .git/worktrees goes with it. It is never inside of the repository, whose code is the other side's, and on the
+same disk where that can be: imports from a slower one would be a slower start of that side. `links` are untracked files
+or folders that the factory reads (weights, data).
 """
 
 from __future__ import annotations
@@ -16,8 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compilot.errors import EnvironmentProblem, InputError
+from compilot.gate.sides import repository_root
 
 GIT_LIMIT_S = 300.0
+OTHER_PLACES = ("/tmp", "/var/tmp")  # for temporary files, where TMPDIR is none
 UNKNOWN = 1  # exit code of a quiet `git rev-parse` for a name that it does not know; it says nothing then
 _QUIET = {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _INNER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")  # set while a hook of git runs
@@ -48,7 +52,7 @@ def checked_out(root: Path, ref: str, links: Sequence[str | os.PathLike[str]] = 
     """The files of a ref in a folder of their own, until the end of the block."""
     commit = resolve(root, ref)
     linked = [_inside(root, link) for link in links]
-    with tempfile.TemporaryDirectory(prefix="compilot-base-") as folder:
+    with tempfile.TemporaryDirectory(prefix="compilot-base-", dir=_place(root)) as folder:
         path = Path(os.path.realpath(folder)) / "tree"
         entry: Path | None = None
         try:
@@ -62,6 +66,25 @@ def checked_out(root: Path, ref: str, links: Sequence[str | os.PathLike[str]] = 
                 _git(root, "worktree", "remove", "--force", "--force", str(path))
             if entry is not None and entry.parent.name == "worktrees":  # never more: others have entries there, too
                 shutil.rmtree(entry, ignore_errors=True)
+
+
+def _place(root: Path) -> Path:
+    """The folder for temporary files, or one outside of the repository and on its disk."""
+    usual = Path(os.path.realpath(tempfile.gettempdir()))
+    beside = [] if repository_root(root.parent) else [root.parent]  # of another repository it would be a new file
+    able = [place for place in (usual, *beside, *map(Path, OTHER_PLACES)) if _is_free(place, root)]
+    near = [place for place in able if place.stat().st_dev == root.stat().st_dev]
+    if not able:
+        text = f"the folder for temporary files, {usual}, is in the repository {root}"
+        raise EnvironmentProblem(
+            f"{text}, so code of the two sides would be mixed up; set TMPDIR to one outside of it."
+        )
+    return (near or able)[0]
+
+
+def _is_free(place: Path, root: Path) -> bool:
+    inside = Path(os.path.realpath(place)).is_relative_to(root)
+    return not inside and place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def resolve(root: Path, ref: str) -> str:

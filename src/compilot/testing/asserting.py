@@ -47,21 +47,24 @@ class Asserting(NamedTuple):
     def same_numbers(
         self, first: Any, second: Any, *inputs: Any, tolerance: float | None = None, **kwargs: Any
     ) -> None:
-        """Two callables give the same answers; limits as in `tune`, or tolerance as relative error."""
+        """Two callables give the same answers; limits as in `tune`, or tolerance as relative error of each output.
+
+        Structure, shapes, types, integers and the places of NaN and infinity must be the same at any tolerance.
+        """
         import torch
 
         from compilot.gate.answers import compare_answers
-        from compilot.gate.arm import tensors
 
         answers = []
         for fn in (first, second):
             torch.manual_seed(0)
             with torch.no_grad():
-                answers.append({"these inputs": tensors(fn(*copy.deepcopy(inputs), **copy.deepcopy(kwargs)))})
-        found = compare_answers(answers[0], {}, answers[1])
-        if found.wrong and not (tolerance is not None and found.same_form and found.relative <= tolerance):
+                answers.append(fn(*copy.deepcopy(inputs), **copy.deepcopy(kwargs)))
+        base, other = _outputs(*answers)
+        found = compare_answers({"these inputs": base}, {}, {"these inputs": other}, tolerance=tolerance)
+        if found.wrong:
             self.fail(f"the answers differ: {found.wrong}")
-        elif not found.wrong and not found.tensors:
+        elif not found.tensors:
             self.skip("the answers hold no tensors and no numbers to compare")
 
     def faster_than(
@@ -147,6 +150,20 @@ class Asserting(NamedTuple):
         if not found:
             self.skip("torch.compile could not be measured on this model")
         return str(found[0])
+
+
+def _outputs(first: Any, second: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors of two answers by path; where both have a whole number of Python's, as one that must be equal."""
+    import torch
+
+    from compilot.gate.arm import leaves, tensors
+
+    found, other = tensors(first), tensors(second)
+    whole, also = ({path: leaf for path, leaf in leaves(one) if isinstance(leaf, int)} for one in (first, second))
+    for path in whole.keys() & also.keys():
+        found[path] = torch.tensor(True)
+        other[path] = torch.tensor(whole[path] == also[path])
+    return found, other
 
 
 def _is_undecided(one: Comparison) -> bool:

@@ -77,6 +77,10 @@ def test_goals_are_counted_by_time() -> None:
     assert not table([equal], [*calm, line("aa", 19, "slower", red=("latency (eager)",), exit_code=1)], OPTIONS)[1]
     for red in (line("aa", 19, "pass", red=("memory (eager)",)), line("aa", 19, "pass", exit_code=1)):
         assert not table([equal], [*calm, red], OPTIONS)[1]  # by whatever: equal code has nothing worse
+    for unseen in (line("aa", 19, exit_code=2), line("aa", 19), line("aa", 19, "not-measured")):
+        text, reached = table([equal], [*calm, unseen], OPTIONS)
+        assert not reached  # what measured nothing is no pass
+        assert "| aa | 20 | 0 | 19 | 0 | 1 |" in text
     assert table([equal], calm, Options(2, "10s", "eager"))[0].count("| 0 |") >= 1  # tried lines are another case
 
 

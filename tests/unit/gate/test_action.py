@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 from gate_history import Project
+
+from compilot.gate.outputs.markdown import MARK
 
 SCRIPT = Path(__file__).parents[3] / "action" / "check.sh"
 PYTHON = '#!/bin/sh\nprintf "%s\\n" "$@" >"$ASKED"\n'
@@ -123,6 +126,41 @@ def test_nothing_to_compare_with_is_one_sentence(
     assert last.startswith("::error title=compilot::")
     assert said in last
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.mark.parametrize("known", ["", "4711"])
+def test_the_recipe_edits_its_own_comment(tmp_path: Path, known: str) -> None:
+    page = (SCRIPT.parents[1] / "docs" / "ci.md").read_text()
+    recipe = page.partition("        run: |\n")[2].partition("```")[0]
+    assert f'startswith("{MARK}")' in recipe
+    gh = tmp_path / "gh"
+    gh.write_text('#!/bin/sh\necho "$*" >>"$ASKED"\ncase "$*" in *--jq*) echo "$KNOWN" ;; esac\n')
+    gh.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ASKED": str(tmp_path / "asked"), "KNOWN": known}
+    env |= {"GITHUB_REPOSITORY": "me/mine", "NUMBER": "7", "COMMENT": "comment.md"}
+    subprocess.run(["bash", "-e", "-c", recipe], check=True, env=env)
+    asked, written = (tmp_path / "asked").read_text().splitlines()
+    assert "repos/me/mine/issues/7/comments" in asked
+    edited = "api --silent --method PATCH repos/me/mine/issues/comments/4711 -F body=@comment.md"
+    assert written == (edited if known else "pr comment 7 --body-file comment.md")
+
+
+@pytest.mark.parametrize("name", ["runner", "DOMAIN\\some:body", None])
+def test_the_header_is_where_torch_has_it(name: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    def getuser() -> str:
+        if name is None:
+            raise KeyError("getpwuid(): uid not found: 4711")
+        return name
+
+    monkeypatch.setattr("getpass.getuser", getuser)
+    spec = importlib.util.spec_from_file_location("fingerprint", SCRIPT.with_name("fingerprint.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert f"torchinductor_{script.user()}" == Path(default_cache_dir()).name
 
 
 def test_two_checks_of_a_job_have_folders_of_their_own(server: Project, tmp_path: Path) -> None:

@@ -177,6 +177,37 @@ def test_another_machine_is_known(stored: Baseline, monkeypatch: pytest.MonkeyPa
     assert "another machine" in why_no_times(stored, here)
 
 
+@pytest.mark.parametrize("mark", ["a file", "a variable", "a cgroup"])
+def test_containers_of_one_image_are_known_by_the_boot_of_their_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str
+) -> None:
+    boot, marked, cgroup = (tmp_path / name for name in ("boot_id", ".dockerenv", "cgroup"))
+    for name, place in (("BOOT_ID", boot), ("FIRST_CGROUP", cgroup)):
+        monkeypatch.setattr(baselines, name, str(place))
+    monkeypatch.setattr(baselines, "CONTAINER_FILES", (str(marked),))
+    for name in baselines.CONTAINER_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+    def ids() -> set[str]:
+        found = set()
+        for text in ("one\n", "two\n"):
+            boot.write_text(text)
+            found.add(baselines.machine_id())
+        return found
+
+    cgroup.write_text("0::/init.scope\n")
+    assert len(ids()) == 1  # a machine of its own is the same one after a start
+    if mark == "a file":
+        marked.touch()
+    elif mark == "a variable":
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    else:
+        cgroup.write_text("0::/kubepods/pod1/abc\n")
+    assert len(ids()) == 2
+    boot.unlink()
+    assert len(baselines.machine_id()) == 16  # a system without one
+
+
 def test_files_that_are_none_are_named(tmp_path: Path, stored: Baseline) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_baseline(tmp_path / "none.json")

@@ -71,6 +71,43 @@ def test_numbers_are_compared_here() -> None:
         asserting().same_numbers(model, lambda y: model(y)[:2], x, tolerance=1.0)
 
 
+def answered(first: Any, second: Any, tolerance: float | None) -> None:
+    asserting().same_numbers(lambda: first, lambda: second, tolerance=tolerance)
+
+
+ONES, IDS = torch.ones(8), torch.arange(8)
+HOLE = torch.where(IDS == 3, torch.nan, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ((ONES, ONES), (ONES * 1.001, -ONES), r"relative error 2\.0e\+00 > 1\.0e-02 at output\[1\]"),
+        (ONES, HOLE, "1 of 8 values are NaN, eager has 0"),
+        (ONES, torch.where(IDS == 3, torch.inf, 1.0), "NaN or Inf in other places"),
+        ((ONES, IDS), (ONES, IDS + 1), r"8 of 8 int64 values differ .*output\[1\]"),
+        ((ONES, IDS > 3), (ONES, IDS > 4), "1 of 8 bool values differ"),
+        (7, 8, "differ"),  # Python's own numbers, too
+        ({"scores": ONES}, {"scores": ONES, "more": ONES}, "is new"),
+        (torch.zeros(8), ONES * 1e-6, "relative error inf"),  # nothing is small beside zeros
+        (ONES, ONES * 1.02, "relative error"),
+    ],
+)
+def test_what_is_wrong_at_a_tolerance(first: Any, second: Any, said: str) -> None:
+    with pytest.raises(Failed, match=said):
+        answered(first, second, 0.01)
+
+
+def test_a_tolerance_is_the_limit_of_every_output() -> None:
+    for tolerance in (0.01, 0.002):
+        answered((ONES, IDS, 7, HOLE), (ONES * 1.001, IDS, 7, HOLE * 1.0015), tolerance)
+    for first, second in ((ONES, ONES * 1.0001), (ONES, ONES + 1e-6), (7, 8)):
+        with pytest.raises(Failed):
+            answered(first, second, 1e-8)
+    answered(ONES, ONES + 1e-6, None)  # that passes by the usual limits: a stricter tolerance counts
+    answered((ONES, 7, 10**30), (ONES, 7, 10**30), 0.0)
+
+
 def raced(
     monkeypatch: pytest.MonkeyPatch, *intervals: tuple[float, float], outcome: Outcome = Outcome.FASTER
 ) -> list[int]:
@@ -171,28 +208,27 @@ def test_numbers(compilot):
 def test_other_numbers(compilot):
     compilot.same_numbers(torch.relu, torch.sigmoid, torch.randn(3))
 """
-PLUGIN = ("-p", "compilot.testing.pytest_plugin", "-p", "no:xdist", "-p", "no:cacheprovider")
+PLUGIN = "compilot.testing.pytest_plugin"
+ALONE = ("-p", "no:xdist", "-p", "no:cacheprovider")
 
 
-def loaded(pytester: pytest.Pytester) -> tuple[str, ...]:
+def loaded() -> tuple[str, ...]:
     """The plugin comes by its entry point, where the environment has that; else it is named."""
     from importlib.metadata import entry_points
 
-    installed = any(one.value == PLUGIN[1] for one in entry_points(group="pytest11"))
-    return PLUGIN[2:] if installed else PLUGIN
+    return () if any(one.value == PLUGIN for one in entry_points(group="pytest11")) else ("-p", PLUGIN)
 
 
 def test_the_fixture_passes_fails_and_can_be_switched_off(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(USES)
-    done = pytester.runpytest_inprocess(*loaded(pytester))
+    done = pytester.runpytest_inprocess(*loaded(), *ALONE)
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["the answers differ: *"])
-    pytester.runpytest_inprocess(*loaded(pytester), "--compilot-off").assert_outcomes(skipped=2)
+    pytester.runpytest_inprocess(*loaded(), *ALONE, "--compilot-off").assert_outcomes(skipped=2)
 
 
 def test_under_xdist_it_is_off(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(USES)
-    pytester.makeconftest("def pytest_configure(config):\n    config.workerinput = {'workerid': 'gw0'}\n")
-    done = pytester.runpytest_inprocess(*loaded(pytester), "-rs")
-    done.assert_outcomes(skipped=2)
+    pytester.makepyfile("def test_one(compilot):\n    assert False\ndef test_other():\n    assert True\n")
+    done = pytester.runpytest_subprocess(*loaded(), "-n", "2", "-rs")
+    done.assert_outcomes(passed=1, skipped=1)
     done.stdout.fnmatch_lines(["*run these tests without -n*"])

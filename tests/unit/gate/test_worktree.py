@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,50 @@ def test_records_of_other_worktrees_stay(project: Project, tmp_path: Path) -> No
         shutil.rmtree(tree.path)  # git cannot remove it any more: our own entry goes all the same
     assert len(project.git("worktree", "list").splitlines()) == 2
     assert str(tree.path) not in project.git("worktree", "list")
+
+
+def test_a_temporary_folder_in_the_repository_is_not_used(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside = project.folder / "tmp"
+    inside.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(inside))
+    with worktree.checked_out(project.folder, "main") as tree:
+        assert tree.path.is_relative_to(tmp_path)  # on the same disk
+        assert not tree.path.is_relative_to(project.folder)
+    assert not tree.path.parent.exists()
+    assert not list(inside.iterdir())
+    monkeypatch.setattr(worktree, "_is_free", lambda place, root: False)
+    with pytest.raises(EnvironmentProblem, match=r"is in the repository .*; set TMPDIR to one outside of it\."):
+        worktree.checked_out(project.folder, "main").__enter__()
+
+
+def test_the_bases_files_are_on_the_repositorys_disk(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = tmp_path / "usual"
+    usual.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(usual))
+    with worktree.checked_out(project.folder, "main") as tree:
+        assert tree.path.parent.parent == usual
+    _mount(monkeypatch, usual, *map(Path, worktree.OTHER_PLACES))
+    with worktree.checked_out(project.folder, "main") as tree:
+        assert tree.path.parent.parent == tmp_path
+    assert {path.name for path in tmp_path.iterdir()} == {"project", "usual"}
+    (tmp_path / ".git").mkdir()  # it would be a new file of another repository
+    with worktree.checked_out(project.folder, "main") as tree:
+        assert tree.path.parent.parent == usual
+
+
+def _mount(monkeypatch: pytest.MonkeyPatch, *places: Path) -> None:
+    """These folders as other disks."""
+    plain = Path.stat
+
+    def stat(path: Path, **options: bool) -> os.stat_result:
+        found = plain(path, **options)
+        return os.stat_result((*found[:2], -1, *found[3:])) if path in places else found
+
+    monkeypatch.setattr(Path, "stat", stat)
 
 
 def test_untracked_files_are_linked_where_the_commit_has_none(project: Project) -> None:
@@ -131,6 +177,21 @@ def test_the_base_has_the_same_target_and_paths_in_its_own_tree(
     assert base.shipment.cwd == str(tree)
     assert str(tree / "src") in base.shipment.sys_path
     assert base.foreign == str(root)
+
+
+def test_the_working_directory_is_an_import_path_of_both_sides(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root, tree = project.folder, tmp_path / "tree"
+    for place in (root, tree):
+        (place / "models").mkdir(parents=True)
+        (place / "models" / "a.py").touch()
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path and not path.startswith(str(tmp_path))])
+    head = head_side("models/a.py:net")
+    assert head.shipment.sys_path == (str(root / "models"), str(root))
+    assert moved_side(head, root, tree, "main").shipment.sys_path == (str(tree / "models"), str(tree))
+    monkeypatch.chdir(tmp_path)  # outside of the repository: nothing of the project's own
+    assert head_side("project/models/a.py:net").shipment.sys_path == (str(root / "models"),)
 
 
 def test_installed_packages_are_no_part_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
