@@ -95,11 +95,15 @@ def _result(arm: str, verdict: GateVerdict, because: str, found: Compared) -> Me
 
 
 def compare_files(reference: Path, other: Path) -> Compared:
-    """The answers of one file against those of another."""
+    """The answers of one file against those of another, to the cases that both have.
+
+    An arm answers every example; values that we made up and its model refuses are left out of its file.
+    """
     import torch
 
     kept, given = (torch.load(path, weights_only=True) for path in (reference, other))
-    return compare_answers(kept["answers"], kept["double"] or {}, given["answers"])
+    shared = {case: answers for case, answers in kept["answers"].items() if case in given["answers"]}
+    return compare_answers(shared, kept["double"] or {}, given["answers"])
 
 
 def compare_answers(

@@ -338,6 +338,16 @@ def test_the_same_numbers_pass_and_say_what_would_have_been_seen(tmp_path: Path)
     assert "would have been seen" in metric(found, "numbers").because
 
 
+def test_a_made_up_case_that_one_side_refuses_is_left_out(tmp_path: Path) -> None:
+    answer = torch.randn(4, 8)
+    files = kept(tmp_path, base=answer, head=answer)
+    more = {"answers": {"example 1": {"": answer}, "seed 1": {"": answer}}, "double": None}
+    torch.save(more, files["base eager"])
+    numbers = metric(checked(FakeRaces(answers=files)), "numbers")
+    assert numbers.verdict is GateVerdict.PASS
+    assert numbers.because.startswith("the same answers in 1 case")
+
+
 def test_other_numbers_are_worse(tmp_path: Path) -> None:
     answer = torch.randn(4, 8)
     numbers = metric(checked(FakeRaces(answers=kept(tmp_path, base=answer, head=answer * 1.01))), "numbers")
