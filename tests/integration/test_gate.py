@@ -15,8 +15,10 @@ from gate_history import Project
 
 import compilot
 from compilot.api import gating
-from compilot.gate import checking
+from compilot.gate import checking, reporting
 from compilot.gate.report_records import CheckReport, GateVerdict, MetricResult
+from compilot.gate.sides import Side
+from compilot.records import Shipment
 
 SLOW = "        import time\n\n        time.sleep(0.002)\n"
 LARGE = "    torch.ones(200_000_000)\n"  # 800 MB, for a moment
@@ -112,6 +114,53 @@ def test_breaks_recompiles_and_numbers_of_the_head_are_named(
     assert "example 1" in numbers.because
     assert any("the doctor could not look" in note for note in report.notes)
     assert "uncommitted changes" in report.head.what
+
+
+@pytest.mark.slow
+@pytest.mark.measures
+def test_a_stored_baseline_passes_the_same_model_and_finds_a_much_slower_one(
+    project: Project, tmp_path: Path, check: Callable[..., CheckReport]
+) -> None:
+    file = tmp_path / "baseline.json"
+    compilot.baseline(
+        "model.py:net", output=file, arms="eager", budget=10, processes=2, out=tmp_path / "made", progress=False
+    )
+    same = check(baseline=file, processes=2)
+    assert not same.verdict.is_red
+    assert metric(same, "numbers").verdict is GateVerdict.PASS
+    assert metric(same, "latency").change is not None
+    project.edit("        return torch.relu", f"{SLOW}        return torch.relu")
+    slower = check(baseline=file, processes=2)
+    assert slower.verdict is GateVerdict.SLOWER
+    assert metric(slower, "latency").races == 2
+    assert metric(slower, "numbers").verdict is GateVerdict.PASS
+    both = check(baseline=file, arms="eager,compile", processes=2)
+    assert metric(both, "runs", "torch.compile").verdict is GateVerdict.NOT_MEASURED
+
+
+@pytest.mark.slow
+@pytest.mark.compiles
+def test_the_doctor_looks_at_each_sides_own_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the head's folder is on the import path of everybody, as with an editable install."""
+    sides = []
+    for name, extra in (("base", ""), ("head", "        print('called')\n")):
+        source = tmp_path / name / "src" / "layers"
+        source.mkdir(parents=True)
+        (source / "__init__.py").write_text(
+            "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
+            f"{extra}        return x.relu() + 1\n\n\ndef net():\n    return Net(), (torch.ones(3),)\n"
+        )
+        shipment = Shipment(target="layers:net", cwd=str(tmp_path / name), sys_path=(str(source.parent),))
+        sides.append(Side(name, name, shipment, foreign="the other"))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path / "head" / "src"), os.environ.get("PYTHONPATH", "")])
+    )
+    checked = checking.Checked([], [], "Net")
+    found = reporting.findings_for(checked, *sides, tmp_path / "doctor", wanted=True, tell=lambda text: None)
+    assert found.notes == ()
+    breaks = [one for one in found.findings if one.finding.kind == "graph-break"]
+    assert [one.is_new for one in breaks] == [True]
+    assert f"{tmp_path}/head/src/layers/__init__.py" in breaks[0].finding.where
 
 
 @pytest.mark.slow
