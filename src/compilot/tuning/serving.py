@@ -44,6 +44,7 @@ from compilot.records import (
     Trial,
     Verdict,
 )
+from compilot.runtime.split_guards import can_be_cut
 from compilot.trials.replaying import LONGEST_WINDOW, WINDOW_S
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
@@ -193,7 +194,8 @@ class Serving(NamedTuple):
             return None
         notes = [f"{t.candidate.label}: {t.state}, {t.reason}" for t in trials.values() if t.state is not State.OK]
         pad_s, may_pad = self._stands_padding(trials, programs, padding, notes)
-        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad)
+        cut = may_be_cut(padding, self.traffic)
+        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad, may_split=cut)
         rules = self._rules(base, trials)
         choice = choose(asked(self.traffic), costs, rules)
         if static is not None and may_pad and rules.max_entries < self._max_entries:
@@ -494,6 +496,14 @@ def usable_padding(proof: PaddingProof, traffic: Traffic) -> Padding | None:
     dims = [dim for dim in proof.padding.dims if {(one.path, one.dim) for one in dim.inputs} <= wanted]
     covered = {(one.path, one.dim) for dim in dims for one in dim.inputs}
     return msgspec.structs.replace(proof.padding, dims=tuple(dims)) if covered == wanted else None
+
+
+def may_be_cut(padding: Padding | None, traffic: Traffic) -> bool:
+    """Whether calls may be answered in parts: the batch alone varies, and that is proven."""
+    if padding is None or len(traffic.dims) > 1 or len(padding.dims) != 1:
+        return False
+    [batch] = padding.dims
+    return batch.in_parts and can_be_cut(traffic.guard, {one.path for one in batch.inputs})
 
 
 def partly_padded_note(proof: PaddingProof, traffic: Traffic) -> list[str]:
