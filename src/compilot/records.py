@@ -986,6 +986,7 @@ class Replay(Record, frozen=True, kw_only=True):
     requests: int  # of one process
     calls: int  # of the whole trace
     distinct: int  # sizes among them
+    batch_sizes: bool = False  # there is no trace: these are the batch sizes that were asked for
 
 
 class SizesVerdict(Record, frozen=True, kw_only=True):
@@ -1384,7 +1385,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
-    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
+    batch_sizes: tuple[int, ...] = ()  # that the plan is chosen for, or at which it is timed in the end
     trace: str = ""  # file of sizes that the plan is to serve, "(calls)" where they were given; "": there is none
     max_entries: int | None = None  # programs of a plan for a trace; None: the usual number
     expected: Expectation | None = None  # what they let expect; None: nothing
@@ -1420,11 +1421,11 @@ class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
 
 
 class BatchRaceLine(Record, frozen=True, kw_only=True, tag="batch-race"):
-    """Arms side by side at one batch size."""
+    """Arms side by side at one batch size; of a plan for batch sizes, the requests of that size in its last replay."""
 
     batch: int
     race: Race | None  # None: eager itself could not do it
-    lost: dict[str, str] = {}  # candidate id -> why it has no figure at this size
+    lost: dict[str, str] = {}  # candidate id, or a policy's -> why it has no figure at this size
     at_s: float = 0.0
 
 

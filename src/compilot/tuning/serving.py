@@ -1,6 +1,6 @@
 """A trace of many sizes: policies in place of single candidates, and a replay in place of the final.
 
-In: a run whose search is over, the traffic of the trace. Out: a verdict and the entries of its plan. The steps, each
+In: a run whose search is over, the traffic of the trace, or of the batch sizes that were asked for. Out: a verdict and the entries of its plan. The steps, each
 within its share of what is left: prove which sizes may be padded; time every engine's program for all sizes over the
 trace, and measure what programs for one size cost with the best engines; try torch.compile as users have it; choose
 policies by forecast; build them as whole plans; replay a sample of the trace over them, in several sets of fresh
@@ -49,7 +49,7 @@ from compilot.trials.replaying import LONGEST_WINDOW, WINDOW_S
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
 from compilot.tuning.journal import RunJournal, now
-from compilot.tuning.replays import Made, ReplayPlan, replayed
+from compilot.tuning.replays import CONFIRM, Made, ReplayPlan, replayed
 from compilot.tuning.size_arms import (
     Base,
     Policy,
@@ -106,6 +106,7 @@ class ServedTrace(NamedTuple):
     verdict: Verdict
     plan: Plan
     used: tuple[str, ...]  # candidates whose files the plan needs
+    last: Replay | None = None  # of the chosen plan in fresh processes, or of all arms where none was chosen
 
 
 class Serving(NamedTuple):
@@ -142,7 +143,7 @@ class Serving(NamedTuple):
         notes += [*empty_calls_note(self.traffic), *many_sizes_note(self.traffic)]
         choice = self._chosen(replay, tuple(notes))
         fresh = self._confirmed(choice, arms)
-        return self._decided(choice, fresh, arms)
+        return self._decided(choice, fresh, arms)._replace(last=fresh or replay)
 
     # ---------------------------------------------------------------------------------------------- what things cost
 
@@ -322,7 +323,7 @@ class Serving(NamedTuple):
         """Set after set of fresh processes; reserved: of what is left, for later. What confirms may run over."""
         calls, budget = sum(one.count for one in self.traffic.demand), self.spending.budget
         reserve_s = max(0.0, budget.remaining_s) * reserved
-        over_s = self.spending.overrun_s if purpose == "confirm" else 0.0
+        over_s = self.spending.overrun_s if purpose == CONFIRM else 0.0
 
         def left_s() -> float:
             return budget.remaining_s - reserve_s + over_s
@@ -330,7 +331,8 @@ class Serving(NamedTuple):
         def requests(number: int) -> int:
             return self._requests(number, left_s() - over_s)  # it may run over, but is not made longer for it
 
-        how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose)
+        batched = bool(self.journal.header.batch_sizes)
+        how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose, batched)
         replay = replayed(self.runner, arms, how, self.observer)
         if replay is not None:
             self.journal.replayed(replay)
@@ -360,7 +362,7 @@ class Serving(NamedTuple):
         if choice.arm is None or self.spending.budget.remaining_s + self.spending.overrun_s <= 0:
             return None
         wanted = {choice.arm.id, _plain_of(arms)}
-        return self._replayed([one for one in arms if one.arm.id in wanted], purpose="confirm")
+        return self._replayed([one for one in arms if one.arm.id in wanted], purpose=CONFIRM)
 
     def _decided(self, choice: Decided, fresh: Replay | None, arms: Sequence[Made]) -> ServedTrace:
         decided = confirmed(choice, fresh, horizon_calls=self.goal.horizon_calls, enough=CONFIRM_PROCESSES)

@@ -148,6 +148,8 @@ def _why(
 
 def sample_of(replay: Replay) -> str:
     """How much was replayed."""
+    if replay.batch_sizes:
+        return f"{count(replay.requests, 'request')} of {count(replay.distinct, 'batch size')}"
     return f"{count(replay.requests, 'request')} of a trace of {count(replay.calls, 'call')}"
 
 
