@@ -1126,7 +1126,9 @@ class PaddedDim(Record, frozen=True, kw_only=True):
     size: int  # that the engine is called with, and the largest that a call may have
     inputs: tuple[PaddedInput, ...]
     outputs: tuple[PaddedOutput, ...] = ()
-    in_parts: bool = False  # it is the batch, and proven: answers to parts of a call, joined, are the answer to the call
+    in_parts: bool = (
+        False  # it is the batch, and proven: answers to parts of a call, joined, are the answer to the call
+    )
 
 
 class OutputLayout(Record, frozen=True, kw_only=True):

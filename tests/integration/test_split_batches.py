@@ -1,4 +1,4 @@
-"""Batch sizes with real processes and a real engine: the proof, a plan that cuts large calls, its replay, its bundle."""
+"""Batch sizes with real processes and a real engine: the proof, a plan that cuts large calls, its replay and bundle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from compilot.records import (
     ShapeCosts,
     ShapePolicy,
     Shapes,
-
     Traffic,
 )
 from compilot.trials.limits import Limits
@@ -106,7 +105,10 @@ def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     shipment = ship_target(f"{net}:factory", extra_dynamic=with_batch_dimension((), SIZES))
     shipment = requests.on(shipment, later=True)
     options = TuneOptions(budget_s=600.0, trace=requests.trace, batch_sizes=SIZES)
-    run_dir, own = RunDir.make(net.parent / "run"), costs(static=request.param == "static", dynamic=request.param != "static")
+    run_dir, own = (
+        RunDir.make(net.parent / "run"),
+        costs(static=request.param == "static", dynamic=request.param != "static"),
+    )
     with (
         RunJournal(run_dir, options, Budget(600.0), observer) as journal,
         LocalRunner(run_dir, limits=Limits(warm_s=1.0), observer=observer) as runner,

@@ -92,11 +92,12 @@ def tune(
     padding says what may be put into inputs where a call is shorter than a program, such as {"input_ids": 0}, besides
     the workload's own; calls are padded only where that is proven to change no answer.
 
-    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has the plan chosen for these batch sizes as for a trace in which each
-    of them has as many samples: it may have several programs, max_entries at the most, and answer large calls in parts
-    where that is proven and faster. `compilot.results` has latency and samples per second of eager and the plan at each,
-    and a recommended max_batch_size. Dimension 0 of the inputs then counts as dynamic, unless dynamic says otherwise.
-    Not together with a trace. On a cluster, and for other objectives than latency, sizes are only timed in the end.
+    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has the plan chosen for these batch sizes as for a trace in which
+    each of them has as many samples: it may have several programs, max_entries at the most, and answer large calls in
+    parts where that is proven and faster. `compilot.results` has latency and samples per second of eager and the plan
+    at each, and a recommended max_batch_size. Dimension 0 of the inputs then counts as dynamic, unless dynamic says
+    otherwise. Not together with a trace. On a cluster, and for other objectives than latency, sizes are only timed in
+    the end.
 
     prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
 

@@ -17,7 +17,16 @@ from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
 from compilot.measure.stats import aa_noise
-from compilot.records import BatchPoint, BatchRaceLine, BatchSizes, JournalLine, Race, ReplayLine, ShapePolicy, TrialLine
+from compilot.records import (
+    BatchPoint,
+    BatchRaceLine,
+    BatchSizes,
+    JournalLine,
+    Race,
+    ReplayLine,
+    ShapePolicy,
+    TrialLine,
+)
 from compilot.report.data import column
 from compilot.report.files import DIGITS
 from compilot.verdict.batch_advice import advice

@@ -1,7 +1,7 @@
 """Which calls an engine has prepared, for those who stand before it and give it calls of their own making.
 
-In: an engine, calls as it is given them. Out: its answers; what it has to prepare is prepared once for each kind of call.
-Used by padded calls and by calls in parts. Not covered: the kinds of calls that users make (variants.py).
+In: an engine, calls as it is given them. Out: its answers; what it has to prepare is prepared once for each kind of
+call. Used by padded calls and by calls in parts. Not covered: the kinds of calls that users make (variants.py).
 """
 
 from __future__ import annotations

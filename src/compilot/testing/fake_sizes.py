@@ -100,7 +100,11 @@ class FakeSizes(NamedTuple):
 
     def _built(self, entry: PlanEntry, sizes: Mapping[str, int]) -> dict[str, int]:
         """What the entry's program is given."""
-        return dict(sizes) if entry.padding is None else dict(zip(sizes, (d.size for d in entry.padding.dims), strict=True))
+        return (
+            dict(sizes)
+            if entry.padding is None
+            else dict(zip(sizes, (d.size for d in entry.padding.dims), strict=True))
+        )
 
 
 def with_guard(guard: Guard | None, sizes: FakeSizes | None, candidate: Candidate) -> Guard | None:

@@ -1,8 +1,9 @@
 """A model at several batch sizes. In: a runner that has opened a workload, trials; or a replay. Out: one race per size.
 
-`by_batch_size`: a replay of whole plans over batch sizes, each size for itself. `at_batch_sizes`: eager and the candidates that worked, side by side at each size, in warm processes that go from size to size. A
-candidate that cannot serve a size is left out there, with its reason; where eager itself cannot, there is no race.
-Not covered: what the figures mean (report/batches.py, verdict/batch_advice.py), writing them down.
+`by_batch_size`: a replay of whole plans over batch sizes, each size for itself. `at_batch_sizes`: eager and the
+candidates that worked, side by side at each size, in warm processes that go from size to size. A candidate that cannot
+serve a size is left out there, with its reason; where eager itself cannot, there is no race. Not covered: what the
+figures mean (report/batches.py, verdict/batch_advice.py), writing them down.
 """
 
 from __future__ import annotations

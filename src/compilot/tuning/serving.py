@@ -1,12 +1,12 @@
 """A trace of many sizes: policies in place of single candidates, and a replay in place of the final.
 
-In: a run whose search is over, the traffic of the trace, or of the batch sizes that were asked for. Out: a verdict and the entries of its plan. The steps, each
-within its share of what is left: prove which sizes may be padded; time every engine's program for all sizes over the
-trace, and measure what programs for one size cost with the best engines; try torch.compile as users have it; choose
-policies by forecast; build them as whole plans; replay a sample of the trace over them, in several sets of fresh
-processes; choose; replay the chosen one again in fresh processes, whose figures are the plan's. Covered: engines
-without a program for all sizes, programs that fail, arms that are lost in a replay, budgets that end early. Not
-covered: how each step works (size_costs.py, size_arms.py, verdict/).
+In: a run whose search is over, the traffic of the trace, or of the batch sizes that were asked for. Out: a verdict and
+the entries of its plan. The steps, each within its share of what is left: prove which sizes may be padded; time every
+engine's program for all sizes over the trace, and measure what programs for one size cost with the best engines; try
+torch.compile as users have it; choose policies by forecast; build them as whole plans; replay a sample of the trace
+over them, in several sets of fresh processes; choose; replay the chosen one again in fresh processes, whose figures are
+the plan's. Covered: engines without a program for all sizes, programs that fail, arms that are lost in a replay,
+budgets that end early. Not covered: how each step works (size_costs.py, size_arms.py, verdict/).
 """
 
 from __future__ import annotations

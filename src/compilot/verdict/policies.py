@@ -286,9 +286,7 @@ class _Traffic:
 
         return serve
 
-    def _in_parts(
-        self, sizes: Sizes, programs: tuple[Sizes, ...], split: SplitRule
-    ) -> tuple[float, Sizes | str]:
+    def _in_parts(self, sizes: Sizes, programs: tuple[Sizes, ...], split: SplitRule) -> tuple[float, Sizes | str]:
         own = (split.rows,) in programs
         program = self._static if own else self._dynamic
         assert program is not None

@@ -2,9 +2,9 @@
 
 In: a `Replay`, a horizon of calls. Out: comparisons by total time, and the arm that is to be the plan, with the reason.
 An arm is chosen only if it was shown faster than eager over the whole sample; of those that are not shown slower than
-the best and are within 2 % of it, the one that serves most calls, cuts none and has the fewest programs. With a horizon each call
-carries its share of the arm's start. Not covered: running it (trials/replaying.py), fresh figures of the chosen one
-(replay_confirmation.py), forecasts (policies.py).
+the best and are within 2 % of it, the one that serves most calls, cuts none and has the fewest programs. With a horizon
+each call carries its share of the arm's start. Not covered: running it (trials/replaying.py), fresh figures of the
+chosen one (replay_confirmation.py), forecasts (policies.py).
 """
 
 from __future__ import annotations

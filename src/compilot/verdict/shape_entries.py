@@ -3,8 +3,8 @@
 One guard for each static program, the cheapest first, then the dynamic program's; the first that takes a call serves
 it. A program that pads takes smaller calls as well: down to the smallest declared size where nothing is behind it, so
 that sizes which the trace does not have are served, too; else down to the smallest that it is cheaper for. A program
-that does not pad takes its own size alone. Where calls are cut, the program for the parts takes all larger calls, or the
-dynamic one does. Not covered: building the programs, padding itself (runtime/), the evidence.
+that does not pad takes its own size alone. Where calls are cut, the program for the parts takes all larger calls, or
+the dynamic one does. Not covered: building the programs, padding itself (runtime/), the evidence.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 Out: `Sizes`, by path and dimension; and ranges for the dimensions that vary in the trace without being declared. A
 dimension is named as it is declared, NAME:DIM; the name alone will do for an input with one declared dimension, and so
 will the end of a nested name. What a line does not name keeps the example's size, or follows a named dimension that it
-moves together with. `BATCH` is the first dimension of every input where it is declared. A recorded trace names every dimension: one that is not declared must have the example's size;
-an input that the example lacks (an optional one) is left out, and one that only the example has is made as there, each
-with a note. It has positions in place of keys of dicts. A call is empty where a size is 0 and the range begins above.
-Needs no torch. Not covered: reading the file (traces/).
+moves together with. `BATCH` is the first dimension of every input where it is declared. A recorded trace names every
+dimension: one that is not declared must have the example's size; an input that the example lacks (an optional one) is
+left out, and one that only the example has is made as there, each with a note. It has positions in place of keys of
+dicts. A call is empty where a size is 0 and the range begins above. Needs no torch. Not covered: reading the file
+(traces/).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def named(
 def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
     """What a line means for a workload; a wrong one is the user's mistake."""
     found: Sizes = {}
-    for name, size in ((one, size) for name, size in call.sizes.items() for one in known.meant_by(name)):
+    for name, size in ((name, size) for given, size in call.sizes.items() for name in known.meant_by(given)):
         if call.recorded and known.lacks(name):
             continue
         if known.example.get(name) == size and name not in known.declared:

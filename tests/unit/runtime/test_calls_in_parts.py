@@ -1,4 +1,4 @@
-"""Calls in parts at run time: cut, answered by an engine for fewer rows, joined; fakes that check what they are given."""
+"""Calls in parts at run time: cut, answered by an engine for fewer rows, joined; fakes check what they are given."""
 
 from __future__ import annotations
 
@@ -107,9 +107,7 @@ OUTPUTS = (
     PaddedOutput(path="output['second']", dim=1),
     PaddedOutput(path="output['flat']", dim=0, times=5),
 )
-BATCH = PaddedDim(
-    min=1, size=LARGEST, inputs=(PaddedInput(path="args[0]", dim=0),), outputs=OUTPUTS, in_parts=True
-)
+BATCH = PaddedDim(min=1, size=LARGEST, inputs=(PaddedInput(path="args[0]", dim=0),), outputs=OUTPUTS, in_parts=True)
 LAYOUTS = (OutputLayout(path="output['turned']", order=(0, 2, 1)),)
 CANDIDATE = Candidate(settings=Settings(engine="watched"), label="", rationale="")
 
@@ -257,7 +255,8 @@ def test_channels_last_answers_have_eagers_strides(engine, shape):
     fast = attach_parts(model, (EntryParts(CANDIDATE, dynamic_guard(model, x), None, split=rule),))
     torch.testing.assert_close(fast(x), eager)
     assert engine.rows == [4, 4]
-    assert all(one == two for one, two, size in zip(fast(x).stride(), eager.stride(), eager.shape, strict=True) if size > 1)
+    strides = zip(fast(x).stride(), eager.stride(), eager.shape, strict=True)
+    assert all(one == two for one, two, size in strides if size > 1)
 
 
 def other_guard(guard: Guard, low: int, high: int) -> Guard:

@@ -215,7 +215,7 @@ def test_a_plan_for_batch_sizes_has_entries_where_the_best_program_differs(tmp_p
     versus = {batch: point.versus_eager.ratio for batch, point in plan.items() if point.versus_eager is not None}
     assert versus[1] == pytest.approx(8.0, rel=0.1)
     assert versus[32] == pytest.approx(2.0, rel=0.1)
-    assert [one.candidate for one in found.advice][0] == "eager"
+    assert found.advice[0].candidate == "eager"
     assert "Batch sizes" in [section.title for section in page_of(story.run_dir.path).sections]
     assert write_batches_csv(story.run_dir.path) == story.run_dir.batches_csv
 

@@ -729,9 +729,7 @@ def test_nothing_is_cut_where_calls_cost_what_their_rows_cost(tmp_path: Path) ->
 
 def test_of_two_arms_that_are_as_good_the_one_that_cuts_nothing_is_taken() -> None:
     rows = tuple((1.0, 1.0, 0.5 + 0.001 * (n % 3), 0.5 + 0.001 * ((n + 1) % 3)) for n in range(96))
-    race = Race(
-        arms=(EAGER.id, EAGER.id, "cut", "whole"), with_aa=True, processes=(ProcessSamples(rounds=rows),) * 3
-    )
+    race = Race(arms=(EAGER.id, EAGER.id, "cut", "whole"), with_aa=True, processes=(ProcessSamples(rounds=rows),) * 3)
     arms = [
         PolicyArm(id=name, label=name, engine="quick", policy=policy, fast_share=1.0, splits=cut, programs=programs)
         for name, policy, cut, programs in (

@@ -80,7 +80,8 @@ def test_a_few_static_programs_serve_any_number_of_rows() -> None:
     assert choice.chosen.split == SplitRule(rows=8, min=9)
     assert choice.chosen.buckets[-1].sizes == (8,)
     assert (choice.chosen.buckets[-1].split, choice.chosen.buckets[-1].calls) == (20, 30)
-    served = {one.sizes[0]: (one.by, one.call_s) for one in who_serves(counts({**EVEN}), costs(STEEP, None), choice.chosen)}
+    every = who_serves(counts({**EVEN}), costs(STEEP, None), choice.chosen)
+    served = {one.sizes[0]: (one.by, one.call_s) for one in every}
     assert served[32] == ((8,), 4 * 8.0 + 4 * 0.01)
     assert served[8] == ((8,), 8.0)
 
