@@ -1009,7 +1009,7 @@ class BatchPoint(Record, frozen=True, kw_only=True):
     batch: int
     call_s: float | None  # median; None: it was not measured, see why
     samples_per_s: float | None = None  # the batch size over that median
-    versus_eager: Comparison | None = None  # at this batch size, from the same rounds; None: eager itself
+    versus_eager: Comparison | None = None  # at this size, from the same rounds; None: eager itself, or too few rounds
     why: str = ""  # there is no figure
 
 

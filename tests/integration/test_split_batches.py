@@ -187,3 +187,49 @@ def test_its_bundle_cuts_as_well_and_needs_no_model(cut: Cut, tmp_path: Path) ->
     assert fast.stats().fast_share == 1.0
     with pytest.raises(CompilotError):
         same(fast, model, 9)
+
+
+FOLDED = """
+import torch
+from torch import nn
+
+class Folded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64))
+
+    def forward(self, x):
+        weight = self.weight
+        for _ in range(200):  # of constants alone: an engine does it once, when it is built, and eager in every call
+            weight = torch.tanh(weight) + weight * 0.5
+        return x @ weight
+
+def factory():
+    torch.manual_seed(0)
+    return Folded().eval(), (torch.randn(4, 64),)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.measures
+def test_tune_chooses_a_plan_for_batch_sizes_and_shows_it_at_each(tmp_path: Path) -> None:
+    """However fast the machine is, hundreds of operators in eager are slower than none, at every size."""
+    pytest.importorskip(ENGINE)
+    (tmp_path / "folded.py").write_text(FOLDED)
+    target, out = f"{tmp_path / 'folded.py'}:factory", tmp_path / "run"
+    plan = compilot.tune(target, batch_sizes=SIZES, engines=ENGINE, budget="75s", out=out, progress=False)
+    assert plan.entries, plan.because
+    assert "of 4 batch sizes, in fresh processes" in plan.because
+    found = compilot.results(plan).batches
+    assert found is not None
+    own = [point for point in found.points if point.candidate != "eager"]
+    assert [point.batch for point in own] == list(SIZES)
+    assert all(point.versus_eager.ratio > 1.5 for point in own if point.versus_eager is not None)
+    assert {one.candidate for one in found.advice} == {point.candidate for point in found.points}
+    model = load_target(target).model
+    fast = compilot.compile(model, plan)
+    for rows in range(1, 9):
+        x = torch.randn(rows, 64)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-4)
+    assert fast.stats().fast_share == 1.0

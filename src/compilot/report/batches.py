@@ -50,7 +50,16 @@ def batch_sizes(lines: Sequence[JournalLine]) -> BatchSizes | None:
     found = {(point.candidate_id, point.batch): point for line in races for point in _points(line, known)}
     order = list(known)
     points = tuple(found[place] for place in sorted(found, key=lambda place: (order.index(place[0]), place[1])))
-    return BatchSizes(points=points, advice=advice(points), doubts=_doubts(races))
+    return BatchSizes(points=points, advice=advice(points), doubts=(*_doubts(races), *_too_few(points)))
+
+
+def _too_few(points: Sequence[BatchPoint]) -> list[str]:
+    """Where there were too few requests for an interval: a short budget has few of the largest batches."""
+    eager = points[0].candidate_id
+    timed = [point for point in points if point.candidate_id != eager and point.call_s is not None]
+    where = sorted({point.batch for point in timed if point.versus_eager is None})
+    what = f"too few requests for a speed-up at batch size {', '.join(map(str, where))}"
+    return [f"{what}; give a larger budget"] if where else []
 
 
 def engines_of_plans(lines: Sequence[JournalLine]) -> dict[str, str]:
@@ -81,13 +90,14 @@ def _points(line: BatchRaceLine, known: Mapping[str, str]) -> Iterator[BatchPoin
 
 def _point(race: Race, candidate_id: str, label: str, batch: int) -> BatchPoint:
     call_s = statistics.median(column(race, race.arms.index(candidate_id)))
+    versus = None if candidate_id == race.arms[0] else compare(race, candidate_id, race.arms[0])
     return BatchPoint(
         candidate=label,
         candidate_id=candidate_id,
         batch=batch,
         call_s=call_s,
         samples_per_s=batch / call_s,
-        versus_eager=None if candidate_id == race.arms[0] else compare(race, candidate_id, race.arms[0]),
+        versus_eager=versus if versus is not None and versus.pairs else None,
     )
 
 

@@ -20,8 +20,13 @@ from compilot.records import (
     BatchSizes,
     Candidate,
     JournalLine,
+    PolicyArm,
+    ProcessSamples,
     Race,
+    Replay,
+    ReplayLine,
     Settings,
+    ShapePolicy,
     Shapes,
     State,
     Trial,
@@ -33,7 +38,7 @@ from compilot.report.page import page_of
 from compilot.testing.fake_sizes import FakeSizes
 from compilot.testing.runner import FakeRunner, Fate
 from compilot.trials.runner import ArmLost, RaceRules
-from compilot.tuning.batching import at_batch_sizes
+from compilot.tuning.batching import at_batch_sizes, by_batch_size
 from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import try_eager, try_one
 from compilot.tuning.journal import RunJournal
@@ -262,3 +267,23 @@ def test_every_size_has_as_many_samples_and_every_part_of_the_order_its_share() 
     assert set(rows[:48]) == set(SIZES)
     assert batch_requests((8,)) is None
     assert batch_requests(()) is None
+
+
+def test_a_size_with_few_requests_has_its_time_and_no_speed_up() -> None:
+    rows = tuple((2.0, 2.0, 1.0) if turn % 12 else (8.0, 8.0, 1.0) for turn in range(48))
+    arms = (EAGER.id, EAGER.id, "plan")
+    race = Race(arms=arms, with_aa=True, processes=(ProcessSamples(rounds=rows),) * 3, purpose="confirm")
+    known = [
+        PolicyArm(id=EAGER.id, label="eager", engine="eager", policy=ShapePolicy.EAGER),
+        PolicyArm(id="plan", label="a plan", engine="quick", policy=ShapePolicy.MIXED),
+    ]
+    replay = Replay(race=race, arms=tuple(known), requests=48, calls=256, distinct=2, batch_sizes=True)
+    lines: list[JournalLine] = [ReplayLine(replay=replay)]
+    found = batch_sizes([*lines, *by_batch_size(replay, [1 if turn % 12 else 4 for turn in range(48)])])
+    assert found is not None
+    small, large = found.points[2:]
+    assert (small.candidate, small.batch, small.call_s, large.batch, large.call_s) == ("a plan", 1, 1.0, 4, 1.0)
+    assert small.versus_eager is not None
+    assert small.versus_eager.ratio == pytest.approx(2.0)
+    assert large.versus_eager is None
+    assert "Too few requests for a speed-up at batch size 4; give a larger budget." in sentences(found)
