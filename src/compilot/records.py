@@ -879,6 +879,7 @@ class ShapeCosts(Record, frozen=True, kw_only=True):
     dynamic: ProgramCost | None = None  # one program for all sizes; None: the engine has none
     pad_s: float = 0.0  # of padding a call and cutting its answer back
     may_pad: bool = False  # padding was proven harmless
+    may_split: bool = False  # the one size is the batch, and calls were proven to be the same in parts
 
 
 class ShapePolicy(enum.StrEnum):
@@ -890,6 +891,7 @@ class ShapePolicy(enum.StrEnum):
     POWERS_OF_TWO = "powers-of-two"  # padded to the next power of two: what people do by hand
     BUCKETS = "buckets"  # padded to a few chosen sizes
     MIXED = "mixed"  # a few static programs, and the dynamic one behind them
+    SPLIT = "split"  # one of these for smaller batches; larger calls are answered in parts
 
 
 class Bucket(Record, frozen=True, kw_only=True):
@@ -899,7 +901,15 @@ class Bucket(Record, frozen=True, kw_only=True):
     smallest: tuple[int, ...]  # in each dimension, of the calls that it serves
     calls: int  # of the trace that it serves
     padded: int = 0  # of these: calls that are smaller than the program
+    split: int = 0  # and calls that are larger, answered in parts
     call_s: float  # forecast of one call
+
+
+class SplitRule(Record, frozen=True, kw_only=True):
+    """Which calls are answered in parts: by the program for `rows`, or by the dynamic one where there is none."""
+
+    rows: int  # of a part; the last one has what is left
+    min: int  # fewest rows of a call that is cut
 
 
 class PolicyForecast(Record, frozen=True, kw_only=True):
@@ -914,6 +924,7 @@ class PolicyForecast(Record, frozen=True, kw_only=True):
     dynamic_calls: int = 0  # that the dynamic program serves
     eager_calls: int = 0
     uses_dynamic: bool = False  # there is a dynamic program, whether or not the trace has calls for it
+    split: SplitRule | None = None  # None: every call is answered whole
 
     @property
     def entries(self) -> int:
@@ -963,6 +974,7 @@ class PolicyArm(Record, frozen=True, kw_only=True):
     fast_share: float | None = None  # of the replayed calls that its programs answered; None: eager has none
     recompiles: int = 0  # after its warm-up
     serves_all: bool = True  # every declared size, whether or not the trace has it
+    splits: bool = False  # calls with many rows are answered in parts
     lost: str = ""  # why it has no figures
 
 
@@ -974,6 +986,7 @@ class Replay(Record, frozen=True, kw_only=True):
     requests: int  # of one process
     calls: int  # of the whole trace
     distinct: int  # sizes among them
+    batch_sizes: bool = False  # there is no trace: these are the batch sizes that were asked for
 
 
 class SizesVerdict(Record, frozen=True, kw_only=True):
@@ -996,7 +1009,7 @@ class BatchPoint(Record, frozen=True, kw_only=True):
     batch: int
     call_s: float | None  # median; None: it was not measured, see why
     samples_per_s: float | None = None  # the batch size over that median
-    versus_eager: Comparison | None = None  # at this batch size, from the same rounds; None: eager itself
+    versus_eager: Comparison | None = None  # at this size, from the same rounds; None: eager itself, or too few rounds
     why: str = ""  # there is no figure
 
 
@@ -1113,6 +1126,9 @@ class PaddedDim(Record, frozen=True, kw_only=True):
     size: int  # that the engine is called with, and the largest that a call may have
     inputs: tuple[PaddedInput, ...]
     outputs: tuple[PaddedOutput, ...] = ()
+    in_parts: bool = (
+        False  # it is the batch, and proven: answers to parts of a call, joined, are the answer to the call
+    )
 
 
 class OutputLayout(Record, frozen=True, kw_only=True):
@@ -1126,6 +1142,15 @@ class Padding(Record, frozen=True, kw_only=True):
     """How an entry's calls are padded and its answers cut back. The engine is built for the padded sizes only."""
 
     dims: tuple[PaddedDim, ...]  # batch, length, ...: each input dimension in one of them
+    layouts: tuple[OutputLayout, ...] = ()  # of outputs that are not contiguous in eager
+
+
+class SplitCalls(Record, frozen=True, kw_only=True):
+    """How calls with many rows are answered in parts: the inputs are cut, and the answers joined."""
+
+    rows: int  # of a part; the last one has what is left
+    min: int  # fewest rows of a call that is cut
+    batch: PaddedDim  # which inputs are cut and which outputs joined; up to its size that is proven
     layouts: tuple[OutputLayout, ...] = ()  # of outputs that are not contiguous in eager
 
 
@@ -1194,6 +1219,7 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     weights_sha256: str | None = None  # digest of weights that the build baked into files: only they are served
     caveats: tuple[str, ...] = ()  # as in the check, and which parts stay in eager because they are to blame
     padding: Padding | None = None  # calls are padded to the sizes that the engine was built for; None: never
+    split: SplitCalls | None = None  # calls with many rows are answered in parts, each padded where needed; None: never
 
 
 class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -1361,7 +1387,7 @@ class RunHeader(Record, frozen=True, kw_only=True, tag="run"):
     max_error: float | None = None  # relative RMSE against float64 that any candidate may have; None: the usual limits
     preset: str | None = None  # that some of these come from; None: there was none
     prior: bool = False  # earlier runs order the trials
-    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
+    batch_sizes: tuple[int, ...] = ()  # that the plan is chosen for, or at which it is timed in the end
     trace: str = ""  # file of sizes that the plan is to serve, "(calls)" where they were given; "": there is none
     max_entries: int | None = None  # programs of a plan for a trace; None: the usual number
     expected: Expectation | None = None  # what they let expect; None: nothing
@@ -1397,11 +1423,11 @@ class WarmStartLine(Record, frozen=True, kw_only=True, tag="warm-start"):
 
 
 class BatchRaceLine(Record, frozen=True, kw_only=True, tag="batch-race"):
-    """Arms side by side at one batch size."""
+    """Arms side by side at one batch size; of a plan for batch sizes, the requests of that size in its last replay."""
 
     batch: int
     race: Race | None  # None: eager itself could not do it
-    lost: dict[str, str] = {}  # candidate id -> why it has no figure at this size
+    lost: dict[str, str] = {}  # candidate id, or a policy's -> why it has no figure at this size
     at_s: float = 0.0
 
 

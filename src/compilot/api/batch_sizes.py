@@ -1,12 +1,20 @@
-"""Batch sizes as a user gives them. In: "1,2,4,8" or numbers. Out: sizes in order, and the dimension that they need."""
+"""Batch sizes as a user gives them. In: "1,2,4,8" or numbers. Out: sizes in order, and the dimension that they need.
+
+Also the calls that a plan for them is chosen by (`batch_requests`): as many samples in calls of each size, so that each
+size counts for about as much of the time, and a few calls of every one. They stand in an order in which every part of
+it has its share of each size. Not covered: what is done with them (tuning/serving.py).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compilot.api.tracing import Requests
 from compilot.errors import InputError
-from compilot.records import DynamicDim
+from compilot.records import CallSizes, DynamicDim
 
+REQUESTS = 256  # in one replay, about: a budget may have room for fewer
+FEWEST = 6  # calls of each size
 MOST = 32  # sizes of one run; each takes a race
 LARGEST = 1 << 20  # samples of a call
 
@@ -36,3 +44,19 @@ def with_batch_dimension(dims: Sequence[DynamicDim], sizes: Sequence[int]) -> tu
     if not sizes or any(dim.dim == batch for dim in dims):
         return tuple(dims)
     return (*dims, DynamicDim(input=EVERY, dim=batch, min=min(sizes), max=max(sizes)))
+
+
+def batch_requests(sizes: Sequence[int]) -> Requests | None:
+    """What is replayed for these sizes; None: there is nothing to choose by one size."""
+    from compilot.traces.reading import scan
+    from compilot.traces.summing import summed
+    from compilot.workload.shapetrace import BATCH
+
+    if len(sizes) < 2:
+        return None
+    samples = REQUESTS / sum(1 / size for size in sizes)
+    counts = {size: max(FEWEST, round(samples / size)) for size in sizes}
+    turns = sorted(((turn + 0.5) / number, size) for size, number in counts.items() for turn in range(number))
+    order = [size for _, size in turns]
+    calls = tuple(CallSizes(line=1 + order.index(size), sizes={BATCH: size}) for size in order)
+    return Requests(summed(scan([call.sizes for call in calls])), calls, {})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compilot.api.asking import Given, options_for
-from compilot.api.batch_sizes import given_batch_sizes, with_batch_dimension
+from compilot.api.batch_sizes import batch_requests, given_batch_sizes, with_batch_dimension
 from compilot.api.clusters import on_cluster, runner_for
 from compilot.api.given import as_dims, name_of, opened, run_dir_for, shipped, watched
 from compilot.api.presets import Preset
@@ -92,9 +92,12 @@ def tune(
     padding says what may be put into inputs where a call is shorter than a program, such as {"input_ids": 0}, besides
     the workload's own; calls are padded only where that is proven to change no answer.
 
-    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has eager and the plan timed at these batch sizes in the end, for a
-    few seconds each beyond the budget; `compilot.results` has the figures and a recommended max_batch_size. Dimension 0
-    of the inputs then counts as dynamic, unless dynamic says otherwise. Not together with a trace.
+    batch_sizes, such as [1, 2, 4, 8] or "1,2,4,8", has the plan chosen for these batch sizes as for a trace in which
+    each of them has as many samples: it may have several programs, max_entries at the most, and answer large calls in
+    parts where that is proven and faster. `compilot.results` has latency and samples per second of eager and the plan
+    at each, and a recommended max_batch_size. Dimension 0 of the inputs then counts as dynamic, unless dynamic says
+    otherwise. Not together with a trace. On a cluster, and for other objectives than latency, sizes are only timed in
+    the end.
 
     prior says whether earlier runs on this machine order the trials; `compilot.explain` returns the default.
 
@@ -118,7 +121,7 @@ def tune(
     if sizes:
         options = options._replace(batch_sizes=sizes)
     _refuse_both(trace, sizes, earlier)
-    requests = _requests(trace, earlier)
+    requests = _requests(trace, earlier) or _of_batch_sizes(options, on)
     options = options._replace(
         trace=requests.trace if requests is not None else None,
         max_entries=given_entries(max_entries, requests, options),
@@ -170,12 +173,21 @@ def _requests(trace: ShapeSpec | None, earlier: RunHeader | None) -> Requests | 
     return None if trace is None else requests_of(trace, REQUESTS)
 
 
+def _of_batch_sizes(options: TuneOptions, on: str | None) -> Requests | None:
+    """The calls that a plan for batch sizes is chosen by; None: they are only timed in the end.
+
+    A replay is of one caller's time on one machine: other goals and clusters have one program for all sizes.
+    """
+    by_time = options.goal.objective in (Objective.LATENCY, Objective.THROUGHPUT) and options.goal.concurrency == 1
+    return batch_requests(options.batch_sizes) if by_time and not (on or options.on) else None
+
+
 def given_entries(given: int | None, requests: Requests | None, before: TuneOptions) -> int | None:
     """How many programs a plan may have; None: the usual number."""
     if given is None:
         return before.max_entries
     if requests is None:
-        raise InputError("max_entries is for plans that serve a trace; give one (trace), or leave it out.")
+        raise InputError("max_entries is for plans that serve a trace or batch sizes; give one, or leave it out.")
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given <= MOST_ENTRIES:
         raise InputError(f"give 1 to {MOST_ENTRIES} entries (max_entries); not {given!r}.")
     return given

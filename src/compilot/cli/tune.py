@@ -80,13 +80,14 @@ def tune(
         ),
     ] = None,
     max_entries: Annotated[
-        int | None, typer.Option(metavar="N", help="Programs that a plan for a trace may have. Default: 8.")
+        int | None,
+        typer.Option(metavar="N", help="Programs that a plan for a trace or batch sizes may have. Default: 8."),
     ] = None,
     batch_sizes: Annotated[
         str | None,
         typer.Option(
             metavar="SIZES",
-            help="Time eager and the plan at these batch sizes in the end: 1,2,4,8. "
+            help="Choose the plan for these batch sizes, and show eager and the plan at each: 1,2,4,8. "
             "Dimension 0 of the inputs counts as dynamic then. Not with --trace.",
         ),
     ] = None,

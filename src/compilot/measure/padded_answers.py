@@ -1,4 +1,4 @@
-"""Padded and whole answers side by side: ask, cut back, compare.
+"""Padded and whole answers side by side: ask, cut back or join, compare.
 
 In: the unit of work (in float64, or with an engine in the model's place), a call, a `Padding`. Out: the outputs by
 path; a `Leak` is raised where two of them differ, with the output and the sizes; which output dimensions follow a size,
@@ -17,8 +17,9 @@ from compilot._tree import Call, call_leaves
 from compilot.engines.protocol import NotTaken
 from compilot.inputs.values import can_vary, draw, generator, is_mask, map_tensors
 from compilot.measure.closeness import Closeness, compare
-from compilot.records import OutputLayout, PaddedOutput, Padding
+from compilot.records import OutputLayout, PaddedOutput, Padding, SplitCalls
 from compilot.runtime.padding import Cut, Pad
+from compilot.runtime.splitting import Divide, Join
 from compilot.workload.observing import Seen
 from compilot.workload.outputs import Flat, difference, flatten, same_values
 from compilot.workload.padding import Sized
@@ -105,6 +106,17 @@ class Asked:
             return flatten(Cut(padding)(answer, sizes), "output")
         except Exception as error:  # an output that is shorter than it should be, or not there
             raise Leak(f"the outputs cannot be cut back at these sizes: {_line(error)}") from error
+
+    def in_parts(self, call: Call, split: SplitCalls) -> Flat:
+        """The outputs of the parts of a call, joined. NotTaken: its inputs do not agree on their rows."""
+        divide, join = Divide(split), Join(split)
+        rows = divide.rows(call.args, call.kwargs)
+        parts = [call] if rows is None else list(divide(call.args, call.kwargs, rows))
+        answers = [self._answer(part) for part in parts]
+        try:
+            return flatten(join(answers), "output")
+        except Exception as error:
+            raise Leak(f"the outputs of parts cannot be joined: {_line(error)}") from error
 
     def rows_of(self, flat: Flat, outputs: Sequence[PaddedOutput], number: int, of: int) -> Flat:
         """The part of the outputs that belongs to one row of a batch of so many."""

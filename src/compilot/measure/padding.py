@@ -3,10 +3,11 @@
 In: a workload with declared dynamic dimensions. Out: a `PaddingProof`: which sizes may be padded, with what, and how
 the outputs are cut back; and why the others may not.
 The batch is padded by repeating its last row. Proof: each row alone gives what it gives among others, in any order and
-more than once, and not a bit of its answer changes with the values of other rows. Any other size is padded at its end
-with fixed values. Proof, at batch 1 and 2: what is in the padded positions (two different kinds of finite numbers;
-masks hold their padding) changes not a bit of the answer, and the answer is that of the call as it was. Which masks
-that holds for is looked for, from all of them to only ones (`MaskRule`), and for several masks in all combinations.
+more than once, and not a bit of its answer changes with the values of other rows. With that, calls may be answered in
+parts as well (splitting.py). Any other size is padded at its end with fixed values. Proof, at batch 1 and 2: what is in
+the padded positions (two different kinds of finite numbers; masks hold their padding) changes not a bit of the answer,
+and the answer is that of the call as it was. Which masks that holds for is looked for, from all of them to only ones
+(`MaskRule`), and for several masks in all combinations.
 Integers that may be positions must mean the same in the padded call: the last one, -1, and one that does not exist.
 Which outputs follow which size is learned by running three sizes. Refused as well: models that change their inputs or
 buffers, that draw random numbers, or whose outputs cannot be cut back or share memory with an input. Not covered: float
@@ -36,6 +37,7 @@ from compilot.measure.padded_calls import (
 )
 from compilot.measure.padding_advice import with_advice
 from compilot.measure.reference import too_large_for_double
+from compilot.measure.splitting import holds_in_parts
 from compilot.records import (
     MaskRule,
     OutputLayout,
@@ -162,7 +164,8 @@ class _Prover:
             self._indexed(call, _with_size(dim, pair.to), pair)
         if group.min == 1:
             self._other_orders(group, outputs, base, rows)
-        return dim
+        parts = holds_in_parts(self._asked, dim, self._layouts, lambda rows: self._at({group: rows}, seed=8))
+        return msgspec.structs.replace(dim, in_parts=parts)
 
     def _row_among_others(
         self, group: SizeGroup, outputs: Sequence[PaddedOutput], base: Call, foreign: Call, number: int

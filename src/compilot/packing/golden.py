@@ -15,7 +15,7 @@ from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
 from compilot.packing.runs import FinishedRun
 from compilot.records import Candidate, Golden, Guard, IndexFacts, Parameter, PlanEntry
-from compilot.runtime.padded_guards import built_for
+from compilot.runtime.split_guards import engine_guard
 from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits, worker_env
 from compilot.trials.opening import ask_to_open, opening
@@ -53,7 +53,7 @@ def make_golden(run: FinishedRun, entry: PlanEntry, place: Path, staged: Path, n
     with _worker(run, entry.candidate, place) as child:
         load = Build(reuse=True, indices=_indices(entry.guard))
         built = _must(child.ask(load, Built, limit_s=LIMITS.build_s, doing="loading the packed files"))
-        wanted = entry.guard if entry.padding is None else built_for(entry.guard, entry.padding)
+        wanted = engine_guard(entry.guard, entry.padding, entry.split)
         if built.guard != wanted or built.fallbacks:
             why = "; ".join(built.fallbacks) or "its example call is not the one that was tuned"
             raise EnvironmentProblem(f"the model changed since it was tuned: {why}. Run 'compilot tune' again.")

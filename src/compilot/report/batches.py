@@ -17,7 +17,16 @@ from compilot.artifacts.rundir import RunDir
 from compilot.errors import cannot_write
 from compilot.files import atomic
 from compilot.measure.stats import aa_noise
-from compilot.records import BatchPoint, BatchRaceLine, BatchSizes, Candidate, JournalLine, Race, TrialLine
+from compilot.records import (
+    BatchPoint,
+    BatchRaceLine,
+    BatchSizes,
+    JournalLine,
+    Race,
+    ReplayLine,
+    ShapePolicy,
+    TrialLine,
+)
 from compilot.report.data import column
 from compilot.report.files import DIGITS
 from compilot.verdict.batch_advice import advice
@@ -36,11 +45,27 @@ def batch_sizes(lines: Sequence[JournalLine]) -> BatchSizes | None:
     races = [line for line in lines if isinstance(line, BatchRaceLine)]
     if not races:
         return None
-    known = {line.trial.candidate.id: line.trial.candidate for line in lines if isinstance(line, TrialLine)}
+    known = {line.trial.candidate.id: line.trial.candidate.label for line in lines if isinstance(line, TrialLine)}
+    known |= {arm.id: arm.label for line in lines if isinstance(line, ReplayLine) for arm in line.replay.arms}
     found = {(point.candidate_id, point.batch): point for line in races for point in _points(line, known)}
     order = list(known)
     points = tuple(found[place] for place in sorted(found, key=lambda place: (order.index(place[0]), place[1])))
-    return BatchSizes(points=points, advice=advice(points), doubts=_doubts(races))
+    return BatchSizes(points=points, advice=advice(points), doubts=(*_doubts(races), *_too_few(points)))
+
+
+def _too_few(points: Sequence[BatchPoint]) -> list[str]:
+    """Where there were too few requests for an interval: a short budget has few of the largest batches."""
+    eager = points[0].candidate_id
+    timed = [point for point in points if point.candidate_id != eager and point.call_s is not None]
+    where = sorted({point.batch for point in timed if point.versus_eager is None})
+    what = f"too few requests for a speed-up at batch size {', '.join(map(str, where))}"
+    return [f"{what}; give a larger budget"] if where else []
+
+
+def engines_of_plans(lines: Sequence[JournalLine]) -> dict[str, str]:
+    """The engine of each whole plan that was replayed, by its id."""
+    arms = [arm for line in lines if isinstance(line, ReplayLine) for arm in line.replay.arms]
+    return {arm.id: arm.engine for arm in arms if arm.policy is not ShapePolicy.EAGER}
 
 
 def _doubts(races: Sequence[BatchRaceLine]) -> tuple[str, ...]:
@@ -53,24 +78,26 @@ def _doubts(races: Sequence[BatchRaceLine]) -> tuple[str, ...]:
     return (f"{varied(max(noisy.values()))} at {where}; measure again on a quieter machine before you rely on it",)
 
 
-def _points(line: BatchRaceLine, known: Mapping[str, Candidate]) -> Iterator[BatchPoint]:
+def _points(line: BatchRaceLine, known: Mapping[str, str]) -> Iterator[BatchPoint]:
+    """known: labels of candidates and policies."""
     for candidate_id, why in line.lost.items():
-        label = known[candidate_id].label
+        label = known[candidate_id]
         yield BatchPoint(candidate=label, candidate_id=candidate_id, batch=line.batch, call_s=None, why=why)
     for candidate_id in dict.fromkeys(line.race.arms if line.race is not None else ()):
         assert line.race is not None
-        yield _point(line.race, known[candidate_id], line.batch)
+        yield _point(line.race, candidate_id, known[candidate_id], line.batch)
 
 
-def _point(race: Race, candidate: Candidate, batch: int) -> BatchPoint:
-    call_s = statistics.median(column(race, race.arms.index(candidate.id)))
+def _point(race: Race, candidate_id: str, label: str, batch: int) -> BatchPoint:
+    call_s = statistics.median(column(race, race.arms.index(candidate_id)))
+    versus = None if candidate_id == race.arms[0] else compare(race, candidate_id, race.arms[0])
     return BatchPoint(
-        candidate=candidate.label,
-        candidate_id=candidate.id,
+        candidate=label,
+        candidate_id=candidate_id,
         batch=batch,
         call_s=call_s,
         samples_per_s=batch / call_s,
-        versus_eager=None if candidate.id == race.arms[0] else compare(race, candidate.id, race.arms[0]),
+        versus_eager=versus if versus is not None and versus.pairs else None,
     )
 
 

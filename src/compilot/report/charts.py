@@ -22,7 +22,7 @@ import msgspec
 
 from compilot.artifacts.rundir import RunDir
 from compilot.report.batch_chart import batch_chart as batch_chart
-from compilot.report.batches import batch_sizes
+from compilot.report.batches import batch_sizes, engines_of_plans
 from compilot.report.boundary_chart import boundary_chart as boundary_chart
 from compilot.report.boxes import tree_of
 from compilot.report.chart_colours import NEUTRAL, PALETTE, KeyRow, curve_colours
@@ -74,7 +74,8 @@ def run_charts(run_dir: Path) -> RunCharts:
         "boundary": boundary_chart(modules, label) if modules else "nothing is decided, or no submodule was timed",
     }
     if (batches := batch_sizes(RunDir(run_dir).lines())) is not None:
-        drawn["batch-sizes"] = batch_chart(batches, {row["id"]: row["engine"] for row in data.rows}, label)
+        engines = {row["id"]: row["engine"] for row in data.rows} | engines_of_plans(RunDir(run_dir).lines())
+        drawn["batch-sizes"] = batch_chart(batches, engines, label)
     if (sizes := _sizes_chart(run_dir, label)) is not None:
         drawn["sizes"] = sizes
     return RunCharts(

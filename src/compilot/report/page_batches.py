@@ -9,7 +9,7 @@ from __future__ import annotations
 from compilot.engines.of_candidate import engines_of
 from compilot.records import BatchPoint, BatchSizes
 from compilot.report import cells, svg
-from compilot.report.batches import batch_sizes, sentences
+from compilot.report.batches import batch_sizes, engines_of_plans, sentences
 from compilot.report.chart_colours import curve_colours
 from compilot.report.chart_labels import Axis, spread_log
 from compilot.report.page_records import Section, Table, View
@@ -27,6 +27,7 @@ def batches(view: View) -> Section | None:
         for name, trial in view.data.trials.items()
         if not trial.candidate.is_eager
     }
+    engines |= engines_of_plans(view.lines)
     colours = curve_colours([(one.candidate, engines.get(one.candidate_id, "eager")) for one in found.points])
     kinds = {name: svg.colour_class(colour) for name, colour in colours.items()}
     timed = [point for point in found.points if point.samples_per_s is not None]

@@ -274,12 +274,11 @@ def _made_for(part: EntryParts, stand_in: bool) -> Guard:
 
 def _loader(plain: nn.Module, part: EntryParts, options: ApplyOptions, stand_in: bool) -> Callable[[], Loaded]:
     """What loads the entry's engine."""
-    candidate, guard, padding = part.candidate, _made_for(part, stand_in), part.padding
-    if padding is not None:
-        from compilot.runtime.padded_guards import built_for  # here, as below: other plans start without it
-        from compilot.runtime.padding import padded
+    candidate, guard = part.candidate, _made_for(part, stand_in)
+    if part.padding is not None or part.split is not None:
+        from compilot.runtime.split_guards import engine_guard  # here, as below: other plans start without it
 
-        guard = built_for(guard, padding)
+        guard = engine_guard(guard, part.padding, part.split)
     request = LoadRequest(plain, guard, candidate.settings, part.artifacts, stand_in, options.plain_outputs)
     load = registry.load_half(candidate.settings.engine).load
     if candidate.regions:
@@ -289,9 +288,22 @@ def _loader(plain: nn.Module, part: EntryParts, options: ApplyOptions, stand_in:
 
     def loaded() -> Loaded:
         engine = compared(load(request), request, part.weights_sha256)
-        return engine if padding is None else padded(engine, padding)
+        return _in_front(engine, part)
 
     return loaded
+
+
+def _in_front(engine: Loaded, part: EntryParts) -> Loaded:
+    """The engine with what makes its calls from the user's: parts first, then their padding."""
+    if part.padding is not None:
+        from compilot.runtime.padding import padded
+
+        engine = padded(engine, part.padding)
+    if part.split is not None:
+        from compilot.runtime.splitting import in_parts
+
+        engine = in_parts(engine, part.split)
+    return engine
 
 
 def _remains(plain: nn.Module) -> nn.Module:

@@ -24,7 +24,7 @@ def ending_at(padding: Padding, sizes: Sequence[int]) -> Padding:
 
 def taken_by(built: Guard, padding: Padding) -> Guard:
     """The guard of the calls that are padded for an engine which was built for this one. PlanError: there is none."""
-    _refuse_positions(built, padding)
+    refuse_positions(built, padding)
     ranges = {(one.path, one.dim): DimRange(min=dim.min, max=dim.size) for dim in padding.dims for one in dim.inputs}
 
     def widened(want: TensorGuard) -> TensorGuard:
@@ -36,7 +36,7 @@ def taken_by(built: Guard, padding: Padding) -> Guard:
 
 def built_for(guard: Guard, padding: Padding) -> Guard:
     """The guard that the engine was built for, from that of the calls. PlanError: the two do not belong together."""
-    _refuse_positions(guard, padding)
+    refuse_positions(guard, padding)
     known = {want.path: want for want in guard.tensors}
     sizes: dict[tuple[str, int], int] = {}
     for dim in padding.dims:
@@ -55,7 +55,7 @@ def built_for(guard: Guard, padding: Padding) -> Guard:
     return msgspec.structs.replace(guard, tensors=tuple(map(fixed, guard.tensors)))
 
 
-def _refuse_positions(guard: Guard, padding: Padding) -> None:
+def refuse_positions(guard: Guard, padding: Padding) -> None:
     """PlanError where indices are positions along a padded size: -1 would be the end of the padding."""
     padded = {(one.path, one.dim) for dim in padding.dims for one in dim.inputs}
     for want in guard.tensors:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from compilot._tree import Call, call_leaves, map_call, rebuild
+from compilot._tree import Call, map_call, rebuild
 from compilot.engines.protocol import Loaded, NotTaken
 from compilot.inputs.layouts import strides_of
 from compilot.inputs.paths import Path, parse
 from compilot.records import MaskRule, Padding
-from compilot.runtime.variants import MAX_SHAPES
+from compilot.runtime.prepared import Prepared
 
 KEPT_ROWS = 256  # of a batch: at most 256 lists of row numbers, 0.5 MB in all
 Sizes = list[int]  # of a call, one for each padded size
@@ -42,7 +42,8 @@ class PaddedCalls:
         self._engine = engine
         self._pad = Pad(padding)
         self._cut = Cut(padding)
-        self._ready: set[tuple[object, ...]] = set()
+        self._prepared = Prepared(engine)
+        self.builds = self._prepared.builds
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         sizes = self._pad.sizes(args, kwargs)
@@ -54,35 +55,14 @@ class PaddedCalls:
     def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the engine has nothing to build for this call: only its size is new."""
         sizes = self._pad.sizes(args, kwargs)
-        return _mode(Call(args, kwargs) if sizes is None else self._pad(args, kwargs, sizes)) in self._ready
+        return self._prepared.knows(Call(args, kwargs) if sizes is None else self._pad(args, kwargs, sizes))
 
     def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The answer to a call of a new size or mode; the engine builds only for a new mode."""
         sizes = self._pad.sizes(args, kwargs)
-        call = Call(args, kwargs) if sizes is None else self._pad(args, kwargs, sizes)
-        answer = self._prepared(call)
-        return answer if sizes is None else self._cut(answer, sizes)
-
-    def _prepared(self, call: Call) -> Any:
-        mode, run = _mode(call), self._engine.prepare
-        if run is None or mode in self._ready:
-            answer = self._engine.call(*call.args, **call.kwargs)
-        else:
-            answer = run(call.args, call.kwargs)
-        if len(self._ready) >= MAX_SHAPES:
-            self._ready.clear()
-        self._ready.add(mode)
-        return answer
-
-    def builds(self) -> int:
-        """Programs, of an engine that does not count them."""
-        return len(self._ready)
-
-
-def _mode(call: Call) -> tuple[object, ...]:
-    """What an engine tells programs apart by: the sizes, too, where others than the padded ones vary."""
-    tensors = [leaf.value for leaf in call_leaves(call) if isinstance(leaf.value, torch.Tensor)]
-    return torch.is_inference_mode_enabled(), *((tensor.is_inference(), tensor.shape) for tensor in tensors)
+        if sizes is None:
+            return self._prepared.answer(Call(args, kwargs))
+        return self._cut(self._prepared.answer(self._pad(args, kwargs, sizes)), sizes)
 
 
 # ---- inputs ----------------------------------------------------------------------------------------------------------
@@ -232,12 +212,12 @@ class Cut:
             return whole
         order = self._orders.get(path)
         if order is None:
-            return _dense(tensor)
+            return dense(tensor)
         back = sorted(range(len(order)), key=order.__getitem__)
-        return _dense(tensor.permute(order)).permute(back)
+        return dense(tensor.permute(order)).permute(back)
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Contiguous to the letter: torch lets a dimension of size 1 have any stride. It keeps no larger memory alive."""
     dense = tensor.contiguous()
     if dense.untyped_storage().nbytes() > dense.numel() * dense.element_size():

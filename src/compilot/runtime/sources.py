@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compilot.artifacts.bundle_trust import Trust
-from compilot.records import BundleEntry, Candidate, Guard, Manifest, Padding, Plan, PlanEntry
+from compilot.records import BundleEntry, Candidate, Guard, Manifest, Padding, Plan, PlanEntry, SplitCalls
 
 
 class ApplyOptions(NamedTuple):
@@ -38,6 +38,7 @@ class EntryParts(NamedTuple):
     module: str = ""  # as the plan says
     name: str = ""  # as the plan says
     padding: Padding | None = None  # as the plan says
+    split: SplitCalls | None = None  # as the plan says
 
 
 class OpenedBundle(NamedTuple):
@@ -81,6 +82,7 @@ def parts_of(plan: Plan, folders: Iterable[Path | None]) -> tuple[EntryParts, ..
             module=entry.module,
             name=entry.name,
             padding=entry.padding,
+            split=entry.split,
         )
         for entry, folder in zip(plan.entries, folders, strict=True)
     )

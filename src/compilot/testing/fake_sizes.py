@@ -40,6 +40,7 @@ class FakeSizes(NamedTuple):
     ranges: Mapping[str, tuple[int, int]]  # "x:0" -> smallest and largest size
     cost: Callable[[Mapping[str, int]], float] = lambda sizes: float(next(iter(sizes.values())))  # times the example's
     may_pad: bool = True
+    may_split: bool = False  # the first size is the batch, and its rows are independent
     leaking: Collection[str] = ()  # labels of candidates whose padded calls leak
     pad_s: float = 0.0  # of a padded call, on top
     example: Mapping[str, int] = {}  # sizes of the example call; its cost is 1
@@ -77,6 +78,7 @@ class FakeSizes(NamedTuple):
                 size=high,
                 inputs=(PaddedInput(path=INPUT, dim=number, value=0),),
                 outputs=(PaddedOutput(path="output", dim=number),),
+                in_parts=self.may_split and number == 0,
             )
             for number, (low, high) in enumerate(self.ranges.values())
         ]
@@ -92,9 +94,17 @@ class FakeSizes(NamedTuple):
         for entry in entries:
             shape = entry.guard.tensors[0].shape if entry.guard.tensors else ()  # of no tensors: every call
             if all(map(_takes, shape, sizes.values())):
-                built = dict(zip(sizes, map(_built, shape, sizes.values()), strict=True)) if entry.padding else sizes
-                return entry.candidate, self.times(built), built != dict(sizes)
+                parts = [self._built(entry, part) for part in _parts(entry, sizes)]
+                return entry.candidate, sum(map(self.times, parts)), parts != [dict(sizes)]
         return None, self.times(sizes), False
+
+    def _built(self, entry: PlanEntry, sizes: Mapping[str, int]) -> dict[str, int]:
+        """What the entry's program is given."""
+        return (
+            dict(sizes)
+            if entry.padding is None
+            else dict(zip(sizes, (d.size for d in entry.padding.dims), strict=True))
+        )
 
 
 def with_guard(guard: Guard | None, sizes: FakeSizes | None, candidate: Candidate) -> Guard | None:
@@ -106,5 +116,10 @@ def _takes(wanted: int | DimRange, size: int) -> bool:
     return wanted.min <= size <= wanted.max if isinstance(wanted, DimRange) else wanted == size
 
 
-def _built(wanted: int | DimRange, size: int) -> int:
-    return wanted.max if isinstance(wanted, DimRange) else size
+def _parts(entry: PlanEntry, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """The calls that the entry answers one with."""
+    name, rows = next(iter(sizes.items()), ("", 0))
+    if entry.split is None or rows < entry.split.min:
+        return [dict(sizes)]
+    each = entry.split.rows
+    return [{**sizes, name: min(each, rows - first)} for first in range(0, rows, each)]

@@ -284,7 +284,7 @@ def make_header(
         preset=options.preset,
         prior=options.prior,
         batch_sizes=options.batch_sizes,
-        trace=trace_name(options.trace),
+        trace=trace_name(options.trace) if not options.batch_sizes else "",  # whose calls follow from the sizes
         max_entries=options.max_entries,
         expected=expected,
         source=source_commit(ref.target),

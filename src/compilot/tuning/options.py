@@ -29,7 +29,7 @@ class TuneOptions(NamedTuple):
     max_error: float | None = None  # relative RMSE that any candidate may have
     preset: str | None = None  # that some of these come from
     prior: bool = PRIOR_BY_DEFAULT  # earlier runs order the trials
-    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed in the end
+    batch_sizes: tuple[int, ...] = ()  # at which eager and the plan are timed; with a trace: that it was made from
     trace: Trace | None = None  # sizes that the plan is to serve
     max_entries: int | None = None  # programs of such a plan; None: the usual number
     on: str = ""  # address of a cluster that runs the candidates; "": this machine does

@@ -29,13 +29,25 @@ from compilot.engines.eager.build import EAGER
 from compilot.errors import first_cause
 from compilot.ledger import history
 from compilot.progress import Observer
-from compilot.records import Candidate, Goal, Objective, Plan, Shipment, Trace, Traffic, Trial, Verdict
+from compilot.records import (
+    BatchRaceLine,
+    Candidate,
+    Goal,
+    Objective,
+    Plan,
+    Replay,
+    Shipment,
+    Trace,
+    Traffic,
+    Trial,
+    Verdict,
+)
 from compilot.showing.noted import noted
 from compilot.trials.limits import Limits, default_memory_limit
 from compilot.trials.local import LocalRunner
 from compilot.trials.runner import Job, Runner
 from compilot.tuning import earlier
-from compilot.tuning.batching import at_batch_sizes
+from compilot.tuning.batching import at_batch_sizes, by_batch_size
 from compilot.tuning.boundaries import told_of_boundary
 from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import tell_scatter, try_eager
@@ -152,11 +164,22 @@ def many_sizes(runner: Runner, trace: Trace, observer: Observer) -> Traffic | No
 def serve(serving: Serving) -> Plan:
     """Policies for the sizes of a trace, replayed; the plan has one entry for each program."""
     served = serving.served()
+    for line in served_at(serving, served.last):
+        serving.journal.raced_at(line)
     verdict = told_of_train_mode(told_of_busy(served.verdict, serving.diagnosis.load), serving.diagnosis.training)
     serving.journal.decided(verdict)
     for candidate_id in served.used:
         serving.runner.fetch(serving.journal.trials[candidate_id])
     return msgspec.structs.replace(served.plan, because=verdict.because)
+
+
+def served_at(serving: Serving, last: Replay | None) -> Iterator[BatchRaceLine]:
+    """The figures at each batch size: of the last replay, or of eager alone where there was none."""
+    sizes = serving.journal.header.batch_sizes
+    if last is None:
+        yield from at_batch_sizes(serving.runner, [], sizes, observer=serving.observer)
+    elif sizes:
+        yield from by_batch_size(last, [request[0] for request in serving.traffic.requests])
 
 
 def asked(search: Search, runner: Runner, spending: Spending) -> list[Candidate]:

@@ -21,6 +21,7 @@ from compilot.records import PolicyArm, Race, Replay, ShapePolicy
 from compilot.trials.runner import Arm, ArmLost, ArmSeen, FreshReplay, ReplayRules, Runner
 from compilot.verdict.words import count
 
+CONFIRM = "confirm"  # purpose of a replay of the chosen plan in fresh processes
 CONFIRMING = 1000  # the number of the first set that confirms
 
 
@@ -41,6 +42,7 @@ class ReplayPlan(NamedTuple):
     calls: int = 0  # of the whole trace
     distinct: int = 0  # sizes among them
     purpose: str = "replay"  # or "confirm": the chosen one again
+    batch_sizes: bool = False  # there is no trace: requests are of the batch sizes that were asked for
 
     @property
     def confirms(self) -> bool:
@@ -77,7 +79,8 @@ def replayed(runner: Runner, arms: Sequence[Made], how: ReplayPlan, observer: Ob
 
 def _stage(how: ReplayPlan, requests: int, number: int) -> str:
     again = " again with the chosen plan" if how.confirms else ""
-    return f"replaying {count(requests, 'request')} of the trace{again}: set {number} of {how.processes}"
+    of = count(how.distinct, "batch size") if how.batch_sizes else "the trace"
+    return f"replaying {count(requests, 'request')} of {of}{again}: set {number} of {how.processes}"
 
 
 def _record(
@@ -101,6 +104,7 @@ def _record(
         requests=requests,
         calls=how.calls,
         distinct=how.distinct,
+        batch_sizes=how.batch_sizes,
     )
 
 

@@ -1,12 +1,12 @@
 """A trace of many sizes: policies in place of single candidates, and a replay in place of the final.
 
-In: a run whose search is over, the traffic of the trace. Out: a verdict and the entries of its plan. The steps, each
-within its share of what is left: prove which sizes may be padded; time every engine's program for all sizes over the
-trace, and measure what programs for one size cost with the best engines; try torch.compile as users have it; choose
-policies by forecast; build them as whole plans; replay a sample of the trace over them, in several sets of fresh
-processes; choose; replay the chosen one again in fresh processes, whose figures are the plan's. Covered: engines
-without a program for all sizes, programs that fail, arms that are lost in a replay, budgets that end early. Not
-covered: how each step works (size_costs.py, size_arms.py, verdict/).
+In: a run whose search is over, the traffic of the trace, or of the batch sizes that were asked for. Out: a verdict and
+the entries of its plan. The steps, each within its share of what is left: prove which sizes may be padded; time every
+engine's program for all sizes over the trace, and measure what programs for one size cost with the best engines; try
+torch.compile as users have it; choose policies by forecast; build them as whole plans; replay a sample of the trace
+over them, in several sets of fresh processes; choose; replay the chosen one again in fresh processes, whose figures are
+the plan's. Covered: engines without a program for all sizes, programs that fail, arms that are lost in a replay,
+budgets that end early. Not covered: how each step works (size_costs.py, size_arms.py, verdict/).
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ from compilot.records import (
     Trial,
     Verdict,
 )
+from compilot.runtime.split_guards import can_be_cut
 from compilot.trials.replaying import LONGEST_WINDOW, WINDOW_S
 from compilot.trials.runner import Job, Runner
 from compilot.tuning.budget import CONFIRM_PROCESSES, Spending
 from compilot.tuning.journal import RunJournal, now
-from compilot.tuning.replays import Made, ReplayPlan, replayed
+from compilot.tuning.replays import CONFIRM, Made, ReplayPlan, replayed
 from compilot.tuning.size_arms import (
     Base,
     Policy,
@@ -105,6 +106,7 @@ class ServedTrace(NamedTuple):
     verdict: Verdict
     plan: Plan
     used: tuple[str, ...]  # candidates whose files the plan needs
+    last: Replay | None = None  # of the chosen plan in fresh processes, or of all arms where none was chosen
 
 
 class Serving(NamedTuple):
@@ -141,7 +143,7 @@ class Serving(NamedTuple):
         notes += [*empty_calls_note(self.traffic), *many_sizes_note(self.traffic)]
         choice = self._chosen(replay, tuple(notes))
         fresh = self._confirmed(choice, arms)
-        return self._decided(choice, fresh, arms)
+        return self._decided(choice, fresh, arms)._replace(last=fresh or replay)
 
     # ---------------------------------------------------------------------------------------------- what things cost
 
@@ -193,7 +195,8 @@ class Serving(NamedTuple):
             return None
         notes = [f"{t.candidate.label}: {t.state}, {t.reason}" for t in trials.values() if t.state is not State.OK]
         pad_s, may_pad = self._stands_padding(trials, programs, padding, notes)
-        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad)
+        cut = may_be_cut(padding, self.traffic)
+        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad, may_split=cut)
         rules = self._rules(base, trials)
         choice = choose(asked(self.traffic), costs, rules)
         if static is not None and may_pad and rules.max_entries < self._max_entries:
@@ -320,7 +323,7 @@ class Serving(NamedTuple):
         """Set after set of fresh processes; reserved: of what is left, for later. What confirms may run over."""
         calls, budget = sum(one.count for one in self.traffic.demand), self.spending.budget
         reserve_s = max(0.0, budget.remaining_s) * reserved
-        over_s = self.spending.overrun_s if purpose == "confirm" else 0.0
+        over_s = self.spending.overrun_s if purpose == CONFIRM else 0.0
 
         def left_s() -> float:
             return budget.remaining_s - reserve_s + over_s
@@ -328,7 +331,8 @@ class Serving(NamedTuple):
         def requests(number: int) -> int:
             return self._requests(number, left_s() - over_s)  # it may run over, but is not made longer for it
 
-        how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose)
+        batched = bool(self.journal.header.batch_sizes)
+        how = ReplayPlan(CONFIRM_PROCESSES, requests, left_s, calls, len(self.traffic.demand), purpose, batched)
         replay = replayed(self.runner, arms, how, self.observer)
         if replay is not None:
             self.journal.replayed(replay)
@@ -358,7 +362,7 @@ class Serving(NamedTuple):
         if choice.arm is None or self.spending.budget.remaining_s + self.spending.overrun_s <= 0:
             return None
         wanted = {choice.arm.id, _plain_of(arms)}
-        return self._replayed([one for one in arms if one.arm.id in wanted], purpose="confirm")
+        return self._replayed([one for one in arms if one.arm.id in wanted], purpose=CONFIRM)
 
     def _decided(self, choice: Decided, fresh: Replay | None, arms: Sequence[Made]) -> ServedTrace:
         decided = confirmed(choice, fresh, horizon_calls=self.goal.horizon_calls, enough=CONFIRM_PROCESSES)
@@ -494,6 +498,14 @@ def usable_padding(proof: PaddingProof, traffic: Traffic) -> Padding | None:
     dims = [dim for dim in proof.padding.dims if {(one.path, one.dim) for one in dim.inputs} <= wanted]
     covered = {(one.path, one.dim) for dim in dims for one in dim.inputs}
     return msgspec.structs.replace(proof.padding, dims=tuple(dims)) if covered == wanted else None
+
+
+def may_be_cut(padding: Padding | None, traffic: Traffic) -> bool:
+    """Whether calls may be answered in parts: the batch alone varies, and that is proven."""
+    if padding is None or len(traffic.dims) > 1 or len(padding.dims) != 1:
+        return False
+    [batch] = padding.dims
+    return batch.in_parts and can_be_cut(traffic.guard, {one.path for one in batch.inputs})
 
 
 def partly_padded_note(proof: PaddingProof, traffic: Traffic) -> list[str]:

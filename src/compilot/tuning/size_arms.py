@@ -25,12 +25,15 @@ from compilot.records import (
     PolicyArm,
     PolicyForecast,
     ShapePolicy,
+    SplitCalls,
+    SplitRule,
     State,
     TensorGuard,
     Traffic,
     Trial,
 )
 from compilot.runtime.padded_guards import ending_at, taken_by
+from compilot.runtime.split_guards import taken_in_parts
 from compilot.trials.runner import Arm
 from compilot.tuning.replays import Made
 from compilot.tuning.size_costs import SizePrograms
@@ -62,7 +65,9 @@ class Policy(NamedTuple):
     def label(self) -> str:
         """ "openvino buckets 64, 512"."""
         sizes = ", ".join("x".join(map(str, bucket.sizes)) for bucket in self.forecast.buckets)
-        return f"{self.engine.label} {self.forecast.policy} {sizes}".strip()
+        cut = self.forecast.split
+        told = f" in parts of {cut.rows}" if cut is not None else ""
+        return f"{self.engine.label} {self.forecast.policy} {sizes}".strip() + told
 
 
 def policies_to_try(engines: Sequence[tuple[EngineSizes, Base]], most: int) -> list[Policy]:
@@ -115,10 +120,19 @@ def made(
                 return f"{policy.label}: {trial.candidate.label} does not stand padding: {leak.why}"
             guard = _between(taken_by(trial.guard, own), shape.guard, own)
             entry = msgspec.structs.replace(entry, guard=guard, padding=own)
+        if shape.split is not None and padding is not None:
+            entry = _cutting(entry, shape.split, padding)
         entries.append(entry)
         trials.append(trial)
     name = f"{policy.engine.engine}-{policy.forecast.policy}-{number}"
     return Made(Arm(name, tuple(entries)), _record(name, policy, entries, trials))
+
+
+def _cutting(entry: PlanEntry, rule: SplitRule, padding: Padding) -> PlanEntry:
+    """The entry with calls that it answers in parts; a program for one size takes larger calls then."""
+    split = SplitCalls(rows=rule.rows, min=rule.min, batch=padding.dims[0], layouts=padding.layouts)
+    guard = entry.guard if entry.padding is None else taken_in_parts(entry.guard, split)
+    return msgspec.structs.replace(entry, guard=guard, split=split)
 
 
 def takers(entries: Sequence[PlanEntry], traffic: Traffic) -> list[Taker]:
@@ -128,7 +142,8 @@ def takers(entries: Sequence[PlanEntry], traffic: Traffic) -> list[Taker]:
         shapes = {tensor.path: tensor.shape for tensor in entry.guard.tensors}
         ranges = [_ends(shapes[dim.places[0].path][dim.places[0].dim]) for dim in traffic.dims]
         sizes = tuple(entry.candidate.sizes[dim.name] for dim in traffic.dims) if entry.candidate.sizes else None
-        found.append(Taker(sizes, tuple(low for low, _ in ranges), tuple(high for _, high in ranges)))
+        rule = SplitRule(rows=entry.split.rows, min=entry.split.min) if entry.split is not None else None
+        found.append(Taker(sizes, tuple(low for low, _ in ranges), tuple(high for _, high in ranges), rule))
     return found
 
 
@@ -203,6 +218,7 @@ def _record(name: str, policy: Policy, entries: Sequence[PlanEntry], trials: Seq
         policy=policy.forecast.policy,
         forecast=policy.speedup,
         serves_all=policy.forecast.policy is not ShapePolicy.STATIC,
+        splits=policy.forecast.split is not None,
     )
     return msgspec.structs.replace(record, **_costs(entries, trials))
 

@@ -205,9 +205,12 @@ def shape_costs(
     *,
     pad_s: float,
     may_pad: bool,
+    may_split: bool = False,
 ) -> ShapeCosts:
     """All of it for one engine."""
-    return ShapeCosts(eager=eager_cost(eager), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad)
+    return ShapeCosts(
+        eager=eager_cost(eager), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad, may_split=may_split
+    )
 
 
 def _points(seconds: Mapping[Sizes, float]) -> tuple[CostPoint, ...]:

@@ -4,11 +4,13 @@ In: counts of sizes (of a trace), costs (measured), the user's rules. Out: `Shap
 and reading its files) counts for as much of a process's life as the trace is: start x calls of the trace / horizon. Of
 several numbers of buckets the smallest counts that is within the margin of the best: more entries must be worth it.
 Memory: a process with one program, and the files of each further one; what needs more than is allowed is no choice.
+Where calls may be cut, the best policy that does so is one more (splitting.py says what that costs).
 Not covered: whether padding is harmless (the caller says so), the replay that decides (docs/shapes.md).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,10 +24,12 @@ from compilot.records import (
     ShapeCosts,
     ShapePolicy,
     SizeDemand,
+    SplitRule,
 )
 from compilot.verdict.buckets import Chosen, Prices, best_buckets
 from compilot.verdict.buckets_2d import good_buckets
 from compilot.verdict.shape_costs import Costs, Sizes, start_of
+from compilot.verdict.splitting import in_parts_s, is_cut, part_sizes, rules_for_all
 from compilot.verdict.words import count, percent, seconds, times
 
 MAX_ENTRIES = 8  # programs of one plan, unless the user says otherwise
@@ -50,7 +54,8 @@ def choose(counts: Sequence[SizeDemand], costs: ShapeCosts, rules: ShapeRules = 
         raise InputError("give at least one entry.")
     traffic = _Traffic(merged(counts, rules.largest), costs, rules)
     eager, *others = traffic.forecasts()
-    forecasts = (eager, *filter(traffic.fits, others))
+    whole = (eager, *filter(traffic.fits, others))
+    forecasts = (*whole, *traffic.in_parts(min(one.total_s for one in whole)))
     best_s = min(one.total_s for one in forecasts)
     good = [one for one in forecasts if one.total_s <= best_s * (1.0 + rules.margin)]
     chosen = min(good, key=_preference)
@@ -77,7 +82,8 @@ def who_serves(counts: Sequence[SizeDemand], costs: ShapeCosts, policy: PolicyFo
     """Every size of the traffic, in order, under a policy of a choice."""
     traffic = _Traffic(merged(counts), costs, USUAL)
     padding = costs.may_pad and policy.policy is not ShapePolicy.STATIC
-    serve = traffic.server(tuple(one.sizes for one in policy.buckets), dynamic=policy.uses_dynamic, padding=padding)
+    programs = tuple(one.sizes for one in policy.buckets)
+    serve = traffic.server(programs, dynamic=policy.uses_dynamic, padding=padding, split=policy.split)
     found = []
     for one in traffic.counts:
         call_s, by = serve(one.sizes)
@@ -124,6 +130,9 @@ class _Traffic:
         yield self._forecast(ShapePolicy.EAGER, ())
         if self._dynamic is not None:
             yield self._forecast(ShapePolicy.DYNAMIC, (), dynamic=True)
+        yield from self._with_static()
+
+    def _with_static(self) -> Iterator[PolicyForecast]:
         if self._static is None:
             return
         yield from self._pinned(ShapePolicy.STATIC, dynamic=False)
@@ -146,6 +155,48 @@ class _Traffic:
         found = [one for one in find(self.counts, prices, most) if one.programs]
         if found:
             yield self._fewest(self._told(policy, one, dynamic) for one in found)
+
+    # ---------------------------------------------------------------------------------------------- calls in parts
+
+    def in_parts(self, whole_s: float) -> Iterator[PolicyForecast]:
+        """The best policy that cuts calls, if it is better than those that do not; whole_s: the best of those.
+
+        Of several that are as good the one with the largest parts: a forecast knows least of many small ones.
+        """
+        if not self._costs.may_split or len(self.counts[0].sizes) > 1:
+            return
+        found = list(filter(self.fits, (*self._cut_by_dynamic(), *self._cut_by_static())))
+        best_s = min((one.total_s for one in found), default=math.inf)
+        if best_s < whole_s * (1.0 - self._rules.margin):
+            good = [one for one in found if one.total_s <= best_s * (1.0 + self._rules.margin)]
+            yield min(good, key=lambda one: (-one.split.rows if one.split else 0, one.entries, one.total_s))
+
+    def _cut_by_dynamic(self) -> Iterator[PolicyForecast]:
+        if self._dynamic is not None:
+            for rule in rules_for_all(self.counts, self._dynamic, self._costs.pad_s):
+                yield self._forecast(ShapePolicy.SPLIT, (), dynamic=True, padding=True, split=rule)
+
+    def _cut_by_static(self) -> Iterator[PolicyForecast]:
+        """Buckets for calls of up to so many rows, with or without the dynamic program; parts are of the largest."""
+        if self._static is None or not self._costs.may_pad:
+            return
+        for rows in part_sizes(self.counts, self._static):
+            rule = SplitRule(rows=rows, min=rows + 1)
+            for programs, dynamic in self._up_to(rows):
+                if (rows,) in programs:
+                    yield self._forecast(ShapePolicy.SPLIT, programs, dynamic=dynamic, padding=True, split=rule)
+
+    def _up_to(self, rows: int) -> Iterator[tuple[tuple[Sizes, ...], bool]]:
+        """Programs for the calls of up to so many rows; also: with the dynamic one behind them."""
+        small = [one for one in self.counts if one.sizes[0] <= rows]
+        if not any(one.count for one in small):
+            yield ((rows,),), False
+            return
+        rules = self._rules._replace(largest=(rows,))
+        below = _Traffic(merged(small, (rows,)), self._costs, rules)
+        for dynamic in (False, True):
+            for base in below._bucketed(ShapePolicy.SPLIT, dynamic=dynamic):
+                yield tuple(one.sizes for one in base.buckets), dynamic
 
     def _told(self, policy: ShapePolicy, chosen: Chosen, dynamic: bool) -> PolicyForecast:
         return self._forecast(policy, chosen.programs, dynamic=dynamic, padding=True)
@@ -184,10 +235,16 @@ class _Traffic:
     # ------------------------------------------------------------------------------------------------ one forecast
 
     def _forecast(
-        self, policy: ShapePolicy, programs: tuple[Sizes, ...], *, dynamic: bool = False, padding: bool = False
+        self,
+        policy: ShapePolicy,
+        programs: tuple[Sizes, ...],
+        *,
+        dynamic: bool = False,
+        padding: bool = False,
+        split: SplitRule | None = None,
     ) -> PolicyForecast:
         """What the calls take with these programs: each goes to the cheapest one that may serve it."""
-        serve = self.server(programs, dynamic=dynamic, padding=padding)
+        serve = self.server(programs, dynamic=dynamic, padding=padding, split=split)
         by: dict[Sizes | str, list[SizeDemand]] = {}
         calls_s = 0.0
         for one in self.counts:
@@ -207,14 +264,17 @@ class _Traffic:
             dynamic_calls=sum(one.count for one in by.get("dynamic", [])),
             eager_calls=sum(one.count for one in by.get("eager", [])),
             uses_dynamic=dynamic,
+            split=split,
         )
 
     def server(
-        self, programs: tuple[Sizes, ...], *, dynamic: bool, padding: bool
+        self, programs: tuple[Sizes, ...], *, dynamic: bool, padding: bool, split: SplitRule | None = None
     ) -> Callable[[Sizes], tuple[float, Sizes | str]]:
         """Who serves a size, and for how many seconds."""
 
         def serve(sizes: Sizes) -> tuple[float, Sizes | str]:
+            if split is not None and is_cut(split, sizes):
+                return self._in_parts(sizes, programs, split)
             holding = [one for one in programs if one == sizes or (padding and _holds(one, sizes))]
             found = [(self._at(one, sizes), 0, one) for one in holding]
             if dynamic and self._dynamic is not None:
@@ -226,6 +286,12 @@ class _Traffic:
 
         return serve
 
+    def _in_parts(self, sizes: Sizes, programs: tuple[Sizes, ...], split: SplitRule) -> tuple[float, Sizes | str]:
+        own = (split.rows,) in programs
+        program = self._static if own else self._dynamic
+        assert program is not None
+        return in_parts_s(sizes[0], split, program, self._costs.pad_s, pads=own), (split.rows,) if own else "dynamic"
+
     def _at(self, program: Sizes, sizes: Sizes) -> float:
         assert self._static is not None
         return self._static.at(program) + (self._costs.pad_s if program != sizes else 0.0)
@@ -234,16 +300,18 @@ class _Traffic:
         assert self._static is not None
         return Bucket(
             sizes=program,
-            smallest=tuple(map(min, zip(*(one.sizes for one in served), strict=True))) or program,
+            smallest=tuple(map(min, zip(program, *(one.sizes for one in served), strict=True))),
             calls=sum(one.count for one in served),
-            padded=sum(one.count for one in served if one.sizes != program),
+            padded=sum(one.count for one in served if one.sizes != program and _holds(program, one.sizes)),
+            split=sum(one.count for one in served if not _holds(program, one.sizes)),
             call_s=self._static.at(program),
         )
 
 
-def _preference(one: PolicyForecast) -> tuple[bool, bool, int, float]:
-    """Eager where it is good enough, then what serves every declared size, then the fewest programs."""
-    return one.policy is not ShapePolicy.EAGER, one.policy is ShapePolicy.STATIC, one.entries, one.total_s
+def _preference(one: PolicyForecast) -> tuple[bool, bool, bool, int, float]:
+    """Eager where it is good enough, then what serves every declared size, whole calls, the fewest programs."""
+    eager, static = one.policy is not ShapePolicy.EAGER, one.policy is ShapePolicy.STATIC
+    return eager, static, one.split is not None, one.entries, one.total_s
 
 
 def _memory_bytes(costs: ShapeCosts, static: int, *, dynamic: bool) -> int:
@@ -285,6 +353,11 @@ def _because(chosen: PolicyForecast, forecasts: Sequence[PolicyForecast], calls:
     return text
 
 
+def cut_words(split: SplitRule | None) -> str:
+    """ ", calls of 17 rows and more in parts of 16"."""
+    return "" if split is None else f", calls of {split.min} rows and more in parts of {split.rows}"
+
+
 def _described(chosen: PolicyForecast, calls: int) -> str:
     parts = []
     if chosen.buckets:
@@ -293,7 +366,7 @@ def _described(chosen: PolicyForecast, calls: int) -> str:
     if chosen.uses_dynamic:
         share = chosen.dynamic_calls / calls
         parts.append("one dynamic program" + (f" for {percent(share)} of the calls" if chosen.buckets else ""))
-    return " and ".join(parts)
+    return " and ".join(parts) + cut_words(chosen.split)
 
 
 __all__ = ["MAX_ENTRIES", "ServedSize", "ShapeRules", "choose", "merged", "who_serves"]

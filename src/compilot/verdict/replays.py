@@ -2,9 +2,9 @@
 
 In: a `Replay`, a horizon of calls. Out: comparisons by total time, and the arm that is to be the plan, with the reason.
 An arm is chosen only if it was shown faster than eager over the whole sample; of those that are not shown slower than
-the best and are within 2 % of it, the one that serves most calls and has the fewest programs. With a horizon each call
-carries its share of the arm's start. Not covered: running it (trials/replaying.py), fresh figures of the chosen one
-(replay_confirmation.py), forecasts (policies.py).
+the best and are within 2 % of it, the one that serves most calls, cuts none and has the fewest programs. With a horizon
+each call carries its share of the arm's start. Not covered: running it (trials/replaying.py), fresh figures of the
+chosen one (replay_confirmation.py), forecasts (policies.py).
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def decide_replay(replay: Replay, *, horizon_calls: int | None = None, notes: tu
     )
 
 
-def _preference(arm: PolicyArm) -> tuple[float, bool, int]:
-    """What serves most of the trace, then every declared size, then with the fewest programs."""
-    return -round(arm.fast_share or 0.0, 3), not arm.serves_all, len(arm.programs)
+def _preference(arm: PolicyArm) -> tuple[float, bool, bool, int]:
+    """What serves most of the trace, then every declared size, then whole calls, then with the fewest programs."""
+    return -round(arm.fast_share or 0.0, 3), not arm.serves_all, arm.splits, len(arm.programs)
 
 
 def start_share(arm: PolicyArm, horizon_calls: int | None) -> tuple[float, float]:
@@ -148,6 +148,8 @@ def _why(
 
 def sample_of(replay: Replay) -> str:
     """How much was replayed."""
+    if replay.batch_sizes:
+        return f"{count(replay.requests, 'request')} of {count(replay.distinct, 'batch size')}"
     return f"{count(replay.requests, 'request')} of a trace of {count(replay.calls, 'call')}"
 
 

@@ -3,7 +3,8 @@
 One guard for each static program, the cheapest first, then the dynamic program's; the first that takes a call serves
 it. A program that pads takes smaller calls as well: down to the smallest declared size where nothing is behind it, so
 that sizes which the trace does not have are served, too; else down to the smallest that it is cheaper for. A program
-that does not pad takes its own size alone. Not covered: building the programs, padding itself (runtime/), the evidence.
+that does not pad takes its own size alone. Where calls are cut, the program for the parts takes all larger calls, or
+the dynamic one does. Not covered: building the programs, padding itself (runtime/), the evidence.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.errors import InputError
-from compilot.records import Bucket, DimRange, Guard, PolicyForecast, ShapeChoice, ShapePolicy, TensorGuard
+from compilot.records import Bucket, DimRange, Guard, PolicyForecast, ShapeChoice, ShapePolicy, SplitRule, TensorGuard
 from compilot.verdict.shape_costs import Sizes
 
-PADDING = (ShapePolicy.BUCKETS, ShapePolicy.POWERS_OF_TWO, ShapePolicy.MIXED)
+PADDING = (ShapePolicy.BUCKETS, ShapePolicy.POWERS_OF_TWO, ShapePolicy.MIXED, ShapePolicy.SPLIT)
 
 
 class SizePlaces(NamedTuple):
@@ -33,6 +34,7 @@ class ShapeEntry(NamedTuple):
     guard: Guard  # which calls it takes
     sizes: Sizes | None  # that the program is built for; None: the dynamic one
     pads: bool  # calls that are smaller are padded up to it
+    split: SplitRule | None = None  # calls with many rows are answered by it in parts
 
 
 def shape_entries(
@@ -48,7 +50,8 @@ def shape_entries(
     pads = may_pad and chosen.policy in PADDING
     found = [_static(one, chosen, guard, dims, pads) for one in sorted(chosen.buckets, key=_cheapest)]
     if chosen.uses_dynamic:
-        found.append(ShapeEntry("dynamic", guard, None, pads=False))
+        by_static = any(one.split is not None for one in found)
+        found.append(ShapeEntry("dynamic", guard, None, pads=False, split=None if by_static else chosen.split))
     return tuple(found)
 
 
@@ -58,13 +61,16 @@ def _cheapest(bucket: Bucket) -> tuple[float, Sizes]:
 
 def _static(bucket: Bucket, chosen: PolicyForecast, guard: Guard, dims: Sequence[SizePlaces], pads: bool) -> ShapeEntry:
     taken: dict[tuple[str, int], int | DimRange] = {}
+    split = chosen.split if chosen.split is not None and bucket.sizes == (chosen.split.rows,) else None
     for dim, top, smallest in zip(dims, bucket.sizes, bucket.smallest, strict=True):
         for path, place in dim.places:
             declared = _declared(guard, path, place)
             low = smallest if chosen.uses_dynamic else declared.min
-            taken[path, place] = DimRange(min=low, max=top) if pads and low < top else top
+            high = top if split is None else declared.max
+            taken[path, place] = DimRange(min=low, max=high) if pads and low < high else high
     name = "x".join(map(str, bucket.sizes))
-    return ShapeEntry(name, msgspec.structs.replace(guard, tensors=_narrowed(guard, taken)), bucket.sizes, pads)
+    narrowed = msgspec.structs.replace(guard, tensors=_narrowed(guard, taken))
+    return ShapeEntry(name, narrowed, bucket.sizes, pads, split)
 
 
 def _declared(guard: Guard, path: str, dim: int) -> DimRange:

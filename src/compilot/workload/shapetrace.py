@@ -3,10 +3,11 @@
 Out: `Sizes`, by path and dimension; and ranges for the dimensions that vary in the trace without being declared. A
 dimension is named as it is declared, NAME:DIM; the name alone will do for an input with one declared dimension, and so
 will the end of a nested name. What a line does not name keeps the example's size, or follows a named dimension that it
-moves together with. A recorded trace names every dimension: one that is not declared must have the example's size;
-an input that the example lacks (an optional one) is left out, and one that only the example has is made as there, each
-with a note. It has positions in place of keys of dicts. A call is empty where a size is 0 and the range begins above.
-Needs no torch. Not covered: reading the file (traces/).
+moves together with. `BATCH` is the first dimension of every input where it is declared. A recorded trace names every
+dimension: one that is not declared must have the example's size; an input that the example lacks (an optional one) is
+left out, and one that only the example has is made as there, each with a note. It has positions in place of keys of
+dicts. A call is empty where a size is 0 and the range begins above. Needs no torch. Not covered: reading the file
+(traces/).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from compilot.records import CallSizes, DimRange, DynamicDim
 
 Sizes = dict[tuple[str, int], int]  # (path of the tensor, dimension) -> size
 Declared = Mapping[str, Mapping[int, DimRange]]  # by path of the tensor
+BATCH = "*:0"  # a call's samples, whatever the inputs are called: what batch sizes are given for
 
 
 class Named(NamedTuple):
@@ -31,6 +33,11 @@ class Named(NamedTuple):
     def own(self, name: str) -> str:
         """The user's name of a dimension that `record` named."""
         return name if name in self.example else self.recorded.get(name, name)
+
+    def meant_by(self, name: str) -> list[str]:
+        """The user's names of the dimensions that one of a trace stands for."""
+        batch = [full for full, (_, dim) in self.declared.items() if dim == 0]
+        return batch if name == BATCH and batch else [self.own(name)]
 
     def lacks(self, name: str) -> bool:
         """Whether the example has no such input."""
@@ -67,7 +74,7 @@ def named(
 def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
     """What a line means for a workload; a wrong one is the user's mistake."""
     found: Sizes = {}
-    for name, size in ((known.own(name), size) for name, size in call.sizes.items()):
+    for name, size in ((name, size) for given, size in call.sizes.items() for name in known.meant_by(given)):
         if call.recorded and known.lacks(name):
             continue
         if known.example.get(name) == size and name not in known.declared:
@@ -75,10 +82,11 @@ def resolve(call: CallSizes, declared: Declared, known: Named) -> Sizes:
         path, dim = known.declared[_full(name, size, known, call.line, declared)]
         allowed = declared[path][dim]
         if not allowed.min <= size <= allowed.max:
-            raise InputError(
-                f"line {call.line} of the shape trace: size {size} of {name} is outside its declared range "
-                f"{allowed.min}..{allowed.max}; widen the range or leave the line out."
-            )
+            declared_as = f"declared range {allowed.min}..{allowed.max}; widen the range or"
+            if BATCH in call.sizes:
+                raise InputError(f"batch size {size} is outside the {declared_as} leave it out.")
+            where = f"line {call.line} of the shape trace: size {size} of {name}"
+            raise InputError(f"{where} is outside its {declared_as} leave the line out.")
         found[path, dim] = size
     return found
 

@@ -5,20 +5,45 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from stories import WORKLOAD, candidate, told
+from stories import WORKLOAD, ListSearch, Story, candidate, told
 
+from compilot.api.batch_sizes import batch_requests
+from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
 from compilot.errors import EnvironmentProblem
 from compilot.progress import Observer
-from compilot.records import BatchRaceLine, BatchSizes, JournalLine, Race, State, Trial, TrialLine, VerdictLine
+from compilot.records import (
+    BatchRaceLine,
+    BatchSizes,
+    Candidate,
+    JournalLine,
+    PolicyArm,
+    ProcessSamples,
+    Race,
+    Replay,
+    ReplayLine,
+    Settings,
+    ShapePolicy,
+    Shapes,
+    State,
+    Trial,
+    TrialLine,
+    VerdictLine,
+)
 from compilot.report.batches import batch_sizes, sentences, write_batches_csv
+from compilot.report.page import page_of
+from compilot.testing.fake_sizes import FakeSizes
 from compilot.testing.runner import FakeRunner, Fate
 from compilot.trials.runner import ArmLost, RaceRules
-from compilot.tuning.batching import at_batch_sizes
+from compilot.tuning.batching import at_batch_sizes, by_batch_size
+from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import try_eager, try_one
+from compilot.tuning.journal import RunJournal
 from compilot.tuning.options import TuneOptions, options_of
+from compilot.tuning.pipeline import tune
 
 QUICK, STATIC = candidate("quick"), candidate("static")
 FATES = {"quick": Fate(speed=2.0), "static": Fate(speed=3.0)}
@@ -138,3 +163,127 @@ def test_files_and_records(tmp_path: Path) -> None:
     assert (rows[0]["speedup"], rows[0]["why"]) == ("", "")
     assert float(rows[-1]["speedup"]) == pytest.approx(3.0, rel=0.02)
     assert float(rows[-1]["speedup_low"]) <= float(rows[-1]["speedup"]) <= float(rows[-1]["speedup_high"])
+
+
+# ------------------------------------------------------------------------------------------- a plan for batch sizes
+
+SIZES = (1, 2, 4, 8, 16, 32)
+STEEP = FakeSizes(
+    {"*:0": (1, 32)},
+    cost=lambda own: 1.0 + (own["*:0"] if own["*:0"] <= 8 else 3 * own["*:0"]),
+    example={"*:0": 8},
+    may_split=True,
+)
+
+
+def chosen_for(folder: Path, fates: Any, sizes: FakeSizes = STEEP, **how: Any) -> Story:
+    """A run of `tune --batch-sizes`, as api/tuning.py begins it."""
+    requests = batch_requests(SIZES)
+    assert requests is not None
+    options = TuneOptions(budget_s=4000.0, batch_sizes=SIZES, trace=requests.trace)
+    runner = FakeRunner(fates, eager_call_s=0.02, sizes=sizes, **how)
+    budget, run_dir = Budget(options.budget_s, clock=runner.clock), RunDir.make(folder / "run")
+    every = Settings(engine="quick", shapes=Shapes.DYNAMIC)
+    search = ListSearch([Candidate(settings=every, label="quick", rationale="a test")])
+    with RunJournal(run_dir, options, budget, Observer()) as journal, runner:
+        plan = tune(
+            requests.on(WORKLOAD, later=True),
+            search=search,
+            runner=runner,
+            journal=journal,
+            budget=budget,
+            trace=requests.trace,
+        )
+        assert journal.verdict is not None
+    return Story(plan, journal.verdict, runner, search, run_dir)
+
+
+def differing(one: Candidate) -> Fate:
+    """Programs for 1 and 2 rows are far better than the one for all sizes, larger ones are not."""
+    small = bool(one.sizes) and next(iter(one.sizes.values())) <= 2
+    return Fate(speed=8.0 if small else 2.0)
+
+
+def test_a_plan_for_batch_sizes_has_entries_where_the_best_program_differs(tmp_path: Path) -> None:
+    even = STEEP._replace(cost=lambda own: 1.0 + own["*:0"], may_pad=False, may_split=False)
+    story = chosen_for(tmp_path, differing, even)
+    names = [entry.name for entry in story.plan.entries]
+    assert {"1", "2"} <= set(names[:-1])
+    assert names[-1] == "dynamic"
+    assert "of 6 batch sizes, in fresh processes" in story.plan.because
+    header = story.run_dir.last_header()
+    assert (header.batch_sizes, header.trace) == (SIZES, "")  # the sizes say which calls: it can be resumed
+    found = batch_sizes(story.run_dir.lines())
+    assert found is not None
+    plan = {point.batch: point for point in found.points if point.candidate.startswith("quick mixed")}
+    assert list(plan) == list(SIZES)
+    versus = {batch: point.versus_eager.ratio for batch, point in plan.items() if point.versus_eager is not None}
+    assert versus[1] == pytest.approx(8.0, rel=0.1)
+    assert versus[32] == pytest.approx(2.0, rel=0.1)
+    assert found.advice[0].candidate == "eager"
+    assert "Batch sizes" in [section.title for section in page_of(story.run_dir.path).sections]
+    assert write_batches_csv(story.run_dir.path) == story.run_dir.batches_csv
+
+
+def test_large_batches_are_cut_where_their_parts_are_faster(tmp_path: Path) -> None:
+    story = chosen_for(tmp_path, lambda one: Fate(speed=2.0) if not one.sizes else Fate(state=State.INFEASIBLE))
+    [entry] = story.plan.entries
+    assert entry.split is not None
+    assert (entry.split.rows, entry.split.min) == (8, 16)
+    found = batch_sizes(story.run_dir.lines())
+    assert found is not None
+    call_s = {(point.candidate, point.batch): point.call_s or 0.0 for point in found.points}
+    own = next(name for name, _ in call_s if name != "eager")
+    assert call_s[own, 32] < call_s["eager", 32] / 4  # 2x of the program, the rest of the parts
+    advice = next(one for one in found.advice if one.candidate == own)
+    assert advice.splits == {}  # the plan does it
+    assert next(one for one in found.advice if one.candidate == "eager").splits["32"] == (8, 8, 8, 8)
+
+
+def test_where_eager_is_kept_its_own_figures_are_there(tmp_path: Path) -> None:
+    story = chosen_for(tmp_path, lambda one: Fate(speed=0.5))
+    assert story.plan.entries == ()
+    found = batch_sizes(story.run_dir.lines())
+    assert found is not None
+    assert [(point.candidate, point.batch) for point in found.points] == [("eager", size) for size in SIZES]
+
+
+def test_where_nothing_could_be_replayed_eager_is_timed_at_each_size(tmp_path: Path) -> None:
+    broken = Fate(state=State.INFEASIBLE, reason="it cannot")
+    story = chosen_for(tmp_path, lambda one: broken, batch_cost=float)
+    found = batch_sizes(story.run_dir.lines())
+    assert found is not None
+    assert [(point.candidate, point.batch) for point in found.points] == [("eager", size) for size in SIZES]
+
+
+def test_every_size_has_as_many_samples_and_every_part_of_the_order_its_share() -> None:
+    requests = batch_requests(SIZES)
+    assert requests is not None
+    rows = [call.sizes["*:0"] for call in requests.calls]
+    assert 250 <= len(rows) <= 270
+    samples = {size: size * rows.count(size) for size in SIZES}
+    assert max(samples[size] for size in (1, 2, 4, 8)) <= 1.1 * min(samples[size] for size in (1, 2, 4, 8))
+    assert rows.count(32) == 6  # however large: a few calls of each
+    assert set(rows[:48]) == set(SIZES)
+    assert batch_requests((8,)) is None
+    assert batch_requests(()) is None
+
+
+def test_a_size_with_few_requests_has_its_time_and_no_speed_up() -> None:
+    rows = tuple((2.0, 2.0, 1.0) if turn % 12 else (8.0, 8.0, 1.0) for turn in range(48))
+    arms = (EAGER.id, EAGER.id, "plan")
+    race = Race(arms=arms, with_aa=True, processes=(ProcessSamples(rounds=rows),) * 3, purpose="confirm")
+    known = [
+        PolicyArm(id=EAGER.id, label="eager", engine="eager", policy=ShapePolicy.EAGER),
+        PolicyArm(id="plan", label="a plan", engine="quick", policy=ShapePolicy.MIXED),
+    ]
+    replay = Replay(race=race, arms=tuple(known), requests=48, calls=256, distinct=2, batch_sizes=True)
+    lines: list[JournalLine] = [ReplayLine(replay=replay)]
+    found = batch_sizes([*lines, *by_batch_size(replay, [1 if turn % 12 else 4 for turn in range(48)])])
+    assert found is not None
+    small, large = found.points[2:]
+    assert (small.candidate, small.batch, small.call_s, large.batch, large.call_s) == ("a plan", 1, 1.0, 4, 1.0)
+    assert small.versus_eager is not None
+    assert small.versus_eager.ratio == pytest.approx(2.0)
+    assert large.versus_eager is None
+    assert "Too few requests for a speed-up at batch size 4; give a larger budget." in sentences(found)

@@ -27,6 +27,7 @@ from compilot.records import (
     DimRange,
     Goal,
     Outcome,
+    PolicyArm,
     ProcessSamples,
     Race,
     Replay,
@@ -55,7 +56,7 @@ from compilot.tuning.pipeline import tune
 from compilot.tuning.serving import partly_padded_note, powers_note, ranked_over, usable_padding
 from compilot.tuning.size_arms import Base
 from compilot.tuning.size_costs import Curves, telling_first
-from compilot.verdict.replays import compare_totals, start_share
+from compilot.verdict.replays import compare_totals, decide_replay, start_share
 
 ENGINE = "quick"
 SIZES = FakeSizes({"x:1": (1, 100)}, example={"x:1": 10})
@@ -675,3 +676,68 @@ def test_a_trace_and_batch_sizes_are_refused_together(sizes: Any, tmp_path: Path
 def test_a_trace_on_a_cluster_is_refused_before_the_cluster_is_asked() -> None:
     with pytest.raises(InputError, match="a trace is served by a run on one machine; leave out the cluster"):
         tune_anything("nowhere.py:model", trace=FEW, on="192.0.2.1:6379", progress=False)
+
+
+# ------------------------------------------------------------------------------------------------- calls in parts
+
+ROWS = FakeSizes(
+    {"x:0": (1, 32)},
+    cost=lambda own: float(own["x:0"] if own["x:0"] <= 8 else 3 * own["x:0"]),
+    example={"x:0": 8},
+    may_split=True,
+)
+BATCHES = [{"x:0": size} for size in (1, 2, 4, 8, 16, 32) for _ in range(20)]
+
+
+def test_large_calls_are_cut_where_their_parts_are_faster(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=0.0, all_sizes=2.0), BATCHES, sizes=ROWS)
+    verdict = sizes_of(story)
+    assert verdict.policy is ShapePolicy.SPLIT
+    [entry] = story.plan.entries
+    assert entry.split is not None
+    assert (entry.split.rows, entry.split.min, entry.split.batch.size) == (8, 16, 32)
+    assert entry.padding is None
+    assert verdict.forecast is not None
+    assert verdict.replayed is not None
+    assert abs(verdict.forecast / verdict.replayed - 1.0) < 0.1
+    assert verdict.replayed > 4.0  # 2x of the program, the rest of the parts
+    assert "quick split in parts of 8" in story.verdict.because
+
+
+def test_an_engine_with_static_programs_alone_serves_large_calls_in_parts(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=3.0, all_sizes=0.0), BATCHES, sizes=ROWS)
+    assert sizes_of(story).policy is ShapePolicy.SPLIT
+    last = next(entry for entry in story.plan.entries if entry.split is not None)
+    assert (last.name, last.guard.tensors[0].shape) == ("8", (DimRange(min=1, max=32),))
+    assert last.padding is not None
+    assert last.padding.dims[0].size == 8
+    assert all(arm.fast_share == 1.0 for arm in replays_of(story)[-1].arms if arm.splits)
+
+
+def test_nothing_is_cut_where_rows_are_not_proven_to_be_independent(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(static=0.0, all_sizes=2.0), BATCHES, sizes=ROWS._replace(may_split=False))
+    assert sizes_of(story).policy is ShapePolicy.DYNAMIC
+    assert all(entry.split is None for entry in story.plan.entries)
+
+
+def test_nothing_is_cut_where_calls_cost_what_their_rows_cost(tmp_path: Path) -> None:
+    even = ROWS._replace(cost=lambda own: 2.0 + own["x:0"])
+    story = served(tmp_path, speeds(static=0.0, all_sizes=2.0), BATCHES, sizes=even)
+    assert all(entry.split is None for entry in story.plan.entries)
+    assert not any(arm.splits for replay in replays_of(story) for arm in replay.arms)
+
+
+def test_of_two_arms_that_are_as_good_the_one_that_cuts_nothing_is_taken() -> None:
+    rows = tuple((1.0, 1.0, 0.5 + 0.001 * (n % 3), 0.5 + 0.001 * ((n + 1) % 3)) for n in range(96))
+    race = Race(arms=(EAGER.id, EAGER.id, "cut", "whole"), with_aa=True, processes=(ProcessSamples(rounds=rows),) * 3)
+    arms = [
+        PolicyArm(id=name, label=name, engine="quick", policy=policy, fast_share=1.0, splits=cut, programs=programs)
+        for name, policy, cut, programs in (
+            ("cut", ShapePolicy.SPLIT, True, ("8",)),
+            ("whole", ShapePolicy.BUCKETS, False, ("8", "32")),
+        )
+    ]
+    eager = PolicyArm(id=EAGER.id, label="eager", engine="eager", policy=ShapePolicy.EAGER)
+    decided = decide_replay(Replay(race=race, arms=(eager, *arms), requests=96, calls=96, distinct=2))
+    assert decided.arm is not None
+    assert decided.arm.id == "whole"

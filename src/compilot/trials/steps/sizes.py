@@ -167,6 +167,7 @@ def _parts(request: AttachPlan, folder: Path) -> tuple[EntryParts, ...]:
             weights_sha256=entry.weights_sha256,
             name=entry.name,
             padding=entry.padding,
+            split=entry.split,
         )
         for entry in request.entries
     )
