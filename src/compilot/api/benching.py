@@ -115,7 +115,8 @@ def _refuse_many_sizes(plans: Sequence[NamedPlan]) -> None:
     """Programs for other sizes than the example's would be timed beside eager at the example's."""
     for name, plan in plans:
         if any(entry.candidate.sizes or entry.padding or entry.split for entry in plan.entries):
-            raise InputError(f"{name}: this plan is for many sizes; give its trace, too.")
+            lines = 'for batch sizes a file with a line such as {"x:0": 8} for each call will do'
+            raise InputError(f"{name}: this plan is for many sizes; give its trace, too ({lines}).")
 
 
 def _dimensions(plans: Sequence[Plan], asked: Sequence[DynamicDim]) -> tuple[DynamicDim, ...]:

@@ -238,7 +238,7 @@ def refuse_installed_copy() -> None:
             continue
         if "site-packages" in os.path.realpath(file).split(os.sep) and own_copy(root, name):
             text = f"'{name}' was imported from {os.path.dirname(file)}, a copy that both sides have in common"
-            raise Refused(f"{text}; install it with 'pip install -e .', or uninstall it.", "EnvironmentProblem")
+            raise Refused(f"{text}; make it an editable install, or uninstall it.", "EnvironmentProblem")
 
 
 def own_copy(root: str, name: str) -> str:

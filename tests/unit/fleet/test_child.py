@@ -22,6 +22,7 @@ except KeyboardInterrupt:
 PARENT = """
 import signal, subprocess, sys
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell lets its background jobs ignore it
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 subprocess.run([sys.executable, "-c", sys.argv[1]])
 """

@@ -274,7 +274,7 @@ def test_an_installed_copy_of_the_project_is_refused(tmp_path: Path, monkeypatch
     monkeypatch.setenv(arm_file.OWN, str(project))
     arm_file.refuse_installed_copy()  # a folder that cannot be installed is no project
     (project / "pyproject.toml").touch()
-    with pytest.raises(arm_file.Refused, match=r"'ours' was imported from .*'pip install -e \."):
+    with pytest.raises(arm_file.Refused, match=r"'ours' was imported from .*make it an editable install"):
         arm_file.refuse_installed_copy()
     module.__file__ = str(project / "src" / "ours" / "__init__.py")  # as an editable install has it
     arm_file.refuse_installed_copy()
