@@ -64,17 +64,20 @@ def latencies(slower: float, checks: int, budget_s: float = 180.0) -> list[Metri
     return [metric(checked(busy(slower, seed), budget_s=budget_s), "latency") for seed in range(checks)]
 
 
+@pytest.mark.slow
 def test_equal_code_on_a_busy_machine_is_not_red() -> None:
     found = [one.verdict for one in latencies(1.0, 60)]
     assert not any(one.is_red for one in found)
 
 
+@pytest.mark.slow
 def test_a_fifth_more_on_a_busy_machine_is_red() -> None:
     found = [one.verdict for one in latencies(1.2, 20)]
     assert sum(one is GateVerdict.SLOWER for one in found) >= 18
     assert GateVerdict.PASS not in found
 
 
+@pytest.mark.slow
 def test_what_a_pass_says_would_have_been_seen_is_red_four_times_out_of_five() -> None:
     told = sorted(one.mde or math.inf for one in latencies(1.0, 20))
     usual = told[len(told) // 2]
@@ -82,6 +85,7 @@ def test_what_a_pass_says_would_have_been_seen_is_red_four_times_out_of_five() -
     assert sum(one is GateVerdict.SLOWER for one in found) >= 0.8 * len(found)
 
 
+@pytest.mark.slow
 def test_a_change_that_both_races_show_is_red_even_if_one_alone_could_miss_it() -> None:
     """The rule is about both races together: none of them has to exceed what one of them is sure to show."""
     found = latencies(1.12, 20)
