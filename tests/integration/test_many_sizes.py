@@ -5,11 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
 import pytest
 import torch
+from policy_runs import PolicyRun, all_sizes, run_policy
 
 import compilot
 from compilot.api.tracing import requests_of
@@ -18,34 +17,18 @@ from compilot.engines.eager.build import EAGER
 from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import (
-    Candidate,
     Decision,
-    EngineSizes,
-    Evidence,
-    PaddingProof,
-    Plan,
     ProcessSamples,
     ReplayLine,
-    Settings,
     ShapeCosts,
     Shapes,
     State,
-    Traffic,
     TrafficLine,
-    Trial,
 )
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
-from compilot.trials.runner import FreshReplay, Inspection, RaceRules, ReplayRules
-from compilot.tuning.budget import Budget
-from compilot.tuning.comparing import try_eager, try_one
-from compilot.tuning.journal import RunJournal, make_header
-from compilot.tuning.options import TuneOptions
-from compilot.tuning.replays import Made
-from compilot.tuning.serving import usable_padding
-from compilot.tuning.size_arms import Base, Policy, made
-from compilot.tuning.size_costs import SizePrograms
-from compilot.verdict.policies import ShapeRules, choose
+from compilot.trials.runner import RaceRules
+from compilot.tuning.comparing import try_eager
 from compilot.workload.dispatch import ship_target
 from compilot.workload.target import load_target
 
@@ -76,19 +59,7 @@ def leaking():
     return Leaking().eval(), (torch.randn(4, 6),)
 """
 CALLS = [{"x:0": size} for size in (2, 9, 2, 5, 9, 9, 2, 7) * 6]
-DYNAMIC = Candidate(settings=Settings(engine=ENGINE, shapes=Shapes.DYNAMIC), label=ENGINE, rationale="a test")
-
-
-class Served(NamedTuple):
-    """What a run with real processes gave."""
-
-    folder: Path
-    traffic: Traffic
-    proof: PaddingProof
-    dynamic: Trial
-    policy: Made
-    replay: FreshReplay
-    plan: Plan
+DYNAMIC = all_sizes(ENGINE)
 
 
 @pytest.fixture(scope="module")
@@ -109,46 +80,14 @@ def costs() -> ShapeCosts:
 
 
 @pytest.fixture(scope="module")
-def served(net: Path) -> Served:
+def served(net: Path) -> PolicyRun:
     pytest.importorskip(ENGINE)
-    folder, requests, observer = net.parent / "run", requests_of(CALLS, 32), Observer()
+    requests = requests_of(CALLS, 32)
     shipment = requests.on(ship_target(f"{net}:factory"), later=True)
-    run_dir, options = RunDir.make(folder), TuneOptions(budget_s=600.0, trace=requests.trace)
-    limits = Limits(warm_s=1.0)
-    with (
-        RunJournal(run_dir, options, Budget(600.0), observer) as journal,
-        LocalRunner(run_dir, limits=limits, observer=observer) as runner,
-    ):
-        model = runner.open(shipment)
-        seen: Inspection = runner.inspect()
-        journal.begin(model, seen)
-        traffic = runner.read_traffic(requests.trace.sizes)
-        proof = runner.prove_padding()
-        try_eager(runner, 60.0)
-        dynamic = try_one(runner, DYNAMIC, 120.0)
-        choice = choose(traffic.demand, costs(), ShapeRules(max_entries=3, largest=(9,)))
-        sizes = EngineSizes(engine=ENGINE, label=ENGINE, costs=costs(), choice=choice)
-        policy = Policy(sizes, choice.chosen, Base(DYNAMIC, dynamic))
-        programs = SizePrograms(runner, journal, traffic, observer)
-        one = made(policy, 0, programs, traffic, usable_padding(proof, traffic), 120.0)
-        assert isinstance(one, Made), one
-        replay = runner.replay([one.arm], ReplayRules(32))
-        header = make_header(model.ref, seen.fingerprint, options)
-        plan = Plan(
-            schema=4,
-            compilot="0",
-            created=header.created,
-            workload=header.workload,
-            fingerprint=header.fingerprint,
-            because="a test",
-            entries=tuple(msgspec.structs.replace(entry, evidence=Evidence()) for entry in one.arm.entries),
-        )
-    run_dir.save_plan(plan)
-    run_dir.keep_shipment(shipment)
-    return Served(folder, traffic, proof, dynamic, one, replay, plan)
+    return run_policy(net.parent / "run", shipment, requests, ENGINE, costs(), largest=9, replayed=32)
 
 
-def test_the_trace_declares_what_varies_and_padding_is_proven(served: Served) -> None:
+def test_the_trace_declares_what_varies_and_padding_is_proven(served: PolicyRun) -> None:
     assert served.traffic.requests == tuple((call.sizes["x:0"],) for call in requests_of(CALLS, 32).calls)
     [dim] = served.traffic.dims
     assert (dim.name, dim.min, dim.max) == ("x:0", 2, 9)  # the example's 4 is in between
@@ -157,7 +96,7 @@ def test_the_trace_declares_what_varies_and_padding_is_proven(served: Served) ->
     assert served.dynamic.state is State.OK, served.dynamic.reason
 
 
-def test_programs_for_one_size_passed_the_gate_at_their_own_size(served: Served) -> None:
+def test_programs_for_one_size_passed_the_gate_at_their_own_size(served: PolicyRun) -> None:
     sized = [entry for entry in served.plan.entries if entry.candidate.sizes]
     assert sized
     assert all(entry.candidate.settings.shapes is Shapes.STATIC for entry in sized)
@@ -166,7 +105,7 @@ def test_programs_for_one_size_passed_the_gate_at_their_own_size(served: Served)
     assert served.policy.record.start_s > 0
 
 
-def test_the_replay_has_the_same_requests_in_every_arm_and_all_are_fast(served: Served) -> None:
+def test_the_replay_has_the_same_requests_in_every_arm_and_all_are_fast(served: PolicyRun) -> None:
     samples: ProcessSamples = served.replay.samples
     assert len(samples.rounds) == 32
     assert {len(row) for row in samples.rounds} == {3}  # eager twice, the plan
@@ -187,7 +126,7 @@ def assert_eagers_answers(fast: torch.nn.Module, model: torch.nn.Module) -> None
             torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
 
 
-def test_the_plan_serves_every_declared_size_fast(served: Served, net: Path) -> None:
+def test_the_plan_serves_every_declared_size_fast(served: PolicyRun, net: Path) -> None:
     model = model_of(net)
     fast = compilot.compile(model, served.folder)
     assert_eagers_answers(fast, model)
@@ -197,7 +136,7 @@ def test_the_plan_serves_every_declared_size_fast(served: Served, net: Path) -> 
     assert fast.stats().fast == 8
 
 
-def test_its_bundle_has_every_entry_and_needs_no_model(served: Served, net: Path, tmp_path: Path) -> None:
+def test_its_bundle_has_every_entry_and_needs_no_model(served: PolicyRun, net: Path, tmp_path: Path) -> None:
     packed = pack([served.folder], tmp_path / "net.cpbundle", PackOptions(), Observer())
     assert len(packed.manifest.entries) == len(served.plan.entries)
     fast = compilot.load(packed.path)

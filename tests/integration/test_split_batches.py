@@ -5,42 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import pytest
 import torch
+from policy_runs import PolicyRun, run_policy
 
 import compilot
 from compilot.api.batch_sizes import batch_requests, with_batch_dimension
-from compilot.artifacts.rundir import RunDir
 from compilot.errors import CompilotError
 from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import (
-    Candidate,
     CostPoint,
-    EngineSizes,
-    Evidence,
-    PaddingProof,
-    Plan,
     ProgramCost,
-    Settings,
     ShapeCosts,
     ShapePolicy,
-    Shapes,
-    Traffic,
 )
-from compilot.trials.limits import Limits
-from compilot.trials.local import LocalRunner
-from compilot.trials.runner import FreshReplay, ReplayRules
-from compilot.tuning.budget import Budget
-from compilot.tuning.comparing import try_eager, try_one
-from compilot.tuning.journal import RunJournal, make_header
-from compilot.tuning.options import TuneOptions
-from compilot.tuning.replays import Made
 from compilot.tuning.serving import may_be_cut, usable_padding
-from compilot.tuning.size_arms import Base, Policy, made
-from compilot.tuning.size_costs import SizePrograms
-from compilot.verdict.policies import ShapeRules, choose
 from compilot.workload.dispatch import ship_target
 from compilot.workload.target import load_target
 
@@ -64,7 +44,6 @@ def factory():
     torch.manual_seed(0)
     return Net().eval(), (torch.randn(4, 6), torch.randn(4, 1))
 """
-DYNAMIC = Candidate(settings=Settings(engine=ENGINE, shapes=Shapes.DYNAMIC), label=ENGINE, rationale="a test")
 
 
 def costs(*, static: bool, dynamic: bool) -> ShapeCosts:
@@ -84,78 +63,42 @@ def costs(*, static: bool, dynamic: bool) -> ShapeCosts:
 
 
 class Cut(NamedTuple):
-    """What a run with real processes gave."""
+    """A run, and the file of its model."""
 
-    folder: Path
     net: Path
-    traffic: Traffic
-    proof: PaddingProof
-    policy: Made
-    replay: FreshReplay
-    plan: Plan
+    run: PolicyRun
 
 
 @pytest.fixture(scope="module", params=["static", "dynamic"])
 def cut(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cut:
     pytest.importorskip(ENGINE)
-    net = tmp_path_factory.mktemp("batches") / "net.py"
+    net, requests = tmp_path_factory.mktemp("batches") / "net.py", batch_requests(SIZES)
     net.write_text(NET)
-    requests, observer = batch_requests(SIZES), Observer()
     assert requests is not None
     shipment = ship_target(f"{net}:factory", extra_dynamic=with_batch_dimension((), SIZES))
-    shipment = requests.on(shipment, later=True)
-    options = TuneOptions(budget_s=600.0, trace=requests.trace, batch_sizes=SIZES)
-    run_dir, own = (
-        RunDir.make(net.parent / "run"),
-        costs(static=request.param == "static", dynamic=request.param != "static"),
-    )
-    with (
-        RunJournal(run_dir, options, Budget(600.0), observer) as journal,
-        LocalRunner(run_dir, limits=Limits(warm_s=1.0), observer=observer) as runner,
-    ):
-        model, seen = runner.open(shipment), runner.inspect()
-        journal.begin(model, seen)
-        traffic, proof = runner.read_traffic(requests.trace.sizes), runner.prove_padding()
-        try_eager(runner, 60.0)
-        base = Base(DYNAMIC, try_one(runner, DYNAMIC, 120.0))
-        choice = choose(traffic.demand, own, ShapeRules(max_entries=3, largest=(8,)))
-        policy = Policy(EngineSizes(engine=ENGINE, label=ENGINE, costs=own, choice=choice), choice.chosen, base)
-        programs, padding = SizePrograms(runner, journal, traffic, observer), usable_padding(proof, traffic)
-        one = made(policy, 0, programs, traffic, padding, 120.0)
-        assert isinstance(one, Made), one
-        replay = runner.replay([one.arm], ReplayRules(48))
-        header = make_header(model.ref, seen.fingerprint, options)
-    plan = Plan(
-        schema=4,
-        compilot="0",
-        created=header.created,
-        workload=header.workload,
-        fingerprint=header.fingerprint,
-        because="a test",
-        entries=tuple(msgspec.structs.replace(entry, evidence=Evidence()) for entry in one.arm.entries),
-    )
-    run_dir.save_plan(plan)
-    run_dir.keep_shipment(shipment)
-    return Cut(run_dir.path, net, traffic, proof, one, replay, plan)
+    shipment, is_static = requests.on(shipment, later=True), request.param == "static"
+    made_up = costs(static=is_static, dynamic=not is_static)
+    run = run_policy(net.parent / "run", shipment, requests, ENGINE, made_up, largest=8, replayed=48, batch_sizes=SIZES)
+    return Cut(net, run)
 
 
 def test_batch_sizes_are_the_traffic_and_parts_are_proven(cut: Cut) -> None:
-    [dim] = cut.traffic.dims
+    [dim] = cut.run.traffic.dims
     assert (dim.name, dim.min, dim.max, len(dim.places)) == ("scale:0", 1, 8, 2)  # both inputs have the batch
-    assert [one.sizes for one in cut.traffic.demand] == [(1,), (2,), (4,), (8,)]
-    assert cut.proof.padding is not None
-    assert cut.proof.padding.dims[0].in_parts
-    assert may_be_cut(usable_padding(cut.proof, cut.traffic), cut.traffic)
+    assert [one.sizes for one in cut.run.traffic.demand] == [(1,), (2,), (4,), (8,)]
+    assert cut.run.proof.padding is not None
+    assert cut.run.proof.padding.dims[0].in_parts
+    assert may_be_cut(usable_padding(cut.run.proof, cut.run.traffic), cut.run.traffic)
 
 
 def test_the_plan_says_what_is_cut_and_its_replay_was_fast_throughout(cut: Cut) -> None:
-    assert cut.policy.record.policy is ShapePolicy.SPLIT
-    assert cut.policy.record.splits
-    [entry] = [entry for entry in cut.plan.entries if entry.split is not None]
+    assert cut.run.policy.record.policy is ShapePolicy.SPLIT
+    assert cut.run.policy.record.splits
+    [entry] = [entry for entry in cut.run.plan.entries if entry.split is not None]
     assert entry.split is not None
     assert entry.split.rows == 2
     assert entry.split.batch.size == 8
-    assert cut.replay.seen[cut.policy.arm.id].fast_share == 1.0
+    assert cut.run.replay.seen[cut.run.policy.arm.id].fast_share == 1.0
 
 
 def same(fast: torch.nn.Module, model: torch.nn.Module, rows: int) -> None:
@@ -170,7 +113,7 @@ def same(fast: torch.nn.Module, model: torch.nn.Module, rows: int) -> None:
 
 def test_every_declared_size_is_answered_fast_and_others_by_eager(cut: Cut) -> None:
     model = load_target(f"{cut.net}:factory").model
-    fast = compilot.compile(model, cut.folder)
+    fast = compilot.compile(model, cut.run.folder)
     for rows in range(1, 9):
         same(fast, model, rows)
     assert (fast.stats().fast, fast.stats().fallbacks) == (8, {})
@@ -179,7 +122,7 @@ def test_every_declared_size_is_answered_fast_and_others_by_eager(cut: Cut) -> N
 
 
 def test_its_bundle_cuts_as_well_and_needs_no_model(cut: Cut, tmp_path: Path) -> None:
-    packed = pack([cut.folder], tmp_path / "net.cpbundle", PackOptions(), Observer())
+    packed = pack([cut.run.folder], tmp_path / "net.cpbundle", PackOptions(), Observer())
     fast = compilot.load(packed.path)
     model = load_target(f"{cut.net}:factory").model
     for rows in range(1, 9):
