@@ -1221,6 +1221,11 @@ class PlanEntry(Record, frozen=True, kw_only=True):
     padding: Padding | None = None  # calls are padded to the sizes that the engine was built for; None: never
     split: SplitCalls | None = None  # calls with many rows are answered in parts, each padded where needed; None: never
 
+    @property
+    def is_for_sizes(self) -> bool:
+        """Whether it is of a plan for many sizes: built for one of them, or with calls that are padded or cut."""
+        return bool(self.candidate.sizes or self.padding or self.split)
+
 
 class Plan(Record, frozen=True, kw_only=True, omit_defaults=False):
     """What was decided for this model on this machine. What no entry takes goes to eager."""

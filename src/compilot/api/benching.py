@@ -114,7 +114,7 @@ def _open(plan: Plan | str | os.PathLike[str], number: int) -> NamedPlan:
 def _refuse_many_sizes(plans: Sequence[NamedPlan]) -> None:
     """Programs for other sizes than the example's would be timed beside eager at the example's."""
     for name, plan in plans:
-        if any(entry.candidate.sizes or entry.padding or entry.split for entry in plan.entries):
+        if any(entry.is_for_sizes for entry in plan.entries):
             lines = 'for batch sizes a file with a line such as {"x:0": 8} for each call will do'
             raise InputError(f"{name}: this plan is for many sizes; give its trace, too ({lines}).")
 

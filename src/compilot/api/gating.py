@@ -354,7 +354,7 @@ def _planned(plan: Plan | AnyPath) -> _Asked:
     if not opened.entries:
         raise InputError(f"{where} keeps the model eager; leave the plan out and check the arms eager and compile.")
     first = opened.entries[0]
-    if len(opened.entries) > 1 or first.module or first.candidate.sizes or first.padding or first.split:
+    if len(opened.entries) > 1 or first.module or first.is_for_sizes:
         text = f"{where} has programs for several sizes or for parts of the model, and a check builds one for the whole"
         raise InputError(f"{text}; leave the plan out, or measure it with 'compilot bench --plan'.")
     return _Asked([first.candidate], opened.workload.dynamic)

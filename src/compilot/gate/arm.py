@@ -176,10 +176,17 @@ def _short(place: str) -> str:
     return Path(place).name if place.endswith(".py") else place
 
 
+def causes(error: BaseException) -> list[BaseException]:
+    """An error and what it was raised for, the innermost last."""
+    found = [error]
+    while (inner := getattr(found[-1], "inner_exception", None) or found[-1].__cause__) is not None:
+        found.append(inner)
+    return found
+
+
 def describe(error: BaseException) -> str:
     """Type and first line of the innermost cause: what compilers wrap around it says less."""
-    while (inner := getattr(error, "inner_exception", None) or error.__cause__) is not None:
-        error = inner
+    error = causes(error)[-1]
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first[:200]}" if first else type(error).__name__
 
@@ -591,15 +598,16 @@ class Arm:
         cases, mine = kept["cases"], named_state(self.work.model)
         if not first_difference(kept["state"], mine):
             put_back(mine, kept["state"])  # a model may change its buffers, and a warm-up has no fixed number of calls
-        answers, cases = self._answers(cases)
+        answers = self._answers(cases)
+        cases = {name: cases[name] for name in answers}
         again = {name: self._answer(self.fn, given, name) for name, given in list(cases.items())[:1]}
         repeats = all(_same(answers[name], one) for name, one in again.items())
         exact = self._in_double(cases) if request.get("double") else None
         torch.save({"answers": answers, "double": exact}, request["path"])
         return {"type": "AnswersKept", "repeats": repeats, "cases": list(answers)}
 
-    def _answers(self, cases: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """With the cases that have one: values that we made up may be none that the model takes."""
+    def _answers(self, cases: dict[str, Any]) -> dict[str, Any]:
+        """To the cases that have one: values that we made up may be none that the model takes."""
         answers: dict[str, Any] = {}
         for name, given in cases.items():
             try:
@@ -608,7 +616,7 @@ class Arm:
                 if name.startswith("example "):
                     raise
                 traceback.print_exc()
-        return answers, {name: cases[name] for name in answers}
+        return answers
 
     def _answer(self, fn: Any, given: dict[str, Any], name: str, double: bool = False) -> dict[str, Any]:
         import torch
@@ -784,15 +792,14 @@ def answer(arm: Arm, request: dict[str, Any]) -> dict[str, Any]:
         return {"type": "Failed", "state": "infeasible", "reason": reason, "error": machine}
 
 
-def is_of_machine(error: BaseException | None) -> bool:
+def is_of_machine(error: BaseException) -> bool:
     """Whether memory, disk or threads ran out, here or in a compiler: it may be the machine, and not the code."""
-    while error is not None:
-        if isinstance(error, MemoryError) or getattr(error, "errno", None) in OUT_OF:
-            return True
-        if any(words in str(error) for words in OUT_OF_WORDS):
-            return True
-        error = getattr(error, "inner_exception", None) or error.__cause__
-    return False
+    return any(
+        isinstance(one, MemoryError)
+        or getattr(one, "errno", None) in OUT_OF
+        or any(words in str(one) for words in OUT_OF_WORDS)
+        for one in causes(error)
+    )
 
 
 def main(argv: list[str]) -> None:

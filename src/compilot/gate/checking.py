@@ -335,6 +335,8 @@ def _numbers(
     sets: Sequence[OneSet], arms: Sequence[str], options: CheckOptions, stored: Stored | None
 ) -> list[MetricResult]:
     """Of the first set's answers; an arm that was ended before it could answer has none."""
+    if not arms:  # the baseline has none of them
+        return []
     first, later = sets[0], _facts(sets[1:], HEAD, arms)
     ended = [arm for arm in later if f"{HEAD} {arm}" in first.failures and f"{HEAD} {arm}" not in first.answers]
     without = [not_measured(NUMBERS, arm, "the first process ended before it had answered") for arm in ended]

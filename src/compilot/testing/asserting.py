@@ -177,7 +177,7 @@ def _is_below(one: Comparison, at_least: float) -> bool:
 def _has_several(plan: Plan) -> bool:
     """Whether its programs are for several sizes or for parts of the model: a trace's plan."""
     entries = plan.entries
-    return len(entries) > 1 or any(e.module or e.candidate.sizes or e.padding or e.split for e in entries)
+    return len(entries) > 1 or any(one.module or one.is_for_sizes for one in entries)
 
 
 def _told(finding: Finding) -> str:

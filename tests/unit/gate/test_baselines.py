@@ -79,6 +79,14 @@ def test_an_arm_that_the_baseline_does_not_have_is_not_measured(stored: Baseline
     assert metric(check(stored, tmp_path, failures=broken), "runs", "torch.compile").verdict is GateVerdict.WORSE
 
 
+def test_a_baseline_with_none_of_the_arms_measures_nothing(stored: Baseline, tmp_path: Path) -> None:
+    other = msgspec.structs.replace(stored, facts={}, call_s={})
+    found = check(other, tmp_path)
+    said, because = overall(found.metrics)
+    assert said is GateVerdict.NOT_MEASURED
+    assert because == "the baseline has no such arm; make it again with 'compilot baseline'"
+
+
 def test_answers_that_the_baseline_does_not_hold_make_no_red(stored: Baseline, tmp_path: Path) -> None:
     """Whether torch.compile was as far off when the baseline was made is not known."""
     good, off = answers(tmp_path)["head eager"], answers(tmp_path, 1.01)["head eager"]
