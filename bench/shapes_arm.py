@@ -36,6 +36,7 @@ def arm_of(name: str, model: str, workload: Workload, plan: str) -> Callable[...
     if name == "plan":
         import compilot
 
+        compilot.apply_process(plan)  # as the plan's usage says; nothing where it has no such settings
         return compilot.compile(workload.model, plan)
     if name == "powers":
         return _powers(model, workload.model)

@@ -54,6 +54,7 @@ class DynamicDim(Record, frozen=True, kw_only=True):
     dim: int
     min: int
     max: int
+    widens: bool = False  # a range that is declared already stays, and reaches these sizes and the example's as well
 
 
 class CallSizes(Record, frozen=True, kw_only=True):
@@ -833,9 +834,15 @@ class TrafficDim(Record, frozen=True, kw_only=True):
     """One size of the calls: dimensions that have the same size in every call."""
 
     name: str  # of the first of them, NAME:DIM
+    also: tuple[str, ...] = ()  # names of others that could differ, and never did in the trace
     min: int  # declared, or the smallest of the trace
     max: int
     places: tuple[SizePlace, ...]
+
+    @property
+    def label(self) -> str:
+        """All of its names: "image:2 = image:3"."""
+        return " = ".join((self.name, *self.also))
 
 
 class Traffic(Record, frozen=True, kw_only=True):
@@ -846,6 +853,11 @@ class Traffic(Record, frozen=True, kw_only=True):
     guard: Guard  # of a call, with the ranges
     requests: tuple[tuple[int, ...], ...] = ()  # sizes of the calls that are replayed, in order
     empty_calls: int = 0  # of the trace, with an empty input: they are left out
+
+    def named(self, sizes: tuple[int, ...]) -> dict[str, int]:
+        """One size for each dimension, by all of their names."""
+        pairs = zip(self.dims, sizes, strict=True)
+        return {name: size for dim, size in pairs for name in (dim.name, *dim.also)}
 
 
 class SizeDemand(Record, frozen=True, kw_only=True):

@@ -37,13 +37,16 @@ def _size(given: object) -> int:
 
 
 def with_batch_dimension(dims: Sequence[DynamicDim], sizes: Sequence[int]) -> tuple[DynamicDim, ...]:
-    """The declared dimensions, with the batch of all inputs among them where sizes are given and none is declared."""
+    """The declared dimensions, with the batch of all inputs among them where sizes are given and none is declared.
+
+    What the workload itself declares stays, and so does the example's size: they are only widened.
+    """
     from compilot.workload.dynamic import EVERY, SHORTHANDS
 
     batch = SHORTHANDS["batch"]
     if not sizes or any(dim.dim == batch for dim in dims):
         return tuple(dims)
-    return (*dims, DynamicDim(input=EVERY, dim=batch, min=min(sizes), max=max(sizes)))
+    return (*dims, DynamicDim(input=EVERY, dim=batch, min=min(sizes), max=max(sizes), widens=True))
 
 
 def batch_requests(sizes: Sequence[int]) -> Requests | None:

@@ -75,9 +75,10 @@ def measured_again(
     if not what.plan.entries:
         why = "this plan keeps eager, so it claims nothing that could be measured again"
         raise InputError(f"{why}; run 'compilot tune' to search again.")
-    if _is_for_a_trace(what):
-        why = "this plan was chosen by a replay of a trace, which calls of one size do not measure again"
-        raise InputError(f"{why}; run 'compilot bench TARGET --plan PLAN --trace FILE' with its trace.")
+    if _is_for_sizes(what):
+        why = "this plan was chosen by a replay of many sizes, which calls of one size do not measure again"
+        again = "with its trace; batch sizes are given as a trace, too, one call per line"
+        raise InputError(f"{why}; run 'compilot bench TARGET --plan PLAN --trace FILE' {again}.")
     name = f"reproduce-{what.plan.workload.label}"
     run_dir = RunDir.make(default_run_dir(name) if out is None else Path(out))
     run_dir.refuse_second_run("choose another folder")
@@ -87,11 +88,11 @@ def measured_again(
         return _measured(what, run_dir, budget_s, tuple(argv), watcher)
 
 
-def _is_for_a_trace(what: Again) -> bool:
+def _is_for_sizes(what: Again) -> bool:
     from compilot.ledger.entries import last_verdict
 
     if what.folder is None or not RunDir(what.folder).journal.exists():
-        return len(what.plan.entries) > 1
+        return len(what.plan.entries) > 1 or any(entry.is_for_sizes for entry in what.plan.entries)
     verdict = last_verdict(RunDir(what.folder).lines())
     return verdict is not None and verdict.sizes is not None
 

@@ -121,7 +121,10 @@ def tune(
     if sizes:
         options = options._replace(batch_sizes=sizes)
     _refuse_both(trace, sizes, earlier)
-    requests = _requests(trace, earlier) or _of_batch_sizes(options, on)
+    requests = _requests(trace, earlier)
+    if requests is not None and options.goal.concurrency > 1:
+        raise InputError("the calls of a trace are replayed by one caller; leave out concurrency, or the trace.")
+    requests = requests or _of_batch_sizes(options, on)
     options = options._replace(
         trace=requests.trace if requests is not None else None,
         max_entries=given_entries(max_entries, requests, options),

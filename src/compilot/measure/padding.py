@@ -22,6 +22,7 @@ from typing import NamedTuple
 import msgspec
 import torch
 
+from compilot._torch.hooks import hooks_on
 from compilot._tree import Call, call_leaves
 from compilot.inputs.values import can_vary, is_integer
 from compilot.measure.padded_answers import Asked, Leak, layouts, learn_outputs, lively
@@ -63,6 +64,8 @@ def prove_padding(workload: Workload) -> PaddingProof:
         return PaddingProof()
     if workload.grad:
         return _none_of(sized, "calls with gradients are not padded")
+    if hooks_on(workload.model):
+        return _none_of(sized, "the model has hooks, which would see padded calls; remove them to have calls padded")
     if size := too_large_for_double(workload.model):
         return _none_of(sized, f"the model ({size / 1e9:.1f} GB) is too large to be proven in float64 on this machine")
     try:

@@ -19,7 +19,7 @@ from compilot.engines.protocol import Loaded, NotTaken
 from compilot.inputs.layouts import strides_of
 from compilot.inputs.paths import Path, parse
 from compilot.records import MaskRule, Padding
-from compilot.runtime.prepared import Prepared
+from compilot.runtime.prepared import Prepared, standing_before
 
 KEPT_ROWS = 256  # of a batch: at most 256 lists of row numbers, 0.5 MB in all
 Sizes = list[int]  # of a call, one for each padded size
@@ -30,9 +30,7 @@ Sizes = list[int]  # of a call, one for each padded size
 
 def padded(engine: Loaded, padding: Padding) -> Loaded:
     """The engine for all the sizes; what it prepares, it prepares once for each mode: its own size is always one."""
-    calls = PaddedCalls(engine, padding)
-    builds = engine.builds or calls.builds
-    return engine._replace(call=calls, prepare=calls.prepare, builds=builds, is_built=calls.is_built)
+    return standing_before(engine, PaddedCalls(engine, padding))
 
 
 class PaddedCalls:
@@ -43,7 +41,6 @@ class PaddedCalls:
         self._pad = Pad(padding)
         self._cut = Cut(padding)
         self._prepared = Prepared(engine)
-        self.builds = self._prepared.builds
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         sizes = self._pad.sizes(args, kwargs)
@@ -51,6 +48,10 @@ class PaddedCalls:
             return self._engine.call(*args, **kwargs)
         call = self._pad(args, kwargs, sizes)
         return self._cut(self._engine.call(*call.args, **call.kwargs), sizes)
+
+    def builds(self) -> int:
+        """Programs, of an engine that does not count them."""
+        return self._prepared.builds()
 
     def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the engine has nothing to build for this call: only its size is new."""

@@ -6,13 +6,35 @@ call. Used by padded calls and by calls in parts. Not covered: the kinds of call
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from compilot._tree import Call, call_leaves
 from compilot.engines.protocol import Loaded
 from compilot.runtime.variants import MAX_SHAPES
+
+
+class Standing(Protocol):
+    """What stands before an engine and gives it calls of its own making."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+    def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool: ...
+
+    def builds(self) -> int: ...
+
+
+def standing_before(engine: Loaded, calls: Standing) -> Loaded:
+    """The engine behind them. One that has nothing to prepare is always called by its one way in: several threads must
+    not get around the lock of an engine that takes one call at a time.
+    """
+    builds = engine.builds or calls.builds
+    if engine.prepare is None:
+        return engine._replace(call=calls, builds=builds)
+    return engine._replace(call=calls, prepare=calls.prepare, builds=builds, is_built=calls.is_built)
 
 
 class Prepared:
@@ -46,4 +68,5 @@ class Prepared:
 def _kind(call: Call) -> tuple[object, ...]:
     """What an engine tells programs apart by: the sizes, too, where others than the padded ones vary."""
     tensors = [leaf.value for leaf in call_leaves(call) if isinstance(leaf.value, torch.Tensor)]
-    return torch.is_inference_mode_enabled(), *((tensor.is_inference(), tensor.shape) for tensor in tensors)
+    modes = ((tensor.is_inference(), tensor.requires_grad, tensor.shape) for tensor in tensors)
+    return torch.is_inference_mode_enabled(), *modes

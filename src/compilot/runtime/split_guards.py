@@ -52,6 +52,8 @@ def _refuse_other(guard: Guard, padding: Padding | None, split: SplitCalls) -> N
     known = {want.path: want for want in guard.tensors}
     sizes = [known[path].shape[0] if path in known and known[path].shape else None for path in inputs]
     proven = all(isinstance(size, DimRange) and size.min >= 1 and size.max <= split.batch.size for size in sizes)
+    if padding is None:  # a rest may have one row, and nothing fills it up
+        proven = proven and all(isinstance(size, DimRange) and size.min == 1 for size in sizes)
     alike = bool(sizes) and all(size == sizes[0] for size in sizes) and all(one.dim == 0 for one in split.batch.inputs)
     outputs = [one.path for one in split.batch.outputs]
     joined = len(set(outputs)) == len(outputs) and not any(one.plus for one in split.batch.outputs)

@@ -20,15 +20,12 @@ from compilot.engines.protocol import Loaded, NotTaken
 from compilot.inputs.paths import parse
 from compilot.records import SplitCalls
 from compilot.runtime.padding import dense
-from compilot.runtime.prepared import Prepared
+from compilot.runtime.prepared import Prepared, standing_before
 
 
 def in_parts(engine: Loaded, split: SplitCalls) -> Loaded:
     """The engine for calls with more rows, too; what it prepares, it prepares once for each size of a part."""
-    calls = CallsInParts(engine, split)
-    return engine._replace(
-        call=calls, prepare=calls.prepare, builds=engine.builds or calls.builds, is_built=calls.is_built
-    )
+    return standing_before(engine, CallsInParts(engine, split))
 
 
 class CallsInParts:
@@ -39,7 +36,6 @@ class CallsInParts:
         self._divide = Divide(split)
         self._join = Join(split)
         self._prepared = Prepared(engine)
-        self.builds = self._prepared.builds
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         rows = self._divide.rows(args, kwargs)
@@ -47,6 +43,10 @@ class CallsInParts:
             return self._engine.call(*args, **kwargs)
         run = self._engine.call
         return self._join([run(*part.args, **part.kwargs) for part in self._divide(args, kwargs, rows)])
+
+    def builds(self) -> int:
+        """Programs, of an engine that does not count them."""
+        return self._prepared.builds()
 
     def is_built(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the engine has nothing to build for any part of this call."""

@@ -43,6 +43,7 @@ class FakeSizes(NamedTuple):
     may_split: bool = False  # the first size is the batch, and its rows are independent
     leaking: Collection[str] = ()  # labels of candidates whose padded calls leak
     pad_s: float = 0.0  # of a padded call, on top
+    change_s: Mapping[str, float] = {}  # by engine: of a call to a program for all sizes, where sizes change
     example: Mapping[str, int] = {}  # sizes of the example call; its cost is 1
 
     def guard(self, sizes: Mapping[str, int] | None = None) -> Guard:

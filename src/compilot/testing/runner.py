@@ -258,6 +258,25 @@ class FakeRunner:
             return PaddingSeen(PaddingLeak(inputs=(), why="output changes at size 1, padded to 2"))
         return PaddingSeen(None, self._sizes.pad_s)
 
+    def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
+        """Each request answered by eager and by the program of each trial."""
+        assert self._sizes is not None
+        candidates = [EAGER, *(trial.candidate for trial in trials)]
+        random_ = self._random(f"requests {[candidate.id for candidate in candidates]}")
+        rows = tuple(
+            tuple(
+                self._sample(one, random_) * self._sizes.times(call.sizes) + self._change_s(one) for one in candidates
+            )
+            for call in self._requests[: rules.requests]
+        )
+        self._now_s += sum(map(sum, rows))
+        return ProcessSamples(rounds=rows)
+
+    def _change_s(self, candidate: Candidate) -> float:
+        """What another size than before costs its program: nothing where it has one size."""
+        assert self._sizes is not None
+        return 0.0 if candidate.sizes else self._sizes.change_s.get(candidate.settings.engine, 0.0)
+
     def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
         """Each request answered by the entry that takes its sizes, eager where none does."""
         self.replayed.append(tuple(arm.id for arm in arms))
@@ -279,7 +298,8 @@ class FakeRunner:
         assert self._sizes is not None
         who, times, pads = self._sizes.answering(arm.entries, call.sizes)
         seconds = self._sample(EAGER if who is None else who, random_) * times
-        return seconds + (self._sizes.pad_s if pads else 0.0), who is not None
+        more_s = (self._sizes.pad_s if pads else 0.0) + (self._change_s(who) if who is not None else 0.0)
+        return seconds + more_s, who is not None
 
     def _seen(self, arm: Arm, requests: Sequence[CallSizes], random_: random.Random) -> ArmSeen:
         fast = sum(self._answered(arm, call, random_)[1] for call in requests)

@@ -32,6 +32,8 @@ FEWEST_SCREENING_PAIRS = 2  # of a model so slow that the trial's time is up
 FIRST_LOOK = 3
 UNCOUNTED_S = 10.0  # of a build: importing torch's compiler before its clock starts, letting it end afterwards
 HOPELESS = 0.6  # of the best speed-up so far: three pairs scatter by 18 % each, so this one does not catch up
+SCATTERED = 2.0  # an arm's median over its fastest batch: on a machine of one's own they are within some 20 %
+DISTURBED = "something else used the machine while it was paired with eager"
 SCREENING_TAIL_S = 0.7  # 660 calls of a millisecond; a slow model has no honest tail in any time that a trial has
 
 
@@ -106,8 +108,9 @@ class Attempt:
                 self._warm()
                 if not self._job.candidate.is_eager:
                     with self._step("pairing", "pairing with eager"):
-                        samples = race([self._workers.eager, self._worker], **self._screening_rules())
-                    self._know(screening=tuple((row[0], row[1]) for row in samples.rounds))
+                        arms = [self._workers.eager, self._worker]
+                        rounds = self._undisturbed(arms, race(arms, **self._screening_rules()).rounds)
+                    self._know(screening=tuple((row[0], row[1]) for row in rounds))
                 self._single_calls()
         if self.trial.state is not State.OK and not self.trial.candidate.is_eager:
             self._workers.drop(self.trial.candidate.id)
@@ -187,6 +190,17 @@ class Attempt:
             warmed = self._workers.warm_up(self._worker, self._limits())
         assert self.trial.measurement is not None  # of the first call
         self._know(measurement=steadied(self.trial.measurement, warmed))
+
+    def _undisturbed(self, arms: list[Child], rounds: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+        """These rounds with eager, or others where something else had the machine meanwhile: eager's threads suffer
+        from that most, so a candidate would look many times as fast as it is.
+        """
+        if not is_disturbed(rounds) or self._left_s() < 0:
+            return rounds
+        again = race(arms, **self._screening_rules()).rounds
+        if is_disturbed(again):
+            self.doubt(DISTURBED)
+        return again
 
     def _screening_rules(self) -> ScreeningRules:
         """A few rounds; fewer for a candidate that is hopeless after the first of them, or where time is up."""
@@ -269,6 +283,11 @@ def first_call(built: Built) -> Measurement:
         for_others_s=built.for_others_s,
         import_s=built.import_s,
     )
+
+
+def is_disturbed(rounds: Sequence[Sequence[float]]) -> bool:
+    """Whether an arm's batches scatter more than those of a machine that has nothing else to do."""
+    return any(statistics.median(column) > SCATTERED * min(column) for column in zip(*rounds, strict=True))
 
 
 def is_hopeless(rounds: Sequence[Sequence[float]], best_ratio: float | None) -> bool:

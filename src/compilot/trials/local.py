@@ -486,6 +486,18 @@ class LocalRunner:
             return PaddingSeen(PaddingLeak(inputs=(), why=loss.reason))
         return PaddingSeen(found.leak, found.pad_s)
 
+    def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
+        """Live workers, as in a race; they are given other work before the next one."""
+        calls = self.workers.shipment.replay[: rules.requests] if self.workers.shipment is not None else ()
+        self.keep([trial.candidate.id for trial in trials])
+        with self._losses(), self._timing():
+            arms = [self._raced(EAGER), *(self._raced(trial.candidate) for trial in trials)]
+            total = min([self.workers.answer_requests(arm, calls) for arm in arms])  # the same number, of each
+            ids = (EAGER.id, *(trial.candidate.id for trial in trials))
+            return replaying.timed(
+                arms, total, rules, lambda done, total: self.observer.racing(rules.purpose, ids, done, total)
+            )
+
     def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
         """Fresh processes that load the plans' files; they are gone afterwards."""
         self.workers.close()

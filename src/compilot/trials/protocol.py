@@ -156,6 +156,12 @@ class AttachPlan(Request, frozen=True, kw_only=True):
     folder: str  # of the plan: where the entries' files are
 
 
+class UseRequests(Request, frozen=True, kw_only=True):
+    """From here on the built callable answers these requests of the trace; each size is answered twice."""
+
+    calls: tuple[CallSizes, ...]
+
+
 class TimeRequests(Request, frozen=True, kw_only=True):
     """Time some requests of the trace, each on its own, several times over."""
 
@@ -242,7 +248,9 @@ class Quit(Request, frozen=True, kw_only=True):
 
 
 TrialRequest = Open | Inspect | PrepareToolchain | Build | Verify | UseBatch | Warm | TimeBatch | TimeCalls
-SizesRequest = MakeReference | ReadTraffic | ProvePadding | CheckPadding | AttachPlan | TimeRequests | AskServed
+SizesRequest = (
+    MakeReference | ReadTraffic | ProvePadding | CheckPadding | AttachPlan | UseRequests | TimeRequests | AskServed
+)
 TrainingRequest = MakeCurves | CheckCurve
 DoctorRequest = Examine | ExamineTimes
 PackingRequest = MakeGolden | SaveWeights
@@ -364,6 +372,10 @@ class PlanAttached(Reply, frozen=True, kw_only=True):
     fallbacks: tuple[str, ...] = ()  # why eager answered some of them
 
 
+class RequestsReady(Reply, frozen=True, kw_only=True):
+    requests: int  # of the trace, without those that have an empty input
+
+
 class RequestsTimed(Reply, frozen=True, kw_only=True):
     seconds: tuple[float, ...]
 
@@ -434,6 +446,7 @@ AnyReply = (
     | PaddingProven
     | PaddingChecked
     | PlanAttached
+    | RequestsReady
     | RequestsTimed
     | Served
     | StateTaken

@@ -61,7 +61,7 @@ def replay(
     children = [_begun(workers, shipment, arm, f"replay-{number}") for number, arm in enumerate(order)]
     live = [_attached(workers, arm, child) for arm, child in zip(order, children, strict=True)]
     watch = LoadWatch([one.child.pid for one in live])
-    samples = _timed(live, rules, on_request)
+    samples = timed([one.child for one in live], live[0].attached.requests, rules, on_request)
     seen = {one.arm.id: _seen(one) for one in reversed(live)}  # of eager the first
     return FreshReplay(samples, rules.with_aa, seen, watch.odd())
 
@@ -97,18 +97,20 @@ def _attached(workers: Workers, arm: Arm, child: Child) -> _Live:
     return _Live(arm, child, attached)
 
 
-def _timed(live: Sequence[_Live], rules: ReplayRules, on_request: Callable[[int, int], None]) -> ProcessSamples:
+def timed(
+    arms: Sequence[Child], total: int, rules: ReplayRules, on_request: Callable[[int, int], None]
+) -> ProcessSamples:
     """Every request in every arm, window after window; fewer where time is up."""
-    total, end = live[0].attached.requests, time.monotonic() + rules.for_s
-    means_s = [_mean_s(one.child, min(total, CALIBRATED)) for one in live]
+    end = time.monotonic() + rules.for_s
+    means_s = [_mean_s(arm, min(total, CALIBRATED)) for arm in arms]
     width = window_of(means_s[0], total)
     passes = [passes_of(mean_s, width) for mean_s in means_s]
     order, rows, late = random.Random(rules.number), list[tuple[float, ...]](), 0
     for first in range(0, total, width):
-        columns: list[tuple[float, ...]] = [()] * len(live)
-        for index in order.sample(range(len(live)), len(live)):  # the row keeps the arms' own order
-            columns[index] = _times(live[index].child, first, width, passes[index])
-            late += not live[index].child.settle()
+        columns: list[tuple[float, ...]] = [()] * len(arms)
+        for index in order.sample(range(len(arms)), len(arms)):  # the row keeps the arms' own order
+            columns[index] = _times(arms[index], first, width, passes[index])
+            late += not arms[index].settle()
         rows += zip(*columns, strict=True)
         on_request(len(rows), total)
         if len(rows) >= FEWEST_REQUESTS and time.monotonic() > end:

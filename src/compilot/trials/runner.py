@@ -221,6 +221,9 @@ class Runner(Protocol):
     def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
         """The same question to the program of a trial, whose size is where the padding ends."""
 
+    def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
+        """Eager and the programs of these trials over requests of the trace, in this order. Raises ArmLost."""
+
     def replay(self, arms: Sequence[Arm], rules: ReplayRules) -> FreshReplay:
         """Eager and these plans in fresh processes, over the same requests of the trace. Raises ArmLost."""
 
@@ -249,6 +252,10 @@ class WithoutTraces:
         raise one_machine()
 
     def check_padding(self, trial: Trial, padding: Padding) -> PaddingSeen:
+        """Refused."""
+        raise one_machine()
+
+    def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
         """Refused."""
         raise one_machine()
 

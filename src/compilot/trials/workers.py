@@ -22,12 +22,25 @@ from compilot.engines.of_candidate import is_eager_only, traits_of
 from compilot.errors import WorkerError
 from compilot.files import atomic
 from compilot.progress import Observer
-from compilot.records import Candidate, IndexFacts, Shipment, State
+from compilot.records import CallSizes, Candidate, IndexFacts, Shipment, State
 from compilot.trials.child import Child
 from compilot.trials.limits import Limits, affordable_workers, worker_env
 from compilot.trials.nursery import Nursery
 from compilot.trials.opening import opening
-from compilot.trials.protocol import Build, Built, Done, Failed, Open, Opened, Reply, UseBatch, Warm, Warmed
+from compilot.trials.protocol import (
+    Build,
+    Built,
+    Done,
+    Failed,
+    Open,
+    Opened,
+    Reply,
+    RequestsReady,
+    UseBatch,
+    UseRequests,
+    Warm,
+    Warmed,
+)
 from compilot.trials.replies import answered
 
 BEFORE_A_LOOK = 99  # workers at once, until eager has shown its size
@@ -147,6 +160,14 @@ class Workers:
         must(child, child.ask(request, Done, limit_s=limit_s, doing=f"trying {_told(calls)}"))
         self.warm_up(child, self.limits)
         self._work[child] = calls
+
+    def answer_requests(self, child: Child, calls: Sequence[CallSizes]) -> int:
+        """Have a warm worker answer these requests of a trace, and how many it has; whoever races it next gives it
+        other work.
+        """
+        self._work[child] = None
+        request, limit_s = UseRequests(calls=tuple(calls)), self.limits.build_s  # torch may compile for a new size
+        return must(child, child.ask(request, RequestsReady, limit_s=limit_s, doing="answering requests")).requests
 
     # --------------------------------------------------------------------------------------------- whom we have
 

@@ -11,6 +11,7 @@ budgets that end early. Not covered: how each step works (size_costs.py, size_ar
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -23,7 +24,6 @@ from compilot.candidates.spaces import candidates_of, space_of, usable_engines
 from compilot.engines import registry
 from compilot.engines.compiler_options import SIZES
 from compilot.engines.eager.build import EAGER
-from compilot.engines.of_candidate import is_eager_only, traits_of
 from compilot.engines.space import fitting
 from compilot.progress import Observer
 from compilot.records import (
@@ -31,6 +31,7 @@ from compilot.records import (
     Diagnosis,
     EngineSizes,
     Goal,
+    Objective,
     Padding,
     PaddingProof,
     Plan,
@@ -52,6 +53,7 @@ from compilot.tuning.journal import RunJournal, now
 from compilot.tuning.replays import CONFIRM, Made, ReplayPlan, replayed
 from compilot.tuning.size_arms import (
     Base,
+    Measured,
     Policy,
     made,
     missing_programs,
@@ -73,8 +75,18 @@ from compilot.tuning.size_costs import (
     static_cost,
     telling_first,
     total_of,
+    with_changes,
 )
-from compilot.verdict.finalists import screening_ratio
+from compilot.tuning.size_engines import (
+    ENGINES,
+    bases_of,
+    best_of_each,
+    gains,
+    in_process_of,
+    is_sized,
+    ranked_over,
+    with_both_kinds,
+)
 from compilot.verdict.policies import MAX_ENTRIES, ShapeRules, choose, powers_of_two
 from compilot.verdict.replay_confirmation import confirmed
 from compilot.verdict.replay_forecast import forecast_of
@@ -85,15 +97,18 @@ from compilot.verdict.words import count, times
 
 AFTER_SEARCH = 0.65  # of the budget: a search over engines needs few trials, programs and their replay many processes
 CURVES_SHARE = 0.20  # of what is left after the search
+CHANGES_SHARE = 0.25  # of the time for these, to see what a change of size costs
 PROGRAMS_SHARE = 0.30  # the same, for programs that only tell what one costs
 BUILDING_SHARE = 0.35  # of what is left by then, for programs of the policies that go on
 PLACE_S = 1.6  # of one arm at one size: a warm-up and a few rounds
 AROUND_A_TRIAL_S = 3.0  # eager's reference and its warm-up at another size
-ENGINES = 2  # whose programs for one size are measured: those with the best program for all sizes over the trace
+DEAR = 1.5  # times an engine's share: what the fewest of its programs may take
 MOST_ARMS = 4  # policies of a replay; torch.compile as users know it comes on top
 CONFIRM_SHARE = 0.35  # of what is left for replays: the chosen plan again, beside eager
 REQUESTS = 256
 FEWEST_REQUESTS = 48
+FEWEST_CHANGES = 12  # requests that tell what a change of size costs: fewer are a matter of luck
+ANSWERED = 4  # times, each of these: twice before it is timed, once to see how long it takes
 MOST_PLACES = {1: 10, 2: 25}
 FEWEST_PLACES = 4
 ARM_START_S = 3.0  # opening the model and the plan's files, beside others
@@ -125,20 +140,23 @@ class Serving(NamedTuple):
         self.observer.stage("proving which sizes may be padded")
         proof = self.runner.prove_padding()
         padding = usable_padding(proof, self.traffic)
-        notes = [*told_of_leaks(proof), *partly_padded_note(proof, self.traffic)]
+        notes = [*goal_note(self.goal), *told_of_leaks(proof), *partly_padded_note(proof, self.traffic)]
+        notes += together_note(self.traffic)
         notes += [] if padding is None else powers_note(self.traffic, self._max_entries)
         for note in notes:
             self.observer.note(note)
         programs = SizePrograms(self.runner, self.journal, self.traffic, self.observer)
         engines = self._measured(programs, padding)
         line = TrafficLine(
-            traffic=self.traffic, proof=proof, engines=tuple(engine for engine, _ in engines), notes=tuple(notes)
+            traffic=self.traffic, proof=proof, engines=tuple(one.sizes for one in engines), notes=tuple(notes)
         )
         self.journal.served(line)
         plain, missing = self._as_users_have_it()
         arms, problems = self._arms(engines, programs, padding)
         notes += [*missing, *problems]
         arms += [one for one in plain if not is_same_program(one, arms)]
+        arms, left_out = with_room(arms, self.runner.capacity.workers - 1)  # beside eager
+        notes += left_out
         replay = self._replayed(arms, CONFIRM_SHARE)
         notes += [*empty_calls_note(self.traffic), *many_sizes_note(self.traffic)]
         choice = self._chosen(replay, tuple(notes))
@@ -147,8 +165,8 @@ class Serving(NamedTuple):
 
     # ---------------------------------------------------------------------------------------------- what things cost
 
-    def _measured(self, programs: SizePrograms, padding: Padding | None) -> list[tuple[EngineSizes, Base]]:
-        """The best engines' costs and what follows from them."""
+    def _measured(self, programs: SizePrograms, padding: Padding | None) -> list[Measured]:
+        """The best engines' costs and what follows from them, each for itself and two together."""
         every = bases_of(list(self.journal.trials.values()))
         room = max(ENGINES, self.runner.capacity.workers - 1)  # beside eager
         dynamic = [base.dynamic for base in every if base.dynamic is not None][:room]
@@ -158,15 +176,32 @@ class Serving(NamedTuple):
             return []
         bases = self._best(every, found)
         each_s = share_s * PROGRAMS_SHARE / max(1, len(bases))
-        measured = [self._engine(base, found, programs, padding, each_s) for base in bases]
-        return [(engine, base) for engine, base in zip(measured, bases, strict=True) if engine is not None]
+        sizes = [self._engine(base, found, programs, padding, each_s) for base in bases]
+        measured = [Measured(own, base) for own, base in zip(sizes, bases, strict=True) if own is not None]
+        return [*measured, *filter(None, (self._together(*pair) for pair in itertools.permutations(measured, 2)))]
+
+    def _together(self, one: Measured, other: Measured) -> Measured | None:
+        """Programs for one size by one engine, and behind them the other one's program for all sizes: engines that are
+        fast at one size are not always those that stand changing ones. None: they cannot, or it brings nothing new.
+        """
+        costs = msgspec.structs.replace(one.sizes.costs, dynamic=other.sizes.costs.dynamic)
+        candidate = in_process_of(one.base.candidate, other.base.candidate, self.journal.trials.values())
+        if costs.static is None or costs.dynamic is None or candidate is None:
+            return None
+        base = Base(candidate, other.base.dynamic)
+        choice = with_both_kinds(choose(asked(self.traffic), costs, self._rules(base)))
+        if choice is None or not gains(choice, (one.sizes.choice, other.sizes.choice)):
+            return None
+        engine, label = (f"{a} + {b}" for a, b in zip(_names(one), _names(other), strict=True))
+        self.observer.note(f"{label}: {choice.because} (forecast)")
+        return Measured(EngineSizes(engine=engine, label=label, costs=costs, choice=choice), base)
 
     def _best(self, bases: Sequence[Base], found: Curves) -> list[Base]:
-        """Whose programs are fastest over the trace."""
+        """Whose programs are fastest over the trace: among changing sizes first, then at one size each."""
         demand = asked(self.traffic)
         ranked = ranked_over(demand, bases, found)
-        kept = [base for base, _ in ranked][:ENGINES]
-        eager_s = total_of(eager_cost(found.eager), demand)
+        kept = best_of_each(ranked, ranked_over(demand, bases, found._replace(change_s={})))
+        eager_s = total_of(eager_cost(found), demand)
         told = [f"{base.candidate.label} {times(eager_s / own_s)}" for base, own_s in ranked if 0 < own_s < math.inf]
         if len(told) > 1:
             names = " and ".join(base.candidate.label for base in kept)
@@ -179,31 +214,44 @@ class Serving(NamedTuple):
         sizes = places(self.traffic, max(FEWEST_PLACES, min(most, MOST_PLACES.get(dims, FEWEST_PLACES))))
         self.observer.stage(f"timing eager and programs for all sizes at {count(len(sizes), 'size')}")
         self.runner.keep([trial.candidate.id for trial in dynamic])
-        return curves(self.runner, dynamic, sizes, [dim.name for dim in self.traffic.dims])
+        found = curves(self.runner, dynamic, sizes, self.traffic)
+        each_s = ANSWERED * self._eager_request_s() * (len(dynamic) + 1)
+        requests = min(FEWEST_REQUESTS, int(share_s * CHANGES_SHARE / each_s))
+        if requests < FEWEST_CHANGES or not found.eager:
+            return found
+        self.observer.doing("answering requests of changing sizes")
+        return with_changes(self.runner, dynamic, found, self.traffic, requests)
 
     def _engine(
         self, base: Base, found: Curves, programs: SizePrograms, padding: Padding | None, share_s: float
     ) -> EngineSizes | None:
         """One engine: programs for a few sizes tell what such a program costs, then its policies follow."""
-        many = len(self.traffic.dims) > MOST_DIMS
-        trials = {} if many else self._samples(base.candidate, programs, share_s)
+        none = len(self.traffic.dims) > MOST_DIMS or self._is_too_dear(base, share_s)
+        trials = {} if none else self._samples(base.candidate, programs, share_s)
         static = static_cost(found.eager, trials)
         dynamic = None
         if base.dynamic is not None:
-            dynamic = dynamic_cost(base.dynamic, found.dynamic.get(base.dynamic.candidate.id, {}))
+            dynamic = dynamic_cost(base.dynamic, found)
         if static is None and dynamic is None:
             return None
         notes = [f"{t.candidate.label}: {t.state}, {t.reason}" for t in trials.values() if t.state is not State.OK]
         pad_s, may_pad = self._stands_padding(trials, programs, padding, notes)
         cut = may_be_cut(padding, self.traffic)
-        costs = shape_costs(found.eager, static, dynamic, pad_s=pad_s, may_pad=may_pad, may_split=cut)
-        rules = self._rules(base, trials)
+        costs = shape_costs(found, static, dynamic, pad_s=pad_s, may_pad=may_pad, may_split=cut)
+        rules = self._rules(base)
         choice = choose(asked(self.traffic), costs, rules)
         if static is not None and may_pad and rules.max_entries < self._max_entries:
             notes += powers_note(self.traffic, rules.max_entries, "there is time for")
         self.observer.note(f"{base.candidate.label}: {choice.because} (forecast)")
         label, engine = base.candidate.label, base.candidate.settings.engine
         return EngineSizes(engine=engine, label=label, costs=costs, choice=choice, notes=tuple(notes))
+
+    def _is_too_dear(self, base: Base, share_s: float) -> bool:
+        """Whether the fewest programs that tell something would take far more than their share; an engine that has no
+        program for all sizes has only these.
+        """
+        least_s = LEAST_PROGRAMS[min(len(self.traffic.dims), MOST_DIMS)] * self._program_s(base.candidate)
+        return base.dynamic is not None and least_s > DEAR * share_s
 
     def _samples(self, base: Candidate, programs: SizePrograms, share_s: float) -> dict[Sizes, Trial]:
         """Programs for the sizes that tell most, as far as time goes; the ends of each dimension at the least."""
@@ -239,10 +287,13 @@ class Serving(NamedTuple):
             return 0.0, False
         return programs.pad_s[trial.candidate.id], True
 
-    def _rules(self, base: Base, trials: dict[Sizes, Trial]) -> ShapeRules:
+    def _rules(self, base: Base) -> ShapeRules:
         """No more programs than the user allows, nor than there is time to build."""
         left_s = max(0.0, self.spending.budget.remaining_s) * BUILDING_SHARE
-        affordable = sum(t.state is State.OK for t in trials.values()) + int(left_s / self._program_s(base.candidate))
+        there = [
+            t for t in self.journal.trials.values() if t.state is State.OK and is_sized(t.candidate, base.candidate)
+        ]
+        affordable = len(there) + int(left_s / self._program_s(base.candidate))
         return ShapeRules(
             max_entries=max(1, min(self._max_entries, affordable)),
             horizon_calls=self.goal.horizon_calls,
@@ -287,7 +338,7 @@ class Serving(NamedTuple):
         return trial
 
     def _arms(
-        self, engines: Sequence[tuple[EngineSizes, Base]], programs: SizePrograms, padding: Padding | None
+        self, engines: Sequence[Measured], programs: SizePrograms, padding: Padding | None
     ) -> tuple[list[Made], list[str]]:
         """The policies that go on, as whole plans, and why others do not."""
         found, problems = list[Made](), list[str]()
@@ -387,6 +438,19 @@ class Serving(NamedTuple):
 # ------------------------------------------------------------------------------------------------------ small things
 
 
+def with_room(arms: Sequence[Made], most: int) -> tuple[list[Made], list[str]]:
+    """The arms that memory has room for at once, and who is left out: the best policy stays first, then plain
+    torch.compile, then the other policies.
+    """
+    most = max(1, most)
+    policies = [one for one in arms if one.record.policy is not None]
+    plain = [one for one in arms if one.record.policy is None]
+    first = [*policies[:1], *plain[:1], *policies[1:], *plain[1:]][:most]
+    out = ", ".join(one.record.label for one in arms if one not in first)
+    told = f"memory has room for {count(most, 'process', 'es')} beside eager, so these are not replayed: {out}"
+    return [one for one in arms if one in first], [told] if out else []
+
+
 def is_same_program(one: Made, arms: Sequence[Made]) -> bool:
     """Whether a policy is this single program, too."""
     return any(other.record.candidates == one.record.candidates for other in arms)
@@ -407,6 +471,13 @@ def largest_of(traffic: Traffic) -> Sizes:
     return tuple(dim.max for dim in traffic.dims)
 
 
+def goal_note(goal: Goal) -> list[str]:
+    """A replay knows one goal."""
+    if goal.objective in (Objective.LATENCY, Objective.THROUGHPUT):
+        return []
+    return [f"requests are judged by the time that they take in all, and not by the objective {goal.objective}"]
+
+
 def powers_note(traffic: Traffic, most: int, why: str = "a plan may have") -> list[str]:
     """What people do by hand may need more programs than a plan has."""
     demand = asked(traffic)
@@ -425,46 +496,20 @@ def empty_calls_note(traffic: Traffic) -> list[str]:
     return [*(told if calls else []), *(out if traffic.empty_calls else [])]
 
 
+def together_note(traffic: Traffic) -> list[str]:
+    """Sizes that could differ and never did count as one, which says who serves a call in which they differ."""
+    others = "where they differ, a program for all sizes or padding serves the call, else eager"
+    return [f"{dim.label} in every call of the trace: that is one size; {others}" for dim in traffic.dims if dim.also]
+
+
 def many_sizes_note(traffic: Traffic) -> list[str]:
     """Of more than two sizes no programs for one of them are chosen."""
-    names = ", ".join(dim.name for dim in traffic.dims)
+    names = ", ".join(dim.label for dim in traffic.dims)
     return [f"{names} vary: programs are chosen for two sizes at most"] if len(traffic.dims) > MOST_DIMS else []
 
 
-def bases_of(trials: Sequence[Trial]) -> list[Base]:
-    """One for each engine: its fastest program for all sizes; engines that have none come last, as first tried."""
-    own = [t for t in trials if not is_eager_only(t.candidate) and not t.candidate.regions and not t.candidate.sizes]
-    own = [t for t in own if t.candidate.settings.options.get(SIZES) is None]
-    able = sorted((t for t in own if t.state is State.OK), key=lambda t: -(screening_ratio(t) or 0.0))
-    best = {t.candidate.settings.engine: t for t in reversed(able)}
-    dynamic = [Base(t.candidate, t) for t in able if best[t.candidate.settings.engine] is t]
-    first = {t.candidate.settings.engine: t for t in reversed(own)}
-    others = [Base(t.candidate) for name, t in first.items() if name not in best and t.state is not State.TIMED_OUT]
-    return [*dynamic, *others]
-
-
-def ranked_over(demand: Sequence[SizeDemand], bases: Sequence[Base], found: Curves) -> list[tuple[Base, float]]:
-    """Engines with the seconds of the trace in their programs for all sizes, the best first; of two engines of one
-    compiler the better one. Those without such a program come last (inf): programs for one size may still serve.
-    """
-
-    def total_s(base: Base) -> float:
-        seconds = found.dynamic.get(base.dynamic.candidate.id, {}) if base.dynamic is not None else {}
-        cost = dynamic_cost(base.dynamic, seconds) if base.dynamic is not None else None
-        return math.inf if cost is None else total_of(cost, demand)
-
-    ranked, taken = list[tuple[Base, float]](), set[str]()
-    for own_s, number in sorted((total_s(base), number) for number, base in enumerate(bases)):
-        compilers = compilers_of(bases[number].candidate)
-        if not compilers & taken:
-            ranked.append((bases[number], own_s))
-            taken |= compilers
-    return ranked
-
-
-def compilers_of(candidate: Candidate) -> set[str]:
-    """Its engine, and the one that makes files with the same compiler."""
-    return {candidate.settings.engine, traits_of(candidate).ahead_of_time} - {""}
+def _names(one: Measured) -> tuple[str, str]:
+    return one.sizes.engine, one.sizes.label
 
 
 def plain_candidates(diagnosis: Diagnosis, engines: Sequence[str]) -> list[Candidate]:
@@ -501,8 +546,8 @@ def usable_padding(proof: PaddingProof, traffic: Traffic) -> Padding | None:
 
 
 def may_be_cut(padding: Padding | None, traffic: Traffic) -> bool:
-    """Whether calls may be answered in parts: the batch alone varies, and that is proven."""
-    if padding is None or len(traffic.dims) > 1 or len(padding.dims) != 1:
+    """Whether calls may be answered in parts: the batch alone varies, from one row on, and that is proven."""
+    if padding is None or len(traffic.dims) > 1 or len(padding.dims) != 1 or traffic.dims[0].min != 1:
         return False
     [batch] = padding.dims
     return batch.in_parts and can_be_cut(traffic.guard, {one.path for one in batch.inputs})
@@ -513,8 +558,8 @@ def partly_padded_note(proof: PaddingProof, traffic: Traffic) -> list[str]:
     if proof.padding is None or usable_padding(proof, traffic) is not None:
         return []
     proven = {(one.path, one.dim) for dim in proof.padding.dims for one in dim.inputs}
-    able = [dim.name for dim in traffic.dims if all((place.path, place.dim) in proven for place in dim.places)]
-    others = ", ".join(dim.name for dim in traffic.dims if dim.name not in able)
+    able = [dim.label for dim in traffic.dims if all((place.path, place.dim) in proven for place in dim.places)]
+    others = ", ".join(dim.label for dim in traffic.dims if dim.label not in able)
     why = "a program for one size serves that size alone"
     return [f"{', '.join(able)} may be padded, and {others} may not: {why}"] if able and others else []
 

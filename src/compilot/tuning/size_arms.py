@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.artifacts.rundir import RunDir
+from compilot.errors import PlanError
 from compilot.records import (
     Candidate,
     DimRange,
@@ -49,6 +50,13 @@ class Base(NamedTuple):
     dynamic: Trial | None = None  # its program for all sizes; None: the engine has none that works
 
 
+class Measured(NamedTuple):
+    """What programs of an engine cost, what follows from it, and what they are made from."""
+
+    sizes: EngineSizes
+    base: Base
+
+
 class Policy(NamedTuple):
     """One way to serve the traffic."""
 
@@ -70,7 +78,7 @@ class Policy(NamedTuple):
         return f"{self.engine.label} {self.forecast.policy} {sizes}".strip() + told
 
 
-def policies_to_try(engines: Sequence[tuple[EngineSizes, Base]], most: int) -> list[Policy]:
+def policies_to_try(engines: Sequence[Measured], most: int) -> list[Policy]:
     """The best by forecast, then the best without padding and the best single program; at most so many."""
     every = [
         Policy(engine, forecast, base)
@@ -105,6 +113,15 @@ def made(
     policy: Policy, number: int, programs: SizePrograms, traffic: Traffic, padding: Padding | None, limit_s: float
 ) -> Made | str:
     """The policy with its programs built; a sentence where that cannot be."""
+    try:
+        return _made(policy, number, programs, traffic, padding, limit_s)
+    except PlanError as problem:  # its guards would let through what was not proven
+        return f"{policy.label} cannot be used: {problem}"
+
+
+def _made(
+    policy: Policy, number: int, programs: SizePrograms, traffic: Traffic, padding: Padding | None, limit_s: float
+) -> Made | str:
     pads = _pads(policy)
     choice = msgspec.structs.replace(policy.engine.choice, chosen=policy.forecast)
     dims = [SizePlaces(tuple((place.path, place.dim) for place in dim.places)) for dim in traffic.dims]
@@ -124,7 +141,7 @@ def made(
             entry = _cutting(entry, shape.split, padding)
         entries.append(entry)
         trials.append(trial)
-    name = f"{policy.engine.engine}-{policy.forecast.policy}-{number}"
+    name = f"{policy.engine.engine.replace(' ', '')}-{policy.forecast.policy}-{number}"
     return Made(Arm(name, tuple(entries)), _record(name, policy, entries, trials))
 
 

@@ -35,7 +35,7 @@ from compilot.records import (
     Traffic,
     Trial,
 )
-from compilot.trials.runner import ArmLost, Job, RaceRules, Runner
+from compilot.trials.runner import ArmLost, Job, RaceRules, ReplayRules, Runner
 from compilot.tuning.journal import RunJournal
 from compilot.verdict.finalists import screening_ratio
 from compilot.verdict.shape_costs import Costs, Sizes, memory_of
@@ -44,6 +44,7 @@ from compilot.verdict.sizes_to_measure import sizes_to_measure
 PAIRS = 6  # at each size: a curve of ten points has sixty
 LEAST_TRIAL_S = 20.0
 MOST_DIMS = 2  # that programs are chosen for; of more, programs for all sizes serve all of it
+LEAST_SHARE = 0.5  # of a curve: changing sizes make no call faster than that, the machine was slow before
 FEWEST = 2  # sizes of a curve in each dimension: its ends
 
 
@@ -52,6 +53,7 @@ class Curves(NamedTuple):
 
     eager: dict[Sizes, float]
     dynamic: dict[str, dict[Sizes, float]]  # by candidate; sizes at which it failed are missing
+    change_s: dict[str, float] = {}  # by candidate, eager's too: what a call takes on top where sizes change
 
 
 class SizePrograms:
@@ -65,8 +67,7 @@ class SizePrograms:
     def candidate(self, base: Candidate, sizes: Sizes) -> Candidate:
         """The same settings for one size."""
         settings = msgspec.structs.replace(base.settings, shapes=Shapes.STATIC)
-        named = {dim.name: size for dim, size in zip(self._traffic.dims, sizes, strict=True)}
-        told = "x".join(map(str, sizes))
+        named, told = self._traffic.named(sizes), "x".join(map(str, sizes))
         return msgspec.structs.replace(
             base, settings=settings, sizes=named, label=f"{base.label} {told}", rationale=f"a program for size {told}"
         )
@@ -101,13 +102,11 @@ def places(traffic: Traffic, most: int) -> list[Sizes]:
     return list(itertools.product(*sizes_to_measure(ranges, traffic.demand, each)))
 
 
-def curves(runner: Runner, trials: Sequence[Trial], sizes: Sequence[Sizes], names: Sequence[str]) -> Curves:
-    """Eager and the dynamic programs side by side at each size; names: of the dimensions, NAME:DIM."""
+def curves(runner: Runner, trials: Sequence[Trial], sizes: Sequence[Sizes], traffic: Traffic) -> Curves:
+    """Eager and the dynamic programs side by side at each size."""
     found = Curves({}, {trial.candidate.id: {} for trial in trials})
     for place in sizes:
-        rules = RaceRules(
-            (PAIRS,), purpose=f"size {'x'.join(map(str, place))}", sizes=dict(zip(names, place, strict=True))
-        )
+        rules = RaceRules((PAIRS,), purpose=f"size {'x'.join(map(str, place))}", sizes=traffic.named(place))
         _at_one(runner, list(trials), rules, place, found)
     return found
 
@@ -129,6 +128,43 @@ def _at_one(runner: Runner, trials: list[Trial], rules: RaceRules, place: Sizes,
     found.eager[place] = middle[EAGER.id]
     for trial in trials:
         found.dynamic[trial.candidate.id][place] = middle[trial.candidate.id]
+
+
+def with_changes(runner: Runner, trials: Sequence[Trial], found: Curves, traffic: Traffic, requests: int) -> Curves:
+    """The curves, and what changing sizes cost eager and each program for all sizes; requests: so many tell it.
+
+    A curve comes from many calls of one size. Some engines prepare a program anew whenever the size changes, and eager
+    asks for other memory, so that in real traffic calls are dearer. What a few requests of the trace take tells it.
+    """
+    able = [trial for trial in trials if found.dynamic.get(trial.candidate.id)]
+    rows = _changing(runner, able, ReplayRules(requests, purpose="changing sizes"))
+    made, change = traffic.requests[: len(rows)], dict[str, float]()
+    for column, own in enumerate((EAGER.id, *(trial.candidate.id for trial in able)) if rows else ()):
+        curve = found.eager if own == EAGER.id else found.dynamic[own]
+        change[own] = change_of(made, [row[column] for row in rows], curve)
+    return found._replace(change_s=change)
+
+
+def _changing(runner: Runner, able: list[Trial], rules: ReplayRules) -> Sequence[tuple[float, ...]]:
+    """The seconds of requests, eager's first; who fails at them is taken out of `able`. None where eager fails."""
+    while able:
+        try:
+            return runner.over_requests(able, rules).rounds
+        except ArmLost as lost:
+            able[:] = [trial for trial in able if trial.candidate.id != lost.owner]
+        except EnvironmentProblem:
+            break
+    return ()
+
+
+def change_of(requests: Sequence[Sizes], took_s: Sequence[float], curve: Mapping[Sizes, float]) -> float:
+    """Seconds on top of a call that make a curve say what these requests took; below zero where it said too much."""
+    costs = Costs(_points(_grid(curve)))
+    return sum(took - costs.at(sizes) for sizes, took in zip(requests, took_s, strict=True)) / max(1, len(requests))
+
+
+def _in_traffic(curve: Mapping[Sizes, float], change_s: float) -> dict[Sizes, float]:
+    return {sizes: max(LEAST_SHARE * own_s, own_s + change_s) for sizes, own_s in _grid(curve).items()}
 
 
 def telling_first(sizes: Sequence[Sizes]) -> list[Sizes]:
@@ -177,9 +213,10 @@ def static_cost(eager: Mapping[Sizes, float], trials: Mapping[Sizes, Trial]) -> 
     )
 
 
-def dynamic_cost(trial: Trial, seconds: Mapping[Sizes, float]) -> ProgramCost | None:
-    """What a dynamic program costs; None: it has too few figures."""
-    points = _grid(seconds)
+def dynamic_cost(trial: Trial, found: Curves) -> ProgramCost | None:
+    """What a dynamic program costs in traffic whose sizes change; None: it has too few figures."""
+    own = trial.candidate.id
+    points = _in_traffic(found.dynamic.get(own, {}), found.change_s.get(own, 0.0))
     if not _is_curve(points):
         return None
     cold_s = trial.measurement.cold_s if trial.measurement is not None else 0.0
@@ -187,9 +224,9 @@ def dynamic_cost(trial: Trial, seconds: Mapping[Sizes, float]) -> ProgramCost | 
     return ProgramCost(points=_points(points), build_s=cold_s, size_bytes=size_bytes, memory_bytes=memory_of(trial))
 
 
-def eager_cost(eager: Mapping[Sizes, float]) -> ProgramCost:
-    """What calls cost without a program."""
-    return ProgramCost(points=_points(_grid(eager)))
+def eager_cost(found: Curves) -> ProgramCost:
+    """What calls cost without a program, in traffic whose sizes change."""
+    return ProgramCost(points=_points(_in_traffic(found.eager, found.change_s.get(EAGER.id, 0.0))))
 
 
 def total_of(cost: ProgramCost, demand: Sequence[SizeDemand]) -> float:
@@ -199,7 +236,7 @@ def total_of(cost: ProgramCost, demand: Sequence[SizeDemand]) -> float:
 
 
 def shape_costs(
-    eager: Mapping[Sizes, float],
+    found: Curves,
     static: ProgramCost | None,
     dynamic: ProgramCost | None,
     *,
@@ -209,7 +246,7 @@ def shape_costs(
 ) -> ShapeCosts:
     """All of it for one engine."""
     return ShapeCosts(
-        eager=eager_cost(eager), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad, may_split=may_split
+        eager=eager_cost(found), static=static, dynamic=dynamic, pad_s=pad_s, may_pad=may_pad, may_split=may_split
     )
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from compilot._tree import Call, call_leaves, dotted_name, is_tensor, parameter_names
 from compilot.errors import InputError
 from compilot.records import DynamicDim
@@ -52,9 +54,21 @@ def as_dims(spec: DynamicSpec | None) -> tuple[DynamicDim, ...]:
 
 
 def merge(old: Sequence[DynamicDim], new: Sequence[DynamicDim]) -> tuple[DynamicDim, ...]:
-    """Old and new declarations; where both speak of the same dimension the new one counts."""
-    by_place = {(dim.input, dim.dim): dim for dim in [*old, *new]}
+    """Old and new declarations; where both speak of the same dimension the new one counts, or widens the old one."""
+    by_place: dict[tuple[str, int], DynamicDim] = {}
+    for dim in [*old, *new]:
+        place = dim.input, dim.dim
+        by_place[place] = _widened(dim, by_place.get(place, dim)) if dim.widens else dim
     return tuple(by_place[place] for place in sorted(by_place))
+
+
+def _widened(dim: DynamicDim, before: DynamicDim) -> DynamicDim:
+    return msgspec.structs.replace(dim, min=min(dim.min, before.min), max=max(dim.max, before.max))
+
+
+def settled(dims: Sequence[DynamicDim]) -> tuple[DynamicDim, ...]:
+    """Ranges that nothing widens any more."""
+    return tuple(msgspec.structs.replace(dim, widens=False) for dim in dims)
 
 
 def spelled_out(dims: Sequence[DynamicDim], forward: Callable[..., Any], call: Call) -> tuple[DynamicDim, ...]:
@@ -62,11 +76,19 @@ def spelled_out(dims: Sequence[DynamicDim], forward: Callable[..., Any], call: C
     roots = parameter_names(forward, call)
     shapes = {dotted_name(leaf.path, roots): leaf.value.shape for leaf in call_leaves(call) if is_tensor(leaf.value)}
     named = [
-        DynamicDim(input=name, dim=dim.dim, min=dim.min, max=dim.max)
+        msgspec.structs.replace(_with_example(dim, shapes.get(name)), input=name)
         for dim in dims
         for name in (_sharing(dim, shapes) if dim.input == EVERY else [_whole(dim.input, shapes)])
     ]
     return merge((), named)
+
+
+def _with_example(dim: DynamicDim, shape: Sequence[int] | None) -> DynamicDim:
+    """One that widens reaches the example's size, too."""
+    if not dim.widens or shape is None:
+        return dim
+    size = shape[dim.dim]
+    return msgspec.structs.replace(dim, min=min(dim.min, size), max=max(dim.max, size))
 
 
 def _sharing(dim: DynamicDim, shapes: Mapping[str, Sequence[int]]) -> list[str]:

@@ -19,7 +19,7 @@ from compilot._tree import Call, call_leaves, is_tensor, resolve_dynamic
 from compilot.errors import InputError
 from compilot.inputs.values import vary
 from compilot.records import DynamicDim, Kind, WorkloadRef
-from compilot.workload.dynamic import DynamicSpec, as_dims, merge, spelled_out
+from compilot.workload.dynamic import DynamicSpec, as_dims, merge, settled, spelled_out
 from compilot.workload.pad_spelling import PadSpec
 from compilot.workload.padding import Sized, checked
 from compilot.workload.requests import Items, Request, calls_of, check_request, judged_items, timed_items
@@ -160,9 +160,9 @@ class Workload:
         return UNITS[self.kind](fn, self)
 
     def with_dynamic(self, dims: Sequence[DynamicDim]) -> Workload:
-        """The same workload with more dynamic dimensions; of two for one dimension the new one counts."""
+        """The same workload with more dynamic dimensions; of two for one dimension the new one counts, or widens it."""
         named = spelled_out(dims, self.model.forward, self.call)
-        return self.replaced(dynamic=merge(self.dynamic, named))
+        return self.replaced(dynamic=settled(merge(self.dynamic, named)))
 
     def replaced(
         self,

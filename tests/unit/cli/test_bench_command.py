@@ -230,7 +230,7 @@ def test_batch_sizes_are_a_table_of_their_own_with_a_recommendation(fake_runner:
     how = ("--plan", "plan.json", "--batch-sizes", "4,1,2", "--out", "b")
     result = compilot("bench", "net.py:net", *how)
     assert result.exit_code == 0, result.stderr
-    assert fake_runner.shipment.extra_dynamic[-1] == DynamicDim(input="*", dim=0, min=1, max=4)
+    assert fake_runner.shipment.extra_dynamic[-1] == DynamicDim(input="*", dim=0, min=1, max=4, widens=True)
     text = " ".join(result.stdout.split())
     assert "batch sizes" in text
     assert "eager: max_batch_size 1 (100" in text  # the fake takes as long for each sample

@@ -327,7 +327,7 @@ def test_an_unknown_objective_is_refused(fake: Any, compilot: Any) -> None:
 def test_batch_sizes_reach_the_pipeline_with_the_dimension_that_they_need(fake: Any, compilot: Any) -> None:
     assert compilot("tune", "net.py:net", "--batch-sizes", "8,1,2").exit_code == 0
     assert fake.asked["options"].batch_sizes == (1, 2, 8)
-    assert fake.asked["shipment"].extra_dynamic == (DynamicDim(input="*", dim=0, min=1, max=8),)
+    assert fake.asked["shipment"].extra_dynamic == (DynamicDim(input="*", dim=0, min=1, max=8, widens=True),)
     assert compilot("tune", "net.py:net", "--batch-sizes", "none").exit_code == 2
 
 

@@ -81,6 +81,16 @@ def test_a_model_that_leaks_is_refused_with_the_output_and_the_size(name):
     assert leak.padded_to is not None
 
 
+def test_a_model_with_hooks_is_not_padded_as_they_would_see_it() -> None:
+    model = nn.Sequential(nn.Linear(4, 4)).eval()
+    workload = Workload(model, (torch.randn(3, 4),), dynamic={"input": {0: (1, 6)}})
+    assert prove_padding(workload).ok
+    seen: list[torch.Size] = []
+    model[0].register_forward_hook(lambda module, args, output: seen.append(output.shape))
+    (leak,) = prove_padding(workload).refused
+    assert leak.why == "the model has hooks, which would see padded calls; remove them to have calls padded"
+
+
 class Averaging(nn.Module):
     """A mean over time of what ids stand for, without a mask."""
 

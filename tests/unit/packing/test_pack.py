@@ -17,7 +17,17 @@ from compilot.errors import InputError
 from compilot.packing import PackOptions, pack
 from compilot.packing.golden import Made
 from compilot.progress import Observer
-from compilot.records import Golden, Guard, Manifest, ProcessSettings, Shipment, Weights
+from compilot.records import (
+    Golden,
+    Guard,
+    Manifest,
+    PaddedDim,
+    PaddedInput,
+    ProcessSettings,
+    Shipment,
+    SplitCalls,
+    Weights,
+)
 from compilot.runtime.bundles import opened_bundle
 
 AS_IT_IS = PackOptions(twin=False)
@@ -91,6 +101,25 @@ def test_runs_with_other_process_settings_do_not_go_into_one_bundle(runs: list[P
     manifest(runs[1:])
     bundle = opened_bundle(runs[0].parent / "model.cpbundle", Trust())
     assert bundle.plan.process == ProcessSettings(threads=1)
+
+
+def test_entries_of_a_plan_for_many_sizes_are_packed_as_they_were_replayed(
+    runs: list[Path], worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A twin would be raced at one size, and would cut no calls."""
+    asked: list[str] = []
+    monkeypatch.setattr(STORY, "_or_twin", lambda run, entry, observer: (asked.append(entry.name), (entry, ""))[1])
+    worker.weights = {"run1": "a" * 64}
+    plan = load_plan(runs[0] / "plan.json")
+    [entry] = plan.entries
+    batch = PaddedDim(min=1, size=32, inputs=(PaddedInput(path="args[0]", dim=0),), outputs=())
+    cut = msgspec.structs.replace(entry, split=SplitCalls(rows=8, min=9, batch=batch))
+    behind = msgspec.structs.replace(entry, guard=Guard(positional=3, keywords=(), tensors=()))
+    for entries, wanted in (((entry,), 1), ((cut,), 0), ((entry, behind), 0)):
+        save_plan(msgspec.structs.replace(plan, entries=entries), runs[0] / "plan.json")
+        asked.clear()
+        manifest(runs[:1], PackOptions())
+        assert len(asked) == wanted
 
 
 def test_carried_weights_are_those_of_the_entries(

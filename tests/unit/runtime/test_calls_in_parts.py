@@ -289,6 +289,8 @@ def test_a_guard_beyond_the_proof_other_parts_or_gradients_are_refused():
     assert engine_guard(guard, None, rule) == guard
     with pytest.raises(PlanError, match="cuts calls into parts"):
         engine_guard(other_guard(guard, 1, LARGEST + 1), None, rule)
+    with pytest.raises(PlanError, match="cuts calls into parts"):  # a rest of one row, and nothing fills it up
+        engine_guard(other_guard(guard, 3, LARGEST), None, rule)
     with pytest.raises(PlanError, match="other parts than it pads"):
         engine_guard(guard, ending_at(Padding(dims=(BATCH,)), [3]), rule)
     with pytest.raises(PlanError, match="with gradients or in train mode"):

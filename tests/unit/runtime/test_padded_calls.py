@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -29,11 +30,13 @@ from compilot.records import (
     Padding,
     Settings,
     SizeOf,
+    SplitCalls,
 )
 from compilot.runtime.fast import Fast, attach_parts
 from compilot.runtime.guards import make_guard
 from compilot.runtime.padded_guards import built_for, taken_by
 from compilot.runtime.sources import EntryParts
+from compilot.runtime.split_guards import taken_in_parts
 
 pytestmark = pytest.mark.usefixtures("no_grad")
 
@@ -413,3 +416,60 @@ def test_indices_that_follow_a_padded_size_are_refused():
     follows = msgspec.structs.replace(tensor, index=IndexRange(low=0, high=end))
     with pytest.raises(PlanError, match="positions along a size"):
         taken_by(msgspec.structs.replace(guard, tensors=(follows,)), batch_of(4))
+
+
+class OneCaller:
+    """An engine with nothing to prepare that takes one call at a time."""
+
+    TRAITS = EngineTraits(version="1")
+
+    def __init__(self) -> None:
+        self.inside: list[int] = []
+        self.met = 0
+
+    def load(self, request: LoadRequest) -> Loaded:
+        def call(*args, **kwargs):
+            self.inside.append(1)
+            time.sleep(0.002)
+            self.met += len(self.inside) - 1
+            self.inside.pop()
+            return request.model(*args, **kwargs)
+
+        return Loaded(call=call, concurrent=False, builds=lambda: 0)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_no_new_size_gets_around_the_lock_of_an_engine_that_takes_one_call_at_a_time(parts):
+    one, model, padding = OneCaller(), Rows().eval(), batch_of(4)
+    registry.register("one caller", None, one)
+    candidate = Candidate(settings=Settings(engine="one caller"), label="", rationale="")
+    entry_ = entry(model, padding, torch.ones(4, 3))._replace(candidate=candidate)
+    if parts:
+        whole = msgspec.structs.replace(padding.dims[0], size=12)
+        rule = SplitCalls(rows=4, min=5, batch=whole, layouts=padding.layouts)
+        entry_ = entry_._replace(split=rule, guard=taken_in_parts(entry_.guard, rule))
+    fast = attach_parts(model, (entry_,))
+    sizes = [1, 2, 3, 4, *([5, 7, 9, 12] if parts else [])]
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for size in sizes[number % 4 :] + sizes[: number % 4]:
+                fast(torch.ones(size, 3))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    registry.unregister("one caller")
+    assert one.met == 0
+    assert fast.stats().fast == 4 * len(sizes)
+    assert fast.stats().compiles == 0
+
+
+def test_an_input_that_wants_gradients_is_prepared_for_and_not_built_on_the_way(engine):
+    model = Rows().eval()
+    fast = attach_parts(model, (entry(model, batch_of(4), torch.ones(4, 3)),))
+    fast(torch.randn(4, 3))
+    fast(torch.randn(4, 3).requires_grad_())  # under no_grad: another program for a compiler
+    assert engine.prepared == 2

@@ -6,9 +6,9 @@ import pytest
 
 from compilot.records import ProcessSamples
 from compilot.trials import replaying
-from compilot.trials.protocol import PlanAttached, RequestsTimed, TimeRequests
+from compilot.trials.protocol import RequestsTimed, TimeRequests
 from compilot.trials.replaying import LONGEST_WINDOW, MOST_PASSES, WINDOW_S, passes_of, window_of
-from compilot.trials.runner import Arm, ReplayRules
+from compilot.trials.runner import ReplayRules
 
 
 class Answering:
@@ -28,9 +28,7 @@ class Answering:
 def timed(*seconds: float) -> tuple[ProcessSamples, list[Answering]]:
     """96 requests over arms of these speeds, eager first."""
     workers = [Answering(one) for one in seconds]
-    attached = PlanAttached(loaded_s=0.0, requests=96)
-    live = [replaying._Live(Arm(str(n), ()), one, attached) for n, one in enumerate(workers)]  # type: ignore[arg-type]
-    return replaying._timed(live, ReplayRules(96), lambda done, total: None), workers
+    return replaying.timed(workers, 96, ReplayRules(96), lambda done, total: None), workers  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)

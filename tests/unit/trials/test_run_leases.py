@@ -96,6 +96,19 @@ def test_a_replay_is_timed_under_the_lease(tmp_path: Path, locks: Locks, monkeyp
     assert locks.now == []
 
 
+def test_requests_of_changing_sizes_are_timed_under_the_lease(
+    tmp_path: Path, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[str] = []
+    runner = runner_in(tmp_path)
+    monkeypatch.setattr(runner, "_raced", lambda _: SimpleNamespace())
+    monkeypatch.setattr(runner.workers, "answer_requests", lambda *_: 4)
+    monkeypatch.setattr(local.replaying, "timed", lambda *_: held.extend(locks.now))
+    runner.over_requests([], ReplayRules(requests=4))
+    assert held == ["timing"]
+    assert locks.now == []
+
+
 def test_what_padding_takes_is_timed_under_the_lease(
     tmp_path: Path, locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,23 @@ from torch import nn
 from compilot.engines import registry
 from compilot.engines.protocol import Loaded, LoadRequest, NotTaken
 from compilot.measure.correctness import make_reference
+from compilot.measure.padding import prove_padding
 from compilot.records import Candidate, Settings, Shapes, State
 from compilot.runtime.fast import attach
 from compilot.runtime.guards import make_guard
-from compilot.trials.protocol import BatchTimed, CallsTimed, Failed, TimeBatch, TimeCalls, Verified, Verify, Warm
+from compilot.trials.protocol import (
+    BatchTimed,
+    CallsTimed,
+    CheckPadding,
+    Failed,
+    TimeBatch,
+    TimeCalls,
+    Verified,
+    Verify,
+    Warm,
+)
 from compilot.trials.serving import Serving
-from compilot.trials.steps import trial
+from compilot.trials.steps import sizes, trial
 from compilot.trials.steps.state import WorkerState
 from compilot.workload import Workload
 from compilot.workload.variations import cases
@@ -155,3 +168,14 @@ def test_eagers_time_is_never_given_as_the_candidates(moody):
     assert all(isinstance(reply, Failed) and reply.state is State.INFEASIBLE for reply in timed)
     assert "out of workspace" in timed[0].reason
     assert "switched off" in timed[2].reason
+
+
+def test_what_padding_takes_does_not_depend_on_how_the_engine_scatters(moody: Moody) -> None:
+    steps = worker(load=Workload(nn.Linear(4, 2).eval(), torch.randn(8, 4), dynamic=DYNAMIC))
+    calls = itertools.count(1)
+    moody.mood = lambda x: time.sleep(0.020 * (next(calls) % 2 == 0))  # every second call is slow
+    padding = prove_padding(steps.workload).padding
+    assert padding is not None
+    seen = sizes.check_padding(steps, CheckPadding(padding=padding))
+    assert seen.leak is None
+    assert 0.0 < seen.pad_s < 0.010

@@ -18,7 +18,7 @@ from compilot.api.tracing import requests_of
 from compilot.api.tuning import tune as tune_anything
 from compilot.artifacts.rundir import RunDir
 from compilot.engines.eager.build import EAGER
-from compilot.errors import InputError, UserError
+from compilot.errors import InputError, PlanError, UserError
 from compilot.progress import Observer
 from compilot.records import (
     ArtifactFile,
@@ -26,9 +26,11 @@ from compilot.records import (
     Decision,
     DimRange,
     Goal,
+    Objective,
     Outcome,
     PolicyArm,
     ProcessSamples,
+    ProcessSettings,
     Race,
     Replay,
     ReplayLine,
@@ -44,18 +46,26 @@ from compilot.records import (
     TrialLine,
 )
 from compilot.report.page import page_of
-from compilot.report.sizes import arm_sentences, served_sizes, shown_sizes
+from compilot.report.sizes import arm_sentences, drawn_policy, served_sizes, shown_sizes
 from compilot.testing.fake_sizes import FakeSizes
 from compilot.testing.runner import FakeRunner, Fate
-from compilot.trials.runner import Arm, FreshReplay, Job, RaceRules, ReplayRules
-from compilot.tuning import serving, size_costs
+from compilot.trials.runner import Arm, ArmLost, FreshReplay, Job, RaceRules, ReplayRules
+from compilot.tuning import serving, size_arms, size_costs
 from compilot.tuning.budget import Budget
 from compilot.tuning.journal import RunJournal
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.pipeline import tune
-from compilot.tuning.serving import partly_padded_note, powers_note, ranked_over, usable_padding
+from compilot.tuning.replays import Made
+from compilot.tuning.serving import (
+    may_be_cut,
+    partly_padded_note,
+    powers_note,
+    usable_padding,
+    with_room,
+)
 from compilot.tuning.size_arms import Base
 from compilot.tuning.size_costs import Curves, telling_first
+from compilot.tuning.size_engines import in_process_of, ranked_over
 from compilot.verdict.replays import compare_totals, decide_replay, start_share
 
 ENGINE = "quick"
@@ -405,8 +415,9 @@ def test_one_size_of_a_dimension_is_no_curve(tmp_path: Path) -> None:
     assert size_costs.static_cost(eager, row) is None
     assert size_costs.static_cost(eager, dict.fromkeys([(1, 1), (1, 64), (8, 1)], tried)) is None
     assert size_costs.static_cost(eager, dict.fromkeys(eager, tried)) is not None
-    assert size_costs.dynamic_cost(tried, {(1, length): 0.1 for length in (1, 64)}) is None
-    assert size_costs.dynamic_cost(tried, eager) is not None
+    own = tried.candidate.id
+    assert size_costs.dynamic_cost(tried, Curves(eager, {own: {(1, length): 0.1 for length in (1, 64)}})) is None
+    assert size_costs.dynamic_cost(tried, Curves(eager, {own: eager})) is not None
 
 
 def test_a_size_that_failed_takes_its_row_out_of_a_grid() -> None:
@@ -554,18 +565,25 @@ def test_a_further_set_of_the_replay_that_chooses_must_fit_before_the_confirmati
 
 
 class FastWhenLong(FakeRunner):
-    """The program of the engine "late" is four times as fast in calls longer than 50."""
+    """The program of the engine "late" is four times as fast in calls longer than 50; all of the trace's are."""
 
     def race(self, trials: Sequence[Trial], rules: RaceRules) -> Race:
         race = super().race(trials, rules)
-        late = {one.candidate.id for one in trials if one.candidate.settings.engine == "late"}
         if rules.sizes.get("x:1", 0) <= 50:
             return race
+        return msgspec.structs.replace(race, processes=(self._faster(race.processes[0], race.arms, trials),))
+
+    def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
+        arms = (EAGER.id, *(trial.candidate.id for trial in trials))
+        return self._faster(super().over_requests(trials, rules), arms, trials)
+
+    def _faster(self, samples: ProcessSamples, arms: Sequence[str], trials: Sequence[Trial]) -> ProcessSamples:
+        late = {one.candidate.id for one in trials if one.candidate.settings.engine == "late"}
         rows = [
-            tuple(seconds / (4.0 if arm in late else 1.0) for seconds, arm in zip(row, race.arms, strict=True))
-            for row in race.processes[0].rounds
+            tuple(seconds / (4.0 if arm in late else 1.0) for seconds, arm in zip(row, arms, strict=True))
+            for row in samples.rounds
         ]
-        return msgspec.structs.replace(race, processes=(ProcessSamples(rounds=tuple(rows)),))
+        return ProcessSamples(rounds=tuple(rows))
 
 
 def test_engines_are_chosen_by_the_whole_trace_and_not_by_the_size_of_the_example(tmp_path: Path) -> None:
@@ -628,6 +646,161 @@ def test_the_forecast_is_the_replay_where_costs_are_known_exactly(
                 versus = compare_totals(race, arm.id, EAGER.id, more_s=start_share(arm, goal.horizon_calls))
                 assert arm.forecast == pytest.approx(versus.ratio, rel=1e-9)
         assert sizes_of(story).forecast == pytest.approx(sizes_of(story).replayed, rel=1e-9)
+
+
+def test_a_program_that_is_prepared_anew_at_each_size_is_forecast_as_it_is_in_traffic(tmp_path: Path) -> None:
+    """Called again and again with one size it is the fastest; in traffic every call costs 0.2 s more."""
+    sizes = FakeSizes({"x:1": (1, 100)}, example={"x:1": 10}, change_s={ENGINE: 0.200})
+    story = served(
+        tmp_path, speeds(1.5, 4.0, plain=(0.0, 2.0)), SPREAD, sizes=sizes, names=(ENGINE, "plain"), noise=0.0
+    )
+    [traffic] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert [engine.engine for engine in traffic.engines] == ["plain", ENGINE]
+    for replay in replays_of(story):
+        for arm in (arm for arm in replay.arms if arm.forecast is not None):
+            assert arm.forecast == pytest.approx(compare_totals(replay.race, arm.id, EAGER.id).ratio, rel=1e-9)
+    assert {entry.candidate.settings.engine for entry in story.plan.entries} == {"plain"}
+
+
+def test_where_memory_is_short_the_best_policy_and_torch_compile_stay() -> None:
+    def arm(name: str, policy: ShapePolicy | None) -> Made:
+        return Made(Arm(name, ()), PolicyArm(id=name, label=name, engine=ENGINE, policy=policy))
+
+    every = [arm("best", ShapePolicy.MIXED), arm("second", ShapePolicy.DYNAMIC), arm("plain", None), arm("all", None)]
+    for most, kept in (
+        (9, "best second plain all"),
+        (3, "best second plain"),
+        (2, "best plain"),
+        (1, "best"),
+        (0, "best"),
+    ):
+        found, notes = with_room(every, most)
+        assert " ".join(one.arm.id for one in found) == kept
+        assert bool(notes) == (len(found) < 4)
+    assert with_room(every, 2)[1] == [
+        "memory has room for 2 processes beside eager, so these are not replayed: second, all"
+    ]
+
+
+def test_a_replay_on_a_small_machine_has_no_more_processes_than_fit(tmp_path: Path) -> None:
+    story = served(tmp_path, speeds(6.0, 1.5), SPREAD, workers=3)
+    assert story.runner.replayed
+    assert max(map(len, story.runner.replayed)) == 2
+    assert any("memory has room for 2 processes beside eager" in note for note in sizes_of(story).notes)
+
+
+@pytest.mark.parametrize("objective", [Objective.P99, Objective.STARTUP, Objective.MEMORY])
+def test_a_goal_that_a_replay_does_not_know_is_said(objective: Objective, tmp_path: Path) -> None:
+    told = f"requests are judged by the time that they take in all, and not by the objective {objective}"
+    options = TuneOptions(budget_s=2000.0, goal=Goal(objective=objective))
+    assert told in sizes_of(served(tmp_path / "one", speeds(6.0, 1.5), FEW, options=options)).notes
+    assert told not in sizes_of(served(tmp_path / "two", speeds(6.0, 1.5), FEW)).notes
+
+
+def test_several_callers_and_a_trace_are_refused_together() -> None:
+    with pytest.raises(InputError, match="replayed by one caller; leave out concurrency, or the trace"):
+        tune_anything("nowhere.py:model", trace=FEW, objective="throughput", concurrency=4, progress=False)
+
+
+def test_calls_are_cut_only_where_the_batch_begins_at_one() -> None:
+    for low, may in ((0, False), (1, True), (2, False)):
+        sizes = FakeSizes({"x:0": (low, 8)}, may_split=True)
+        assert may_be_cut(sizes.proof().padding, sizes.traffic([])) == may
+
+
+def test_a_policy_whose_guards_cannot_be_made_is_left_out_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PlanError("the plan pads positions.")
+
+    monkeypatch.setattr(size_arms, "taken_by", refused)
+    story = served(tmp_path, speeds(6.0, 1.5), SPREAD)
+    assert any("cannot be used: the plan pads positions" in note for note in sizes_of(story).notes)
+    assert story.plan.entries  # of the program for all sizes
+
+
+def test_two_engines_serve_together_what_each_does_best(tmp_path: Path) -> None:
+    """One is fast at one size and slow at all, the other has no programs for one size."""
+    sizes = FakeSizes({"x:1": (1, 100)}, example={"x:1": 10}, may_pad=False)
+    fates, names = speeds(6.0, 1.2, plain=(0.0, 2.5)), (ENGINE, "plain")
+    trace = calls({**dict.fromkeys(range(30, 80), 4), 5: 200, 20: 200, 95: 60})
+    story = served(tmp_path, fates, trace, sizes=sizes, names=names, noise=0.0)
+    [line] = [line for line in story.run_dir.lines() if isinstance(line, TrafficLine)]
+    assert [one.engine for one in line.engines] == ["plain", ENGINE, f"{ENGINE} + plain"]
+    assert [forecast.policy for forecast in line.engines[-1].choice.forecasts] == [ShapePolicy.EAGER, ShapePolicy.MIXED]
+    *pinned, last = story.plan.entries
+    assert {entry.candidate.settings.engine for entry in pinned} == {ENGINE}
+    assert {entry.candidate.sizes["x:1"] for entry in pinned} >= {5, 20, 95}
+    assert (last.candidate.settings.engine, last.candidate.sizes) == ("plain", {})
+    for replay in replays_of(story):
+        for arm in (arm for arm in replay.arms if arm.forecast is not None):
+            assert arm.forecast == pytest.approx(compare_totals(replay.race, arm.id, EAGER.id).ratio, rel=1e-9)
+    assert sizes_of(story).because.startswith(f"{ENGINE} + plain mixed 5, 20")
+    shown = served_sizes(story.run_dir.lines())
+    assert shown is not None
+    drawn = drawn_policy(shown)
+    assert drawn is not None
+    assert drawn[0].label == f"{ENGINE} + plain"
+
+
+def test_programs_of_two_engines_have_the_same_settings_of_the_process() -> None:
+    def tried(engine: str, speed: float, **process: Any) -> Trial:
+        label = f"{engine} {process}"
+        one = Candidate(settings=Settings(engine=engine), label=label, rationale="", process=ProcessSettings(**process))
+        return Trial(candidate=one, state=State.OK, reason="", screening=((speed, 1.0),) * 4)
+
+    kept, plain, quicker = tried("a", 3.0, keep_memory=True), tried("a", 2.0), tried("a", 2.5)
+    other, threads = tried("b", 2.0).candidate, tried("b", 2.0, threads=1).candidate
+    trials = [kept, plain, quicker]
+    assert in_process_of(kept.candidate, other, trials) is quicker.candidate
+    assert in_process_of(plain.candidate, other, trials) is plain.candidate
+    assert in_process_of(kept.candidate, threads, trials) is None
+
+
+def test_programs_that_take_far_more_than_their_share_are_not_built_to_learn_what_they_cost(tmp_path: Path) -> None:
+    quick = speeds(6.0, 2.0)
+
+    def slow(one: Candidate) -> Fate:
+        return quick(one)._replace(cold_s=80.0)
+
+    options = TuneOptions(budget_s=400.0)
+    story = served(tmp_path / "slow", slow, SPREAD, options=options)
+    assert not [label for label in story.runner.tried if label.startswith(f"{ENGINE} ")]
+    assert [entry.candidate.sizes for entry in story.plan.entries] == [{}]
+    story = served(tmp_path / "quick", quick, SPREAD, options=options)
+    assert [label for label in story.runner.tried if label.startswith(f"{ENGINE} ")]
+
+
+def test_eager_and_programs_cost_what_requests_took() -> None:
+    eager, own = {(1,): 4.0, (9,): 12.0}, {(1,): 2.0, (9,): 6.0}
+    assert size_costs.change_of([(1,), (9,)], [5.0, 15.0], eager) == pytest.approx(2.0)
+    assert size_costs.change_of([(1,), (5,)], [1.5, 3.5], own) == pytest.approx(-0.5)
+    tried = Trial(candidate=dynamic(ENGINE), state=State.OK, reason="")
+    found = Curves(eager, {tried.candidate.id: own}, {EAGER.id: 2.0, tried.candidate.id: -1.5})
+    assert [point.call_s for point in size_costs.eager_cost(found).points] == [6.0, 14.0]
+    cost = size_costs.dynamic_cost(tried, found)
+    assert cost is not None
+    assert [point.call_s for point in cost.points] == [1.0, 4.5]  # never less than half
+
+
+def test_a_program_that_fails_among_changing_sizes_is_left_out_of_that_look(tmp_path: Path) -> None:
+    class Failing(FakeRunner):
+        """One of the engines does not stand changes of size."""
+
+        asked = 0
+
+        def over_requests(self, trials: Sequence[Trial], rules: ReplayRules) -> ProcessSamples:
+            Failing.asked += 1
+            for trial in trials:
+                if trial.candidate.settings.engine == "plain":
+                    raise ArmLost(trial.candidate.id, State.CRASHED, "it died")
+            return super().over_requests(trials, rules)
+
+    fates = speeds(6.0, 4.0, plain=(0.0, 2.0))
+    story = served(tmp_path, fates, SPREAD, names=(ENGINE, "plain"), runner_class=Failing)
+    assert Failing.asked == 2
+    assert story.plan.entries
 
 
 def test_the_forecast_is_the_replay_in_two_dimensions(tmp_path: Path) -> None:

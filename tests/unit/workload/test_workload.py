@@ -9,6 +9,7 @@ from compilot._tree import Call
 from compilot.errors import InputError
 from compilot.records import DynamicDim
 from compilot.workload import Workload, parse_dynamic
+from compilot.workload.dynamic import EVERY
 
 
 class Doubler(nn.Module):
@@ -97,6 +98,16 @@ def test_examples_of_other_shapes_are_noted_unless_declared() -> None:
     [note] = Workload(model(), examples=examples).notes
     assert "differ in shape" in note
     assert not Workload(model(), examples=examples, dynamic={"x": {0: (1, 9)}}).notes
+
+
+def test_batch_sizes_widen_what_is_declared_and_reach_the_example() -> None:
+    sizes = [DynamicDim(input=EVERY, dim=0, min=8, max=32, widens=True)]
+    declared = Workload(nn.Linear(4, 2).eval(), torch.randn(3, 4), dynamic={"batch": (2, 64)}).with_dynamic(sizes)
+    assert declared.dynamic == (DynamicDim(input="input", dim=0, min=2, max=64),)
+    plain = Workload(nn.Linear(4, 2).eval(), torch.randn(48, 4)).with_dynamic(sizes)
+    assert plain.dynamic == (DynamicDim(input="input", dim=0, min=8, max=48),)
+    again = plain.with_dynamic([DynamicDim(input="input", dim=0, min=1, max=50)])  # said by the user: that counts
+    assert again.dynamic == (DynamicDim(input="input", dim=0, min=1, max=50),)
 
 
 def test_more_dynamic_dimensions_on_top() -> None:

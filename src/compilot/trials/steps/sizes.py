@@ -43,14 +43,16 @@ from compilot.trials.protocol import (
     ProvePadding,
     ReadTraffic,
     ReferenceMade,
+    RequestsReady,
     RequestsTimed,
     Served,
     TimeRequests,
     TrafficRead,
+    UseRequests,
 )
 from compilot.trials.steps.state import Handlers, WorkerState
 from compilot.workload import Workload
-from compilot.workload.replay import Replay
+from compilot.workload.replay import Replay, replayed
 from compilot.workload.traffic import traffic_of
 from compilot.workload.variations import at_sizes, cases
 
@@ -92,13 +94,17 @@ def check_padding(worker: WorkerState, request: CheckPadding) -> PaddingChecked:
 
 
 def _pad_s(worker: WorkerState, padding: Padding) -> float:
-    """A call of half the size, padded, against one of the built size."""
+    """Padding a call of half the size and cutting its answer back, with an engine that has the answer already.
+
+    The difference of two whole calls would be as long as the noise of the engine.
+    """
     sized = worker.workload.sized
     halves = {group: max(group.min, group.size // 2) for group in sized.groups}
     whole = {group: group.size for group in sized.groups}
-    padded = PaddedCalls(Loaded(call=worker.fn), padding)
     with torch.set_grad_enabled(worker.workload.grad):
         short, long = sized.at(halves), sized.at(whole)
+        answer = worker.fn(*long.args, **long.kwargs)
+        padded = PaddedCalls(Loaded(call=lambda *args, **kwargs: answer), padding)
         _call_s(padded, short)  # the first call makes its buffers
         return max(0.0, statistics.median(_call_s(padded, short) - _call_s(padded, long) for _ in range(PAD_TURNS)))
 
@@ -173,6 +179,13 @@ def _parts(request: AttachPlan, folder: Path) -> tuple[EntryParts, ...]:
     )
 
 
+def use_requests(worker: WorkerState, request: UseRequests) -> RequestsReady:
+    """The built callable over requests of the trace, all of them answered twice before they are timed."""
+    worker.work_on(replayed(worker.workload, request.calls))
+    worker.unit.call()  # what a compiler does at the second sight of a size, it has done by now
+    return RequestsReady(requests=worker.unit.calls)
+
+
 def time_requests(worker: WorkerState, request: TimeRequests) -> RequestsTimed:
     """Some requests in their order, after the one before them, which is not timed: caches are as in real traffic."""
     assert isinstance(worker.unit, Replay)
@@ -203,6 +216,7 @@ HANDLERS: Handlers = {
     MakeReference: make_reference,
     CheckPadding: check_padding,
     AttachPlan: attach_plan,
+    UseRequests: use_requests,
     TimeRequests: time_requests,
     AskServed: served,
 }
