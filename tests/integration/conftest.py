@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,25 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent / "data"))
 from bundle_help import tiny_run
 
+import compilot
+from compilot._allocator import keeps_memory
+from compilot._denormals import flushes_denormals
 from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
+from compilot.records import Plan, ProcessSettings
+from compilot.runtime.process import apply_settings
 
 Packer = Callable[..., Path]
+
+
+@pytest.fixture
+def as_measured() -> Iterator[Callable[[Plan], object]]:
+    """A function that gives this process a plan's settings, whatever the search found best; they are undone after."""
+    before = ProcessSettings(
+        threads=torch.get_num_threads(), flush_denormals=flushes_denormals(), keep_memory=keeps_memory()
+    )
+    yield compilot.apply_process
+    apply_settings(before)
 
 
 @pytest.fixture(scope="session")

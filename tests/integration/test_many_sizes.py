@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from policy_runs import PolicyRun, all_sizes, run_policy
@@ -18,6 +20,7 @@ from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import (
     Decision,
+    Plan,
     ProcessSamples,
     ReplayLine,
     ShapeCosts,
@@ -27,8 +30,8 @@ from compilot.records import (
 )
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
-from compilot.trials.runner import RaceRules
-from compilot.tuning.comparing import try_eager
+from compilot.trials.runner import RaceRules, ReplayRules
+from compilot.tuning.comparing import try_eager, try_one
 from compilot.workload.dispatch import ship_target
 from compilot.workload.target import load_target
 
@@ -49,6 +52,14 @@ class Net(nn.Module):
 class Leaking(Net):
     def forward(self, x):
         return super().forward(x).softmax(0)
+
+class Picture(nn.Module):
+    def forward(self, x):
+        return torch.relu(x).mean((1, 2)) + x.amax((1, 2))
+
+def picture():
+    torch.manual_seed(0)
+    return Picture().eval(), (torch.randn(1, 4, 4),)
 
 def factory():
     torch.manual_seed(0)
@@ -156,6 +167,26 @@ def test_a_model_that_leaks_is_refused_with_output_and_size(net: Path, tmp_path:
     assert leak.inputs == ("x dimension 0",)
 
 
+def test_square_images_are_one_size_and_others_have_the_program_for_all_sizes(net: Path, tmp_path: Path) -> None:
+    pytest.importorskip(ENGINE)
+    sides = (2, 9, 9, 5, 3, 4, 6)  # more than programs: one for all sizes is behind them
+    requests = requests_of([{"x:1": side, "x:2": side} for side in sides * 6], 16)
+    shipment = requests.on(ship_target(f"{net}:picture"), later=True)
+    unpadded = msgspec.structs.replace(costs(), may_pad=False)
+    found = run_policy(tmp_path / "run", shipment, requests, ENGINE, unpadded, largest=9, replayed=16)
+    assert [dim.label for dim in found.traffic.dims] == ["x:1 = x:2"]
+    own = {entry.name: entry.candidate.sizes for entry in found.plan.entries}
+    assert own["9"] == {"x:1": 9, "x:2": 9}
+    assert found.replay.seen[found.policy.arm.id].fast_share == 1.0
+    model = load_target(f"{net}:picture").model
+    fast = compilot.compile(model, found.folder)
+    for height, width in [(9, 9), (9, 5), (3, 8)]:  # the last two have no program of their own
+        x = torch.randn(1, height, width)
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), model(x), rtol=1e-4, atol=1e-5)
+    assert {name: stats.fast for name, stats in fast.stats().entries.items() if stats.fast} == {"9": 1, "dynamic": 2}
+
+
 def test_eager_is_raced_at_the_sizes_that_are_asked_for(net: Path, tmp_path: Path) -> None:
     shipment = requests_of(CALLS, 8).on(ship_target(f"{net}:factory"), later=True)
     with LocalRunner(RunDir.make(tmp_path / "sizes"), limits=Limits(warm_s=1.0), observer=Observer()) as runner:
@@ -164,6 +195,21 @@ def test_eager_is_raced_at_the_sizes_that_are_asked_for(net: Path, tmp_path: Pat
         try_eager(runner, 60.0)
         race = runner.race([], RaceRules((2,), sizes={"x:0": 7}))
     assert race.arms[0] == EAGER.id
+
+
+def test_programs_answer_requests_of_changing_sizes_and_are_raced_at_one_size_again(net: Path, tmp_path: Path) -> None:
+    pytest.importorskip(ENGINE)
+    shipment = requests_of(CALLS, 16).on(ship_target(f"{net}:factory"), later=True)
+    with LocalRunner(RunDir.make(tmp_path / "changing"), limits=Limits(warm_s=1.0), observer=Observer()) as runner:
+        runner.open(shipment)
+        runner.inspect()
+        try_eager(runner, 60.0)
+        trial = try_one(runner, DYNAMIC, 120.0)
+        samples = runner.over_requests([trial], ReplayRules(12))
+        race = runner.race([trial], RaceRules((2,), sizes={"x:0": 7}))
+    assert len(samples.rounds) == 12
+    assert all(len(row) == 2 and min(row) > 0 for row in samples.rounds)
+    assert race.arms[-1] == trial.candidate.id
 
 
 FOLDED = """
@@ -189,7 +235,9 @@ def factory():
 
 @pytest.mark.slow
 @pytest.mark.measures
-def test_tune_over_a_trace_gives_a_plan_with_a_program_for_each_size(tmp_path: Path) -> None:
+def test_tune_over_a_trace_gives_a_plan_with_a_program_for_each_size(
+    tmp_path: Path, as_measured: Callable[[Plan], object]
+) -> None:
     """However fast the machine is, hundreds of operators in eager are slower than none, at both sizes."""
     pytest.importorskip("onnxruntime")
     (tmp_path / "folded.py").write_text(FOLDED)
@@ -199,6 +247,7 @@ def test_tune_over_a_trace_gives_a_plan_with_a_program_for_each_size(tmp_path: P
     assert {entry.name for entry in plan.entries} == {"4", "64"}, plan.because
     assert all(entry.candidate.settings.shapes is Shapes.STATIC and entry.padding is None for entry in plan.entries)
     model = load_target(target).model
+    as_measured(plan)
     fast = compilot.compile(model, plan)
     for rows in (4, 64):
         x = torch.randn(rows, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import (
     CostPoint,
+    Plan,
     ProgramCost,
     ShapeCosts,
     ShapePolicy,
@@ -155,7 +157,9 @@ def factory():
 
 @pytest.mark.slow
 @pytest.mark.measures
-def test_tune_chooses_a_plan_for_batch_sizes_and_shows_it_at_each(tmp_path: Path) -> None:
+def test_tune_chooses_a_plan_for_batch_sizes_and_shows_it_at_each(
+    tmp_path: Path, as_measured: Callable[[Plan], object]
+) -> None:
     """However fast the machine is, hundreds of operators in eager are slower than none, at every size."""
     pytest.importorskip(ENGINE)
     (tmp_path / "folded.py").write_text(FOLDED)
@@ -170,6 +174,7 @@ def test_tune_chooses_a_plan_for_batch_sizes_and_shows_it_at_each(tmp_path: Path
     assert all(point.versus_eager.ratio > 1.5 for point in own if point.versus_eager is not None)
     assert {one.candidate for one in found.advice} == {point.candidate for point in found.points}
     model = load_target(target).model
+    as_measured(plan)
     fast = compilot.compile(model, plan)
     for rows in range(1, 9):
         x = torch.randn(rows, 64)

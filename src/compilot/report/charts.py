@@ -94,7 +94,7 @@ def _sizes_chart(run_dir: Path, label: str) -> alt.VConcatChart | None:
         return None
     engine, policy = drawn
     choice = msgspec.structs.replace(engine.choice, chosen=policy)
-    return shape_chart(choice, demand_of(lines), engine.costs, label, found.dims[0].name)
+    return shape_chart(choice, demand_of(lines), engine.costs, label, found.dims[0].label)
 
 
 # ---------------------------------------------------------------------------------------------------- the Pareto front

@@ -31,7 +31,7 @@ def _with_picture(section: Section, found: ServedSizes, demand: list[SizeDemand]
     if drawn is None or len(found.dims) != 1 or not demand:
         return section
     engine, policy = drawn
-    picture = sizes_picture(engine, policy, demand, found.dims[0].name)
+    picture = sizes_picture(engine, policy, demand, found.dims[0].label)
     return section._replace(picture=picture, legend=legend(engine))
 
 

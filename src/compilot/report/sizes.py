@@ -173,7 +173,7 @@ def _speed_up(row: PolicyRow) -> str:
 
 def sentences(found: ServedSizes) -> tuple[str, ...]:
     """What was replayed, each arm that was lost, and what a reader should know."""
-    names = ", ".join(f"{dim.name} {dim.min}..{dim.max}" for dim in found.dims)
+    names = ", ".join(f"{dim.label} {dim.min}..{dim.max}" for dim in found.dims)
     sets = count(found.processes, "process", "es")
     first = f"{count(found.requests, 'request')} of the trace ({count(found.calls, 'call')}, "
     first += f"{count(found.distinct, 'size')}{f'; {names}' if names else ''}), the same in every arm, in {sets}."

@@ -86,11 +86,15 @@ def compile(  # noqa: A001  # the public name, as in torch.compile
     try:
         given = _given(plan, folder, options.trust)
         if isinstance(given, PlanFolder) and given.plan.workload.kind is Kind.TRAINING:
+            if record is not None:
+                raise InputError("a plan of a training has no calls whose sizes are recorded; leave out record.")
             return cast(Fast, _trained(model, given, inplace=inplace, strict=strict, allow_stale=allow_stale))
         reading = False
         fast = start(model, given, options)
     except Exception as error:
         if strict or not keep_model or (reading and not isinstance(error, UntrustedPlan)):
+            raise
+        if isinstance(error, Warning):  # this program makes errors of warnings: that is what it gets
             raise
         text, category, reason = _told(error, plan)
         warn(text, category)

@@ -14,7 +14,7 @@ from compilot._tree import Call
 from compilot.api.tracing import read_trace
 from compilot.artifacts.homes import home_of, remember
 from compilot.artifacts.planfile import save_plan
-from compilot.errors import CompilotWarning, InputError, PlanError, StalePlan, StalePlanWarning
+from compilot.errors import CompilotWarning, InputError, PlanError, StalePlan, StalePlanWarning, UnprovenSpeedWarning
 from compilot.identity.machine import machine_fingerprint
 from compilot.identity.model import model_fingerprint
 from compilot.records import (
@@ -184,6 +184,15 @@ def test_process_settings_are_reported_and_changed_only_on_request(model, plan):
         assert apply_process(wanted) == {}
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_program_that_makes_errors_of_warnings_gets_the_warning_itself(model, plan):
+    """It is not taken for an engine that cannot be loaded."""
+    wanted = with_process(plan, ProcessSettings(threads=torch.get_num_threads() + 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UnprovenSpeedWarning, match=r"^the plan was measured with threads = "):
+            apply_plan(model, wanted)
 
 
 def test_denormals_are_set_and_told(plan):
