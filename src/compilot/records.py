@@ -521,6 +521,14 @@ class Candidate(Record, frozen=True, kw_only=True):
         return hashlib.sha256(text).hexdigest()[:10]
 
     @property
+    def program_id(self) -> str:
+        """The same for candidates that have one program: what a process does with freed memory and with denormal
+        numbers is none of it, while the number of threads is, as compilers write it into their code.
+        """
+        process = msgspec.structs.replace(self.process, flush_denormals=None, keep_memory=None)
+        return msgspec.structs.replace(self, process=process).id
+
+    @property
     def is_eager(self) -> bool:
         """True for the baseline itself: plain eager, nothing changed."""
         plain = self.settings == Settings() and self.process == ProcessSettings() and self.step == StepParts()
@@ -663,6 +671,7 @@ class Trial(Record, frozen=True, kw_only=True):
     artifacts: tuple[ArtifactFile, ...] = ()
     code_sha256: str | None = None  # of the generated code, to recognise candidates that are the same program
     same_as: str | None = None  # id of the candidate this one is identical to
+    files_of: str | None = None  # id of the candidate with the same program whose files, and cold start, it has
     guard: Guard | None = None  # which inputs the built callable serves
     frozen_weights: bool = False  # weight values were baked in
     weights_sha256: str | None = None  # digest of those in the artifacts

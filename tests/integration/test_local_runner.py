@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from compilot.artifacts.rundir import RunDir
 from compilot.candidates.search import TimeLeft
 from compilot.progress import Observer
-from compilot.records import Candidate, Diagnosis, Settings, State, Trial
+from compilot.records import Candidate, Diagnosis, ProcessSettings, Settings, State, Trial
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
-from compilot.trials.runner import BESIDE, Job
+from compilot.trials.runner import BESIDE, Job, SetRules
 from compilot.tuning.budget import Budget
 from compilot.tuning.comparing import try_eager, try_one
 from compilot.tuning.journal import RunJournal
@@ -92,6 +95,35 @@ def test_a_whole_run_with_builds_side_by_side_times_all_of_them(tmp_path: Path) 
     }
     assert all(t.screening for t in search.told if not t.candidate.is_eager)
     assert plan.because
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", pytest.param("inductor", marks=pytest.mark.compiles)])
+def test_the_same_program_with_memory_kept_is_not_built_again(tmp_path: Path, engine: str) -> None:
+    run_dir = RunDir(tmp_path)
+    base = Candidate(settings=Settings(engine=engine), label="base", rationale="a test")
+    kept = msgspec.structs.replace(base, process=ProcessSettings(keep_memory=True), label="kept")
+    with LocalRunner(run_dir, limits=Limits(warm_s=1.0), observer=Observer()) as runner:
+        runner.open(ship_target(f"{DATA / 'deciding.py'}:chain"))
+        runner.inspect()
+        assert try_eager(runner, 60.0).state is State.OK
+        first, second = (try_one(runner, one, 240.0) for one in (base, kept))
+        runner.keep([])
+        fresh = runner.confirm([second], SetRules(number=0, pairs=2, for_s=30.0))
+    assert (first.state, second.state) == (State.OK, State.OK), second.reason
+    assert (first.files_of, second.files_of) == (None, first.candidate.id)
+    assert second.check is not None
+    assert second.check.passed
+    assert second.screening
+    assert first.artifacts == second.artifacts
+    own, copied = (built_files(run_dir.workspace(one.id)) for one in (base, kept))
+    assert own  # and nothing was compiled or exported beside them
+    assert copied == own
+    assert fresh.samples.rounds
+
+
+def built_files(workspace: Path) -> set[str]:
+    made = (path for path in workspace.rglob("*") if path.suffix in (".so", ".cpp", ".onnx", ".data"))
+    return {str(path.relative_to(workspace)) for path in made}
 
 
 class Both:

@@ -165,7 +165,8 @@ class GuidedSearch:
                 usual = learned = worth.again(found)
                 if found is None and not base.candidate.regions:  # what this run has seen itself counts for more
                     learned = self._prior.turn_gain(base.candidate, turn.candidate, usual)
-                yield Option(turn.candidate, Worth(usual * left, seconds), Worth(learned * left, seconds))
+                own_s = worth.start_s(turn.candidate, traits, [base]) or seconds
+                yield Option(turn.candidate, Worth(usual * left, own_s), Worth(learned * left, own_s))
 
     def _turns(self, candidate: Candidate) -> list[Turn]:
         """The candidate with one knob turned: of the process, of its engine, of the engine in its regions."""

@@ -306,6 +306,8 @@ class TrainingSearch:
         if not compiles(step):
             return self._eager_s()
         own = [t for t in self._told.values() if compiles(t.candidate.step) and t.wall_s > 0.0]
+        if (there_s := worth.start_s(candidate, registry.traits(candidate.settings.engine), own)) is not None:
+            return there_s
         usual = worth.trial_s(registry.traits(candidate.settings.engine), own) if own else COMPILE_TRIAL_S
         facts = self._diagnosis.step
         tensors = facts.tensors if facts is not None else 0

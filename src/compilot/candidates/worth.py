@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from compilot.engines.traits import BuildCost, EngineTraits
-from compilot.records import State, Trial
+from compilot.records import Candidate, State, Trial
 from compilot.verdict.finalists import screening_ratio
 
 _GAIN = {  # of an engine's first point
@@ -87,8 +87,17 @@ def first_gain(traits: EngineTraits) -> float:
 
 def trial_s(traits: EngineTraits, own: Sequence[Trial]) -> float:
     """Of one more trial of an engine: what its last ones took without what need not be made again; a guess before."""
-    took = [trial.wall_s - made_once_s(trial) for trial in own if trial.wall_s > 0.0]
+    took = [trial.wall_s - made_once_s(trial) for trial in own if trial.wall_s > 0.0 and trial.files_of is None]
     return statistics.median(took[-3:]) if took else _SECONDS[traits.build_cost]
+
+
+def start_s(candidate: Candidate, traits: EngineTraits, told: Iterable[Trial]) -> float | None:
+    """Of a trial whose program is there: all but the build, and a start from its files; None: it has to be built."""
+    for trial in told:
+        same = trial.candidate.program_id == candidate.program_id
+        if same and trial.state is State.OK and trial.artifacts and trial.files_of is None:
+            return trial.wall_s - trial.steps_s.get("building", 0.0) * (1.0 - traits.warm_share)
+    return None
 
 
 def made_once_s(trial: Trial) -> float:

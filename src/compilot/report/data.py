@@ -339,7 +339,8 @@ def _note(data: RunData, trial: Trial) -> str:
         return trial.reason
     check = trial.check
     words = precision_words(trial.candidate.settings.precision, *(_errors(check) if check else (None, None)))
-    doubts = [*([words] if words else []), *(trial.measurement.doubts if trial.measurement else ())]
+    files = f"built as {_label(data, trial.files_of)}" if trial.files_of is not None else ""
+    doubts = [*filter(None, (words, files)), *(trial.measurement.doubts if trial.measurement else ())]
     found = None if trial.candidate.is_eager else comparison(data, trial.candidate.id)
     doubts += [doubt for doubt in (found[0].doubts if found else ()) if doubt not in doubts]
     return "; ".join(doubts)

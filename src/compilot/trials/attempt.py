@@ -24,6 +24,7 @@ from compilot.trials.child import Child, Dead
 from compilot.trials.limits import Limits
 from compilot.trials.protocol import Built, CallsTimed, TimeCalls, Verified, Verify, Warmed
 from compilot.trials.runner import BESIDE, TAIL_CALLS, Job
+from compilot.trials.sharing import with_cold_start_of
 from compilot.trials.workers import Failure, Workers, must, refuse_fallbacks
 from compilot.verdict.constraints import held_to, too_slow
 
@@ -60,10 +61,12 @@ class Judge(NamedTuple):
 class Attempt:
     """A trial while it goes on: each step adds to the record, and a failure ends it."""
 
-    def __init__(self, workers: Workers, job: Job, judge: Judge) -> None:
+    def __init__(self, workers: Workers, job: Job, judge: Judge, files_of: Trial | None = None) -> None:
+        """files_of: a trial with the same program, whose files it starts from instead of building."""
         self._workers = workers
         self._job = job
         self._judge = judge
+        self._files_of = files_of
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -80,6 +83,8 @@ class Attempt:
             with self._step("opening", "starting its process"):
                 workers.drop(candidate.id)  # of an earlier trial: this one's start is cold
                 workers.clear(candidate)
+                if self._files_of is not None and not workers.copied(self._files_of.candidate, candidate):
+                    self._files_of = None  # it builds its own
                 workers.spawn(candidate, candidate.id)
 
     @property
@@ -129,6 +134,11 @@ class Attempt:
         with self._step("building", "building and answering the first call"):
             built = self._built_in_time(child, beside)
         first = first_call(built)
+        if self._files_of is not None:
+            self._with_files_of(self._files_of, first, built)
+            refuse_fallbacks(child, built)
+            self._child = child
+            return
         self._know(measurement=msgspec.structs.replace(first, doubts=(BESIDE,)) if beside else first)
         if built.same_as is not None:
             self._know(same_as=built.same_as, code_sha256=built.code_sha256)
@@ -147,9 +157,26 @@ class Attempt:
         )
         self._child = child
 
+    def _with_files_of(self, other: Trial, first: Measurement, built: Built) -> None:
+        """What is known of a start from another one's files: the rest is as that one built it."""
+        assert other.measurement is not None
+        cold = with_cold_start_of(other, first)
+        doubts = tuple(doubt for doubt in other.measurement.doubts if doubt == BESIDE)
+        self._know(
+            files_of=other.candidate.id,
+            measurement=msgspec.structs.replace(cold, doubts=doubts),
+            guard=built.guard,
+            artifacts=other.artifacts,
+            code_sha256=other.code_sha256,
+            frozen_weights=built.frozen_weights,
+            weights_sha256=other.weights_sha256,
+        )
+
     def _built_in_time(self, child: Child, beside: bool) -> Built:
         """The build, which is ended where the user's limit on cold starts is the first to be reached."""
         limits, known, limit_s = self._limits(), self._job.known_code, self._cold_limit_s
+        if self._files_of is not None:  # that one kept the limit
+            return self._workers.build(child, limits, reuse=True)
         if limit_s is None or limits.build_s <= limit_s + UNCOUNTED_S:
             return self._workers.build(child, limits, known=known)
         try:

@@ -92,6 +92,7 @@ from compilot.trials.runner import (
     SetRules,
     arm_ids,
 )
+from compilot.trials.sharing import are_there, files_for
 from compilot.trials.workers import OWN_CALLS, Calls, Failure, Workers, must, refuse_fallbacks
 from compilot.verdict.busy import busy_note, is_busy
 
@@ -145,6 +146,7 @@ class LocalRunner:
         self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
+        self._worked: list[Trial] = []  # with files, built in this run
 
     def __enter__(self) -> Self:
         return self
@@ -311,7 +313,7 @@ class LocalRunner:
             if why := refused.get(job.candidate.id):
                 yield Trial(candidate=job.candidate, state=State.INFEASIBLE, reason=why)
         with self._building() as building:
-            attempts = [Attempt(self.workers, job, self._judge(job.candidate)) for job in jobs if _able(job, refused)]
+            attempts = [self._attempt(job) for job in jobs if job.candidate.id not in refused]
             self._build(attempts)
         for attempt in attempts:
             if building.beside:  # another run of this machine was building
@@ -323,6 +325,12 @@ class LocalRunner:
             trial = msgspec.structs.replace(trial, leases=(timing.record(),))
             self._learn_from(trial)
             yield trial
+
+    def _attempt(self, job: Job) -> Attempt:
+        """A trial that is about to begin; from the files of one with the same program where this run has them."""
+        known = files_for(job.candidate, self._worked)
+        there = known is not None and are_there(known, self.workers.workspace(known.candidate))
+        return Attempt(self.workers, job, self._judge(job.candidate), known if there else None)
 
     def _judge(self, candidate: Candidate) -> Judge:
         """What its answers are held against; programs for other sizes than the example's have a reference of those."""
@@ -375,7 +383,9 @@ class LocalRunner:
                 attempt.build()
 
     def _learn_from(self, trial: Trial) -> None:
-        """Eager's own trial tells how large the model is."""
+        """Who has files that others may start from; eager's own trial tells how large the model is."""
+        if trial.artifacts and trial.files_of is None:
+            self._worked.append(trial)
         steady = trial.measurement.steady_rss_bytes if trial.measurement else 0
         if not trial.candidate.is_eager or not steady:
             return
@@ -588,10 +598,6 @@ class LocalRunner:
             time_is_up=lambda: time.monotonic() > end,
         )
         return samples, watch.odd()
-
-
-def _able(job: Job, refused: Mapping[str, str]) -> bool:
-    return job.candidate.id not in refused
 
 
 def _calls_of(candidate: Candidate) -> Calls:

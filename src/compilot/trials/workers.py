@@ -7,6 +7,7 @@ trial's story (attempt.py), races (local.py).
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -264,6 +265,15 @@ class Workers:
         """Empty a candidate's workspace: a cold start that finds what a killed build left is not cold, or is broken."""
         if apart or candidate.id not in self._live:
             atomic.remove(self.run_dir.workspace(f"{candidate.id}{apart}"))
+
+    def copied(self, source: Candidate, candidate: Candidate) -> bool:
+        """Give a candidate what another one built, whose own files stay as they are; False: there is no room for it."""
+        try:
+            shutil.copytree(self.workspace(source), self.workspace(candidate), dirs_exist_ok=True, symlinks=True)
+        except OSError:  # shutil's own is one, too
+            self.clear(candidate)
+            return False
+        return True
 
     def learn_capacity(self, rss_bytes: int) -> int:
         """How many workers may live at once, from the size of the eager one."""

@@ -15,7 +15,16 @@ from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Acts, Knob, Seed, Space, Variation
 from compilot.engines.traits import BuildCost, EngineTraits
-from compilot.records import Candidate, Diagnosis, Measurement, Precision, ProcessSettings, State, Trial
+from compilot.records import (
+    ArtifactFile,
+    Candidate,
+    Diagnosis,
+    Measurement,
+    Precision,
+    ProcessSettings,
+    State,
+    Trial,
+)
 from compilot.tuning.budget import Left
 
 LEFT = Left(300.0)
@@ -319,3 +328,27 @@ def test_what_was_made_for_all_is_not_expected_again(made: Made) -> None:
     shared = msgspec.structs.replace(trial.measurement, for_others_s=8.0)
     search.tell(msgspec.structs.replace(trial, measurement=shared))
     assert {option.worth.seconds for option in search.pool() if option.candidate.settings.engine == "exports"} == {4.0}
+
+
+def test_a_program_that_is_there_costs_its_start_and_not_its_build(made: Made) -> None:
+    """Memory kept is the same program; one thread is another one."""
+    search = made({"slow": ["only"]}, costs={"slow": EngineTraits(build_cost=BuildCost.COMPILER, warm_share=0.25)})
+    [first] = search.ask(1, LEFT)
+    files = (ArtifactFile(name="a", sha256="1", size_bytes=1),)
+    told = msgspec.structs.replace(ended(first, 2.0, wall_s=44.0), artifacts=files, steps_s={"building": 40.0})
+    search.tell(told)
+    seconds = {option.candidate.label: option.worth.seconds for option in search.pool()}
+    own = {label: seconds[label] for label in seconds if "memory kept" in label or "1 thread" in label}
+    assert sorted(own.values()) == [14.0, 44.0]
+    assert own[next(label for label in own if "memory kept" in label)] == 14.0
+
+
+def test_what_was_not_built_says_nothing_about_builds(made: Made) -> None:
+    search = made({"slow": ["first", "second"]})
+    [first] = search.ask(1, LEFT)
+    search.tell(ended(first, 2.0, wall_s=44.0))
+    kept = msgspec.structs.replace(first, process=ProcessSettings(keep_memory=True))
+    search.tell(msgspec.structs.replace(ended(kept, 2.0, wall_s=6.0), files_of=first.id))
+    others = [option for option in search.pool() if option.candidate.settings.engine == "slow"]
+    assert others
+    assert {option.worth.seconds for option in others} == {44.0}
