@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from compilot.artifacts.rundir import RunDir
 from compilot.candidates.step_parts import step_candidate
 from compilot.measure.curve_steps import SEEDS
 from compilot.progress import Observer
-from compilot.records import CompiledWay, Precision, State, StepParts
+from compilot.records import CompiledWay, Precision, ProcessSettings, State, StepParts
 from compilot.trials.limits import Limits
 from compilot.trials.local import LocalRunner
 from compilot.tuning.comparing import try_eager, try_one
@@ -45,6 +46,11 @@ def blocks() -> Training:
     return Training(nn.Sequential(*layers), loss, sgd, batch_of)
 
 
+def libraries(run: Path, candidate_id: str) -> set[str]:
+    workspace = RunDir(run).workspace(candidate_id)
+    return {str(path.relative_to(workspace)) for path in workspace.rglob("*.so")}
+
+
 @pytest.mark.slow
 @pytest.mark.compiles
 def test_memory_parts_and_bf16_are_judged_in_real_workers(tmp_path: Path) -> None:
@@ -55,9 +61,16 @@ def test_memory_parts_and_bf16_are_judged_in_real_workers(tmp_path: Path) -> Non
         trials = [
             try_one(runner, step_candidate("a test", parts, engine="inductor"), 300.0) for parts in PARTS.values()
         ]
+        compiled = trials[-1]
+        kept = msgspec.structs.replace(compiled.candidate, process=ProcessSettings(keep_memory=True))
+        again = try_one(runner, kept, 300.0)
         lower, exactly = (runner.over_many_steps(trial, 1.0) for trial in (trials[1], trials[0]))
     assert [trial.candidate.label for trial in trials] == [*PARTS]
     assert [(trial.state, trial.reason) for trial in trials if trial.state is not State.OK] == []
+    assert (again.state, again.files_of) == (State.OK, compiled.candidate.id), again.reason
+    own, copied = (libraries(tmp_path / "run", one.candidate.id) for one in (compiled, again))
+    assert own
+    assert copied == own  # nothing was compiled for it
     exact, rough = trials[0].check, trials[1].check
     assert exact is not None
     assert rough is not None

@@ -167,7 +167,7 @@ class Attempt:
             measurement=msgspec.structs.replace(cold, doubts=doubts),
             guard=built.guard,
             artifacts=other.artifacts,
-            code_sha256=other.code_sha256,
+            code_sha256=built.code_sha256,  # the other one's stands for another process
             frozen_weights=built.frozen_weights,
             weights_sha256=other.weights_sha256,
         )
