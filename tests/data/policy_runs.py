@@ -31,9 +31,9 @@ from compilot.tuning.comparing import try_eager, try_one
 from compilot.tuning.journal import RunJournal, make_header
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.replays import Made
-from compilot.tuning.serving import usable_padding
 from compilot.tuning.size_arms import Base, Policy, made
 from compilot.tuning.size_costs import SizePrograms
+from compilot.tuning.size_notes import usable_padding
 from compilot.verdict.policies import ShapeRules, choose
 
 

@@ -21,7 +21,7 @@ from compilot.records import HostLease, JournalLine, NodeLine, RaceLine, RunHead
 
 LIMIT_S = 500
 
-pytestmark = [pytest.mark.slow, pytest.mark.measures]
+pytestmark = pytest.mark.slow  # its engines sleep, so what is decided is the same beside any load
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ LIMIT_S = 900
 MODELS = ["ash", "birch", "cedar", "dogwood"]
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.measures,
+    pytest.mark.slow,  # its engines sleep, so what is decided is the same beside any load
     pytest.mark.skipif(usable_cores() < 2, reason="two kinds of machines on one host need two cores"),
 ]
 

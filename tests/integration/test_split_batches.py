@@ -22,7 +22,7 @@ from compilot.records import (
     ShapeCosts,
     ShapePolicy,
 )
-from compilot.tuning.serving import may_be_cut, usable_padding
+from compilot.tuning.size_notes import may_be_cut, usable_padding
 from compilot.workload.dispatch import ship_target
 from compilot.workload.target import load_target
 

@@ -25,7 +25,7 @@ def replay_arms(
     """Try torch.compile, load the plans, replay all of them; the journal has it."""
     from compilot.records import PaddingProof, ReplayLine, TrafficLine
     from compilot.tuning.replays import ReplayPlan, replayed
-    from compilot.tuning.serving import empty_calls_note
+    from compilot.tuning.size_notes import empty_calls_note
 
     traffic = runner.read_traffic(trace.sizes, recorded=trace.header is not None)
     journal.append(TrafficLine(traffic=traffic, proof=PaddingProof(), notes=tuple(empty_calls_note(traffic))))
