@@ -1,4 +1,4 @@
-"""Run directories of plans with regions, made from real builds of the six blocks; no search, no timing."""
+"""Run directories of plans with regions, made from real builds of the six blocks or of another model; no search."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from compilot.runtime.fast import Fast, attach
 from compilot.runtime.guards import make_guard
 from compilot.workload.dispatch import ship_target
 
+Made = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 DATA = Path(__file__).parent
 TARGET = f"{DATA / 'six_blocks.py'}:six"
 
@@ -50,9 +51,9 @@ def regional(*regions: tuple[str, Settings], shapes: Shapes = Shapes.STATIC) -> 
     return Candidate(settings=rest, label="regions of Six", rationale="made by hand", regions=made)
 
 
-def built(folder: Path, candidate: Candidate) -> tuple[Fast, PlanEntry]:
-    """What was built into a folder, started; and the entry that a plan has for it."""
-    model, args, kwargs = six_blocks.six()
+def built(folder: Path, candidate: Candidate, made: Made | None = None) -> tuple[Fast, PlanEntry]:
+    """What was built into a folder, started; and the entry that a plan has for it. made: another model and its call."""
+    model, args, kwargs = made or six_blocks.six()
     call = Call(args, kwargs)
     guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=False)
     folder.mkdir(parents=True)
@@ -86,21 +87,21 @@ def run_of(folder: Path, candidate: Candidate) -> Path:
     return folder
 
 
-def make_run(folder: Path, candidate: Candidate) -> None:
-    """The same in this process."""
-    _, entry = built(folder / "work" / candidate.id, candidate)
-    model = six_blocks.model()
+def make_run(folder: Path, candidate: Candidate, target: str = TARGET, made: Made | None = None) -> None:
+    """The same in this process; made: what the factory of another target makes."""
+    _, entry = built(folder / "work" / candidate.id, candidate, made)
+    model = made[0] if made is not None else six_blocks.model()
     plan = Plan(
         schema=PLAN_SCHEMA,
         compilot=compilot.__version__,
         created="2026-01-01T00:00:00+00:00",
-        workload=WorkloadRef(label="Six", target=TARGET),
+        workload=WorkloadRef(label=type(model).__name__, target=target),
         fingerprint=Fingerprint(machine=machine_fingerprint(), model=model_fingerprint(model)),
         because="made by hand",
         entries=(entry,),
     )
     save_plan(plan, folder / "plan.json")
-    keep_shipment(ship_target(TARGET), folder)
+    keep_shipment(ship_target(target), folder)
 
 
 def fresh_start(plan: Path, home: Path, how: str = "compile") -> dict[str, Any]:
