@@ -788,7 +788,7 @@ class Repair(Record, frozen=True, kw_only=True):
     state: State
     reason: str
     culprits: tuple[str, ...]  # paths of submodules, "freezing", "threads"; none: it was not found in time
-    kind: str = "modules"  # or "options", or "around": the code around the parts that were tried, which are all right
+    kind: str = "modules"  # "options"; "passes" of the engine; "around": the code around the parts, which are all right
     share: float = 0.0  # of an eager call: the submodules to blame, which stay in eager
     price: float | None = None  # about how much slower for it; None: not known
     trials: int = 0  # that it took
@@ -796,9 +796,9 @@ class Repair(Record, frozen=True, kw_only=True):
 
 
 class WideningStep(Record, frozen=True, kw_only=True):
-    """A boundary with one region more."""
+    """A boundary with one region more, or the last one with other settings."""
 
-    region: str  # "12 x GPT2Block", "decoder"
+    region: str  # "12 x GPT2Block", "decoder", "with other settings"
     speedup: float  # over eager at the screening, with it
     kept: bool = True  # False: it did not pay
 

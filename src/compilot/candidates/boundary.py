@@ -22,6 +22,7 @@ from compilot.candidates.parts import (
     cut,
     instances_of,
     overlap,
+    part_of,
     paths_of,
     shares_by_path,
     title_of,
@@ -175,8 +176,9 @@ def wider(candidate: Candidate, settings: Settings, diagnosis: Diagnosis) -> lis
     exports_only = registry.traits(settings.engine).whole_graph
     taken = covered(candidate, diagnosis)
     found = []
-    for piece in cut(diagnosis, with_breaks(diagnosis, exports_only=exports_only)):
-        if not overlap(piece.paths, taken):
+    for whole in cut(diagnosis, with_breaks(diagnosis, exports_only=exports_only)):
+        left = [path for path in whole.paths if not overlap([path], taken)]
+        if piece := part_of(whole, left, diagnosis):
             why = f"the best boundary so far and {piece.title}: another {_percent(piece.share)} of a call"
             regions = [*candidate.regions, Region(selector=piece.selector, settings=settings)]
             found.append(Wider(with_regions(regions, why, diagnosis, candidate), piece))

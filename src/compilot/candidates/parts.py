@@ -166,6 +166,18 @@ def _piece(paths: tuple[str, ...], diagnosis: Diagnosis, tree: _Tree) -> Piece |
     return Piece(paths, title, min(1.0, share), selector_of(paths, diagnosis.repeated), len(paths) > 1)
 
 
+def part_of(piece: Piece, paths: Sequence[str], diagnosis: Diagnosis) -> Piece | None:
+    """Some submodules of a piece; None where there are none, or they are too small to matter."""
+    if len(paths) == len(piece.paths):
+        return piece
+    shares = shares_by_path(diagnosis)
+    share = sum(shares.get(path, 0.0) for path in paths)
+    if share < LEAST_SHARE:
+        return None
+    title, selector = title_of(paths, diagnosis.repeated), selector_of(paths, diagnosis.repeated)
+    return Piece(tuple(paths), title, min(1.0, share), selector, len(paths) > 1)
+
+
 def title_of(paths: Sequence[str], repeated: Sequence[RepeatedBlock]) -> str:
     """What a region is called in a label."""
     block = next((block for block in repeated if set(paths) <= set(block.paths)), None)

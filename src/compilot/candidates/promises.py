@@ -69,7 +69,7 @@ def seeds_of(engine: str, settings: Settings, knows: Knows) -> list[Candidate]:
 
 
 def best_boundary(trials: Sequence[Trial]) -> Trial | None:
-    """The fastest candidate with regions that leaves the process alone; None: none was faster than eager."""
+    """The fastest candidate with regions; None: none was faster than eager."""
     able = [t for t in trials if t.candidate.regions and (worth.speed(t) or 0.0) >= worth.HELPED]
     return max(able, key=lambda trial: worth.speed(trial) or 0.0, default=None)
 
@@ -119,9 +119,15 @@ def _step_gain(base: Trial, share: float, knows: Knows) -> float:
 
 
 def steps_from(base: Trial, trials: Sequence[Trial]) -> list[float]:
-    """What one region more has brought to this boundary, each time somebody tried."""
-    wider = [t for t in trials if t.candidate.process == base.candidate.process and _one_more(base, t)]
-    return [worth.gain_over(trial, base) for trial in wider]
+    """What one region more has brought to this boundary, each time somebody tried, in whatever process."""
+    regions = set_in(base.candidate)
+    bases = {t.candidate.id: t for t in (*trials, base) if set_in(t.candidate) == regions}
+    return [
+        worth.gain_over(trial, own)
+        for own in bases.values()
+        for trial in trials
+        if trial.candidate.process == own.candidate.process and _one_more(own, trial)
+    ]
 
 
 def _one_more(base: Trial, other: Trial) -> bool:

@@ -60,6 +60,7 @@ LAYOUT_OPTIMIZATION = Knob(
     "convolutions keep the memory layout of the model: nothing is converted in between",
     needs=(Need.IMAGES,),
     variations=(Variation(False, "layouts as they are", "the best so far, convolutions in the model's own layout"),),
+    without=False,
 )
 PATTERN_MATCHER = Knob(
     "pattern_matcher",
@@ -67,6 +68,7 @@ PATTERN_MATCHER = Knob(
     (True, False),
     "torch's rewrites of the graph are left out, where one of them harms",
     variations=(Variation(False, "no graph rewrites", "the best so far, without torch's own rewrites of the graph"),),
+    without=False,
 )
 SIMDLEN = Knob(
     "cpp.simdlen",

@@ -78,6 +78,10 @@ class Part(Protocol):
 
     def forget_calls(self) -> None: ...
 
+    def watch(self, watcher: Any) -> None: ...
+
+    def seal(self, why: str) -> None: ...
+
 
 class LoadRequest(NamedTuple):
     """What an engine gets to load from."""

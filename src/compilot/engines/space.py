@@ -94,6 +94,7 @@ class Knob(NamedTuple):
     needs: tuple[Need, ...] = ()
     only_with: Mapping[str, Value] = {}  # other knobs and their values, without which it does nothing
     variations: tuple[Variation, ...] | None = None  # to try on the best candidate; None: every value; (): none
+    without: Value | None = None  # the value that leaves out a pass of the engine's, for repairs; None: it is no pass
 
 
 class Seed(NamedTuple):

@@ -70,6 +70,18 @@ class Watcher(Protocol):
         """The engine failed where eager did not."""
 
 
+class _OfRegion:
+    """Tells a watcher of a region: that it failed is the plan's failure, while its calls are none of the user's."""
+
+    def __init__(self, watcher: Watcher, path: str) -> None:
+        self._watcher, self._path = watcher, path
+
+    def missed(self, reason: str, call: Call) -> None: ...
+
+    def failed(self, reason: str) -> None:
+        self._watcher.failed(f"{reason} (in {self._path})")
+
+
 Otherwise = Callable[["Dispatcher", Why, Call], Any]  # who does not answer, why, the call
 
 
@@ -121,8 +133,8 @@ class Dispatcher:
         self._slowly = itertools.count()  # served by the engine through the slow path
         self._not_users = 0  # calls that the engine served before the user's first
         self._forked = False
-        self.watcher: Watcher | None = None  # hears of every call that the engine does not answer
-        self.sealed = ""  # why nothing is built any more for calls of new kinds: eager answers them; "": it is
+        self._watcher: Watcher | None = None  # hears of every call that the engine does not answer
+        self._sealed = ""  # why nothing is built any more for calls of new kinds: eager answers them; "": it is
         self.otherwise: Otherwise | None = None  # takes the calls that this guard does not; None: eager
         self.fast_elsewhere: Callable[[], int] = lambda: 0  # calls that other entries served
         self._variants = Variants(guard.tensors, None)
@@ -143,9 +155,32 @@ class Dispatcher:
         self._built_before += self._variants.builds()
         self.loaded = engine = anew.loaded
         self._variants = Variants(self.guard.tensors, engine.builds, len(engine.parts))  # before its callable: _serve
+        self._hand_down(engine)
         self._gate.start(anew.loaded, anew.watch, anew.unreadable, closed)
         if anew.hooks is not None:  # not before: the engine of before does not run them
             self._gate.accept_hooks(anew.hooks)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Have somebody hear of every call that the engine does not answer, and of regions that fail."""
+        self._watcher = watcher
+        self._hand_down(self.loaded)
+
+    def seal(self, why: str) -> None:
+        """Build nothing any more for calls of new kinds, in regions neither: eager answers them."""
+        self._sealed = why
+        self._hand_down(self.loaded)
+
+    @property
+    def sealed(self) -> str:
+        """Why nothing is built any more; "": it is."""
+        return self._sealed
+
+    def _hand_down(self, engine: Loaded) -> None:
+        for path, part in engine.parts.items():
+            if self._watcher is not None:
+                part.watch(_OfRegion(self._watcher, path))
+            if self._sealed:
+                part.seal(self._sealed)
 
     # ---- the slow path -----------------------------------------------------------------------------------------------
 
@@ -271,7 +306,7 @@ class Dispatcher:
             if self._variants.ready(key) is not None:
                 return PASSED
             closed = self._gate.closed_for_good()
-            if reason := closed or self._variants.why_not(key) or self.sealed:
+            if reason := closed or self._variants.why_not(key) or self._sealed:
                 raise _Unanswered(Why(reason, said=closed is not None))
             try:
                 return self._prepare(key, tensors, call)
@@ -320,8 +355,8 @@ class Dispatcher:
             raise NoFallback(f"{reason}; {self._no_eager}; {self._remedy}.") from error
         answer = self.eager(reason, call, said=True)
         self._gate.failed(error)
-        if self.watcher is not None:
-            self.watcher.failed(reason)
+        if self._watcher is not None:
+            self._watcher.failed(reason)
         return answer
 
     def eager(self, reason: str, call: Call, *, said: bool = False, counted: Fallbacks | None = None) -> Any:
@@ -330,10 +365,10 @@ class Dispatcher:
             why = f"the plan does not take this call ({reason}), and {self._no_eager}"
             kind = IndexOutOfRange if reason.startswith(OUT_OF_RANGE) else NoFallback
             raise kind(f"{why}; {advice(reason)}, or {self._remedy}.")
-        if self.watcher is not None:
-            self.watcher.missed(reason, call)
+        if self._watcher is not None:
+            self._watcher.missed(reason, call)
         answer = self._gate.running_plain(lambda: self._plain(*call.args, **call.kwargs))
-        said = said or self._gate.closed is not None or self.watcher is not None  # who tells of them
+        said = said or self._gate.closed is not None or self._watcher is not None  # who tells of them
         (counted or self._fallbacks).count(reason, self._all_fast, said=said)
         return answer
 

@@ -73,6 +73,9 @@ def _answer(core: Core, call: Call, path: Path) -> Any:
     if _answered(core) == before:
         reason = next(iter(core.stats().fallbacks), "the entry's guard does not take it")
         raise BundleError(f"{path} does not answer its golden call by its engine: {reason}.")
+    for region, own in core.stats().regions.items():
+        for reason in own.fallbacks:
+            raise BundleError(f"{path} does not answer its golden call by the engine of {region}: {reason}.")
     return answer
 
 

@@ -64,7 +64,7 @@ class Trial:
         self._here = threading.local()
         self._first = True
         for link in self.links:
-            link.watcher = self
+            link.watch(self)
 
     @property
     def links(self) -> list[Dispatcher]:
@@ -74,7 +74,7 @@ class Trial:
     def seal(self, why: str) -> None:
         """Build nothing any more in this process."""
         for link in self.links:
-            link.sealed = why
+            link.seal(why)
 
     def is_live(self, number: int) -> None:
         """From this call on it answers."""

@@ -18,6 +18,8 @@ from compilot.records import Decision, Diagnosis, Region, Trial, Verdict, Wideni
 from compilot.verdict.boundary_words import clauses
 from compilot.verdict.finalists import screening_ratio
 
+SET_OTHERWISE = "with other settings"  # a step that adds no region
+
 
 def told_of_boundary(verdict: Verdict, trials: Sequence[Trial], diagnosis: Diagnosis) -> Verdict:
     """The verdict with how its boundary grew and which graph breaks it leaves outside; as it is without regions."""
@@ -43,13 +45,26 @@ def free_breaks(chosen: Trial, diagnosis: Diagnosis) -> tuple[str, ...]:
 
 def widening(chosen: Trial, trials: Sequence[Trial], diagnosis: Diagnosis) -> tuple[WideningStep, ...]:
     """From the first region to the chosen boundary, then the regions that were tried on top of it."""
-    chain = [chosen]
+    chain = [_grown(chosen, trials)]
     while (before := _before(chain[0], trials)) is not None:
         chain.insert(0, before)
     steps = [_step(chain[0].candidate.regions, chain[0], diagnosis)]
     steps += [_step(_added(one, next_), next_, diagnosis) for one, next_ in pairwise(chain)]
-    tried = [trial for trial in trials if trial.screening and _is_wider(chosen, trial)]
-    return (*steps, *(_step(_added(chosen, trial), trial, diagnosis, kept=False) for trial in tried))
+    if chain[-1] is not chosen:
+        steps.append(WideningStep(region=SET_OTHERWISE, speedup=screening_ratio(chosen) or 1.0))
+    ends = [chain[-1], *([chosen] if chain[-1] is not chosen else [])]
+    tried = [(end, trial) for end in ends for trial in trials if trial.screening and _is_wider(end, trial)]
+    return (*steps, *(_step(_added(end, trial), trial, diagnosis, kept=False) for end, trial in tried))
+
+
+def _grown(chosen: Trial, trials: Sequence[Trial]) -> Trial:
+    """The chosen boundary in the settings and the process in which it grew, if it was varied afterwards."""
+    places = {region.selector for region in chosen.candidate.regions}
+    alike = [t for t in trials if t.screening and {region.selector for region in t.candidate.regions} == places]
+    grown = [trial for trial in alike if _before(trial, trials) is not None]
+    if _before(chosen, trials) is not None:
+        return chosen
+    return max(grown, key=lambda trial: worth.speed(trial) or 0.0, default=chosen)
 
 
 def _before(trial: Trial, trials: Sequence[Trial]) -> Trial | None:

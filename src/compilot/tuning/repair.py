@@ -2,11 +2,12 @@
 
 In: a diagnosis and all trials so far. Out: the next candidate that brings a repair forward; at the end who is to blame.
 A candidate that gave wrong answers, crashed or could not be built is taken apart: first what is set in it, against the
-same engine with nothing set; then the model, submodule by submodule (bisect.py), the rest in eager. Everything follows
+same engine with nothing set; then the model, submodule by submodule (bisect.py), the rest in eager; then, where it did
+not stop an export, the engine's own passes, which are left out one after another on the whole model. Everything follows
 from the trials, so that an interrupted run goes on where it was. Covered: one repair for each engine that cannot have
-the whole model; options where it can; submodules that the doctor or a trial's reason names. Not covered: lower
-precisions, whose error the user has allowed or not; models without repeated blocks or parts; what a step promises
-(repair_worth.py). Pure.
+the whole model; options where it can; submodules that the doctor or a trial's reason names; models without repeated
+blocks or parts, of which passes can be left out. Not covered: lower precisions, whose error the user has allowed or
+not; what a step promises (repair_worth.py). Pure.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ import msgspec
 
 from compilot.candidates import boundary
 from compilot.candidates.parts import cut, grouped, is_within, selector_of, shares_by_path, with_breaks
+from compilot.candidates.spaces import space_of
 from compilot.engines import registry
+from compilot.engines.space import fitting
 from compilot.modules.selectors import culprit
 from compilot.records import (
     Candidate,
     Diagnosis,
     MemoryFormat,
+    OptionValue,
     Precision,
     ProcessSettings,
     Region,
@@ -35,7 +39,7 @@ from compilot.records import (
 from compilot.tuning.bisect import FAILED, PASSED, Found, Questions, culprits
 
 WORTH_OPENING = 0.15  # of an eager call: a culprit that takes more is looked into
-OPTIONS, MODULES, AROUND = "options", "modules", "around"  # kinds of a repair
+OPTIONS, MODULES, AROUND, PASSES = "options", "modules", "around", "passes"  # kinds of a repair
 
 
 class Progress(NamedTuple):
@@ -43,7 +47,7 @@ class Progress(NamedTuple):
 
     failure: Trial
     settings: Settings  # of the engine in the regions
-    kind: str  # OPTIONS or MODULES
+    kind: str  # OPTIONS, MODULES or PASSES
     next: Candidate | None  # to try; None: it is over
     asked: tuple[Trial, ...]  # that were answered already
     found: Found | None  # None: not yet
@@ -52,12 +56,17 @@ class Progress(NamedTuple):
 def repairs(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Progress]:
     """Every failure that is worth repairing, and how far that has come."""
     known = {trial.candidate.id: trial for trial in trials}
-    return [_replayed(failure, diagnosis, known) for failure in failures(diagnosis, trials)]
+    found = list[Progress]()
+    for failure in failures(diagnosis, trials):
+        found.append(_replayed(failure, diagnosis, known))
+        found += _in_passes(found[-1], diagnosis, known)
+    return found
 
 
 def records_of(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Repair]:
     """What the repairs have found out so far."""
-    return [_record(progress, diagnosis) for progress in repairs(diagnosis, trials)]
+    every = [(progress.kind, _record(progress, diagnosis)) for progress in repairs(diagnosis, trials)]
+    return [found for kind, found in every if kind != PASSES or found.culprits]  # mostly it is no pass
 
 
 # ------------------------------------------------------------------------------------------------------------- failures
@@ -154,6 +163,44 @@ def _in_regions(paths: Sequence[str], settings: Settings, failure: Trial, diagno
     return boundary.with_regions(regions, why, diagnosis)
 
 
+def _in_passes(modules: Progress, diagnosis: Diagnosis, known: Mapping[str, Trial]) -> Iterator[Progress]:
+    """The same failure by the engine's passes, once the submodules are known: that leaves more of the model to it, but
+    mostly it is no pass, and the engine without any of them fails as well.
+    """
+    failure, passes = modules.failure, passes_of(modules.settings.engine, diagnosis)
+    over = modules.kind == MODULES and modules.found is not None
+    if not over or not passes or failure.candidate.regions or failure.state is State.INFEASIBLE:
+        return
+
+    def make(some: Sequence[str]) -> Candidate:
+        return _with_passes(modules.settings, some, passes, failure)
+
+    start, bare = Progress(failure, modules.settings, PASSES, None, (failure,), None), make(())
+    if bare.id not in known:
+        yield start._replace(next=bare)
+    elif known[bare.id].state in PASSED:
+        asked = (failure, known[bare.id])
+        yield _answered(start._replace(asked=asked), culprits(list(passes), make), known)
+
+
+def passes_of(engine: str, diagnosis: Diagnosis) -> dict[str, OptionValue]:
+    """The engine's own passes that can be left out: the option, and its value without it."""
+    knobs = fitting(space_of(engine, diagnosis).knobs, diagnosis)
+    return {knob.name: knob.without for knob in knobs if knob.without is not None and not knob.only_with}
+
+
+def _with_passes(
+    settings: Settings, some: Sequence[str], passes: Mapping[str, OptionValue], failure: Trial
+) -> Candidate:
+    """The whole model with the engine, and of its passes only these."""
+    out = {name: value for name, value in passes.items() if name not in some}
+    return Candidate(
+        settings=msgspec.structs.replace(settings, options={**settings.options, **out}),
+        label=", ".join([settings.engine, *(f"no {option_words(name)}" for name in out)]),
+        rationale=f"{failure.candidate.label} failed: which of its passes is to blame?",
+    )
+
+
 def known_stops(engine: str, diagnosis: Diagnosis) -> list[str]:
     """The submodules in which the doctor saw the engine's compiler stop; the model's own forward is none."""
     whole_graph = registry.traits(engine).whole_graph
@@ -172,6 +219,11 @@ def _set_in(candidate: Candidate) -> list[str]:
     found += ["memory_format"] if settings.memory_format is not MemoryFormat.PRESERVE else []
     process = msgspec.structs.asdict(candidate.process)
     return found + [f"process.{name}" for name, value in process.items() if value is not None]
+
+
+def words_of(candidate: Candidate) -> set[str]:
+    """What is set in it, as its user knows it."""
+    return set(map(option_words, _set_in(candidate)))
 
 
 def _with(candidate: Candidate, some: Sequence[str]) -> Candidate:

@@ -17,7 +17,7 @@ from compilot.candidates.parts import covered
 from compilot.candidates.promises import Promise
 from compilot.candidates.search import Search, TimeLeft, Weighing
 from compilot.records import Candidate, Decision, Diagnosis, Repair, Trial, Verdict
-from compilot.tuning.repair import OPTIONS, records_of
+from compilot.tuning.repair import OPTIONS, PASSES, option_words, passes_of, records_of, words_of
 from compilot.tuning.repair_worth import next_step
 
 
@@ -28,6 +28,7 @@ class Repairing:
         self._search = search
         self._diagnosis = Diagnosis()
         self._trials: dict[str, Trial] = {}
+        self._under_way: set[str] = set()  # what was asked for, whether or not it has ended
 
     def begin(self, diagnosis: Diagnosis) -> None:
         """A run begins."""
@@ -40,15 +41,22 @@ class Repairing:
         self._search.tell(trial)
 
     def ask(self, slots: int, budget: TimeLeft) -> list[Candidate]:
-        """What promises most now."""
+        """What promises most now. A repair has one step at a time; other slots are the search's."""
         step = self._step(budget)
-        if step is None:
-            return self._search.ask(slots, budget)
-        if isinstance(self._search, Weighing):
-            other = self._search.next_worth(budget)
-            first = other is None or other.score < step.worth.score
-            return [step.candidate] if first else self._search.ask(slots, budget)
-        return self._search.ask(slots, budget) or [step.candidate]
+        first = [step.candidate] if step is not None and self._is_first(step, budget) else []
+        others = self._search.ask(slots - len(first), budget) if slots > len(first) else []
+        found = {one.id: one for one in (*first, *others)}
+        if not found and step is not None:
+            found = {step.candidate.id: step.candidate}
+        self._under_way |= found.keys()
+        return list(found.values())
+
+    def _is_first(self, step: Promise, budget: TimeLeft) -> bool:
+        """Whether it promises more than what the search would ask for; one that cannot weigh comes first."""
+        if not isinstance(self._search, Weighing):
+            return False
+        other = self._search.next_worth(budget)
+        return other is None or other.score < step.worth.score
 
     def _step(self, budget: TimeLeft) -> Promise | None:
         """The next trial of a repair, where it fits into the time; a training has none: its parts are tried apart."""
@@ -57,7 +65,9 @@ class Repairing:
         trials = list(self._trials.values())
         best = max([0.0, *(worth.speed(t) or 0.0 for t in trials if not t.candidate.is_eager)])
         step = next_step(self._diagnosis, trials, best)
-        return step if step is not None and step.worth.seconds < budget.remaining_s else None
+        if step is None or step.candidate.id in self._under_way - self._trials.keys():  # its answer comes first
+            return None
+        return step if step.worth.seconds < budget.remaining_s else None
 
     def told(self, verdict: Verdict) -> Verdict:
         """The verdict with the repairs that the chosen candidate comes from; of kept eager, whom to blame."""
@@ -81,10 +91,14 @@ def _tells(repair: Repair) -> bool:
 
 def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bool:
     """Whether a candidate is the engine that failed, without what is to blame."""
+    if repair.kind == PASSES:
+        out = passes_of(repair.engine, diagnosis)
+        options = {option_words(name): value == out.get(name) for name, value in candidate.settings.options.items()}
+        whole = candidate.settings.engine == repair.engine and not candidate.regions and bool(repair.culprits)
+        return whole and all(options.get(name, False) for name in repair.culprits)
     if repair.kind == OPTIONS:
-        settings = candidate.settings
-        set_ = {*settings.options, *({"mode"} if settings.mode else ())}
-        return settings.engine == repair.engine and bool(repair.culprits) and set_.isdisjoint(repair.culprits)
+        own = candidate.settings.engine == repair.engine and not candidate.regions
+        return own and bool(repair.culprits) and words_of(candidate).isdisjoint(repair.culprits)
     inside = covered(candidate, diagnosis)
     engines = {region.settings.engine for region in candidate.regions}
     return repair.engine in engines and not set(repair.culprits) & set(inside)
@@ -93,7 +107,7 @@ def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bo
 def _priced(repair: Repair, chosen: Trial, diagnosis: Diagnosis) -> Repair:
     """About how much faster it would be if the culprits could be had like the others; nobody times wrong answers."""
     speed, share = worth.speed(chosen) or 0.0, promises.share_of(chosen.candidate, diagnosis)
-    if repair.kind == OPTIONS or speed <= 0.0 or share <= 0.0:
+    if repair.kind in (OPTIONS, PASSES) or speed <= 0.0 or share <= 0.0:
         return repair
     left = math.exp(-speed)
     fixed = left - (1.0 - left) / share * repair.share

@@ -30,6 +30,8 @@ def repair_words(repair: Repair) -> str:
     did = _DID.get(repair.state, "cannot be built")
     if repair.kind == "options":
         return f"without {_names(repair.culprits)}, with which {repair.engine} {did}"
+    if repair.kind == "passes":
+        return f"without the passes {_names(repair.culprits)}, with which {repair.engine} {did}"
     if repair.kind == "around":
         return f"on the whole model {repair.engine} {did}: the code around these parts is to blame and stays in eager"
     if not repair.culprits:

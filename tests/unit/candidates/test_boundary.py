@@ -172,6 +172,17 @@ def test_widening_adds_the_largest_piece_that_is_left() -> None:
     assert set(covered(steps[0].candidate, unet())) == {*covered(base, unet()), "down1"}
 
 
+def test_what_is_left_of_like_blocks_may_have_another_engine() -> None:
+    diagnosis = gpt2()
+    eleven = [f"model.h.{n}" for n in range(12) if n != 8]
+    base = boundary.with_regions([Region(selector=",".join(eleven), settings=INDUCTOR)], "test", diagnosis)
+    steps = boundary.wider(base, OPENVINO, diagnosis)
+    assert {step.piece.title for step in steps} == {"head", "model.h.8"}
+    [own] = [step for step in steps if step.piece.title == "model.h.8"]
+    assert own.candidate.label == "inductor on 11 of 12 x Block, openvino on model.h.8"
+    assert own.piece.share == pytest.approx(0.8 / 12)
+
+
 def test_the_same_regions_are_the_same_candidate_whatever_the_order() -> None:
     regions = [Region(selector="b", settings=INDUCTOR), Region(selector="a", settings=OPENVINO)]
     one, other = (boundary.with_regions(some, "test", unet()) for some in (regions, regions[::-1]))

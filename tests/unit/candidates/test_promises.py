@@ -18,7 +18,7 @@ from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Acts, Knob, Seed, Space, Variation
 from compilot.engines.traits import BuildCost, EngineTraits
-from compilot.records import Candidate, Diagnosis, Measurement, Settings, State, Trial
+from compilot.records import Candidate, Diagnosis, Measurement, ProcessSettings, Settings, State, Trial
 from compilot.tuning.budget import Left
 
 JIT = EngineTraits(build_cost=BuildCost.COMPILER, through_dynamo=True)
@@ -335,6 +335,15 @@ def test_a_step_is_measured_against_the_boundary_without_it() -> None:
     first, second = (boundary.regional(pieces, one, "", diagnosis) for pieces in _prefixes(diagnosis))
     steps = promises.steps_from(ended(first, 1.2), [ended(first, 1.2), ended(second, 1.5)])
     assert [round(gain, 3) for gain in steps] == [0.223]
+
+
+def test_a_step_that_did_not_pay_in_another_process_is_remembered() -> None:
+    diagnosis = unet()
+    first, second = (boundary.regional(p, Settings(engine="jit"), "", diagnosis) for p in _prefixes(diagnosis))
+    kept = msgspec.structs.replace(first, process=ProcessSettings(keep_memory=True))
+    told = [ended(first, 1.5), ended(second, 1.4), ended(kept, 1.52)]
+    [step] = promises.steps_from(told[-1], told)
+    assert step < 0.0
 
 
 def _prefixes(diagnosis: Diagnosis) -> Iterator[list[Any]]:

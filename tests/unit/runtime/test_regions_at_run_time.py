@@ -19,8 +19,9 @@ from compilot.boundary.build import build
 from compilot.engines import registry
 from compilot.engines.protocol import Baked, BuildRequest, Follows, Infeasible, Loaded, LoadRequest
 from compilot.engines.traits import EngineTraits
-from compilot.errors import FallbackWarning
+from compilot.errors import BundleError, FallbackWarning
 from compilot.records import Candidate, DynamicDim, Region, Settings, Shapes
+from compilot.runtime import proving
 from compilot.runtime.fast import Fast, attach
 from compilot.runtime.gate import CODE_CHANGED
 from compilot.runtime.guards import make_guard
@@ -448,3 +449,50 @@ def test_several_threads_get_right_answers(regional: Made) -> None:
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(run, range(100)))
     assert fast_by_region(fast) == dict.fromkeys(PATHS, 100)
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.missing: list[str] = []
+        self.failures: list[str] = []
+
+    def missed(self, reason: str, call: Call) -> None:
+        self.missing.append(reason)
+
+    def failed(self, reason: str) -> None:
+        self.failures.append(reason)
+
+
+def test_who_watches_a_plan_hears_of_regions_that_fail(regional: Made, marking: MarkingEngine) -> None:
+    fast, heard = regional(Stack().eval()), Heard()
+    type(fast)._compilot_core.watch(heard)  # type: ignore[attr-defined]
+    fast(X)
+    fast.refresh()  # the regions of the engine that is loaded now are watched, too
+    marking.fail_call = {2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        fast(X)
+        fast(X)
+    assert heard.failures
+    assert all(text.startswith("engine failed") and text.endswith("(in layers.2)") for text in heard.failures)
+    assert heard.missing == []  # calls of submodules are none of the user's
+
+
+def test_where_nothing_is_built_any_more_regions_build_nothing_either(regional: Made, marking: MarkingEngine) -> None:
+    model = Stack().eval()
+    fast = regional(model)
+    type(fast)._compilot_core.seal("no more")  # type: ignore[attr-defined]
+    fast.refresh()
+    parts = type(fast)._compilot_core.loaded.parts  # type: ignore[attr-defined]
+    assert {part.sealed for part in parts.values()} == {"no more"}
+
+
+def test_a_golden_call_proves_every_region(regional: Made, marking: MarkingEngine) -> None:
+    fast = regional(Stack().eval())
+    core = type(fast)._compilot_core  # type: ignore[attr-defined]
+    assert torch.equal(proving._answer(core, Call((X,), {}), Path("x.cpbundle")), fast._compilot_plain(X))
+    marking.fail_call = {2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        with pytest.raises(BundleError, match=r"golden call by the engine of layers\.2: engine"):
+            proving._answer(core, Call((X,), {}), Path("x.cpbundle"))

@@ -71,6 +71,21 @@ def test_another_process_is_no_step() -> None:
     assert [step.region for step in widening(trials[1], [alone, trials[1]], MODEL)] == ["body + head"]
 
 
+def test_a_boundary_that_was_varied_after_it_grew_still_tells_how_it_grew() -> None:
+    trials = grown()
+    process = msgspec.structs.replace(trials[1].candidate.process, keep_memory=True)
+    kept = ended(msgspec.structs.replace(trials[1].candidate, process=process), 1.6)
+    steps = widening(kept, [*trials, kept], MODEL)
+    assert [(step.region, step.kept) for step in steps] == [
+        ("body", True),
+        ("head", True),
+        ("with other settings", True),
+        ("tail", False),
+    ]
+    told = "the boundary grew by what paid: body 1.30x, head 1.50x, with other settings 1.60x, not by tail (1.40x)"
+    assert widening_words(steps) == told
+
+
 def test_breaks_outside_of_every_region_cost_nothing_and_those_inside_still_do() -> None:
     diagnosis = gpt2(
         breaks=(

@@ -17,8 +17,9 @@ from compilot.candidates.boundary import main_engine
 from compilot.candidates.guided import GuidedSearch
 from compilot.candidates.parts import covered
 from compilot.candidates.promises import share_of
+from compilot.candidates.worth import Worth
 from compilot.engines import registry
-from compilot.engines.space import Seed, Space
+from compilot.engines.space import Acts, Knob, Seed, Space
 from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.modules.selectors import culprit
 from compilot.records import (
@@ -27,14 +28,17 @@ from compilot.records import (
     Diagnosis,
     Precision,
     ProcessSettings,
+    Repair,
     Settings,
     State,
     Trial,
     TrialLine,
 )
 from compilot.testing.runner import Fate
+from compilot.tuning.budget import Left
 from compilot.tuning.repair import failures, records_of
 from compilot.tuning.repair_worth import next_step
+from compilot.tuning.repairing import Repairing, comes_from
 
 PLAIN = Candidate(settings=Settings(engine="jit"), label="jit", rationale="test")
 
@@ -353,3 +357,109 @@ def test_what_a_repair_promises_follows_what_its_parts_have_brought(engine: Any)
 def test_nothing_failed_means_no_repair(engine: Any) -> None:
     assert records_of(gpt2(), [ended(PLAIN, State.OK)]) == []
     assert next_step(gpt2(), [ended(PLAIN, State.OK)], 0.0) is None
+
+
+# -------------------------------------------------------------------------------------------------------------- passes
+
+REWRITES = Space(
+    knobs=tuple(Knob(name, Acts.OPTION, (True, False), "test", variations=(), without=False) for name in "abcd"),
+    seeds=(Seed("", "test"),),
+)
+
+
+def wrong_pass(*bad: str) -> Any:
+    """An engine that is wrong, on whatever it runs, unless these passes are left out; each one costs some speed."""
+
+    def fate(candidate: Candidate) -> Fate:
+        settings = candidate.regions[0].settings if candidate.regions else candidate.settings
+        if settings.engine != "jit":
+            return Fate(speed=1.0, cold_s=5.0)
+        if any(settings.options.get(name, True) for name in bad):
+            return Fate(state=State.WRONG, reason="max abs error 3", cold_s=5.0)
+        return Fate(speed=2.0 - 0.2 * len(settings.options), cold_s=5.0)
+
+    return fate
+
+
+@pytest.mark.parametrize("bad", ["a", "b", "d"])
+def test_a_pass_that_gives_wrong_answers_is_named_and_the_others_are_kept(
+    tmp_path: Path, engine: Any, bad: str
+) -> None:
+    engine(REWRITES)
+    search = ListSearch([PLAIN])
+    found = told(tmp_path, wrong_pass(bad), search=search, diagnosis=gpt2(), eager_call_s=0.05, budget_s=3000.0)
+    (entry,) = found.plan.entries
+    assert entry.candidate.settings == Settings(engine="jit", options={bad: False})
+    assert not entry.candidate.regions
+    (blamed,) = found.verdict.repairs
+    assert (blamed.kind, blamed.culprits, blamed.found) == ("passes", (bad,), True)
+    assert f"without the passes {bad}, with which jit gave wrong answers" in found.plan.because
+
+
+def test_a_model_without_parts_is_repaired_by_its_passes(tmp_path: Path, engine: Any) -> None:
+    engine(REWRITES)
+    alone = Diagnosis(cores=2, threads=2, eager_call_s=0.05)
+    found = told(tmp_path, wrong_pass("c"), search=ListSearch([PLAIN]), diagnosis=alone, eager_call_s=0.05)
+    assert found.plan.entries[0].candidate.settings.options == {"c": False}
+
+
+def test_passes_are_asked_for_once_where_it_is_none_of_them(tmp_path: Path, engine: Any) -> None:
+    engine(REWRITES)
+    diagnosis = gpt2()
+    found = story(tmp_path, diagnosis, wrong_with(diagnosis, "model.h.3"), guided=False)
+    assert [name for name in found.runner.tried if "no a" in name] == ["jit, no a, no b, no c, no d"]
+    (blamed,) = found.verdict.repairs
+    assert (blamed.kind, blamed.culprits) == ("modules", ("model.h.3",))
+
+
+def test_no_pass_stops_an_export(engine: Any) -> None:
+    engine(REWRITES)
+    alone = Diagnosis(cores=2, threads=2, eager_call_s=0.05)
+    assert next_step(alone, [ended(PLAIN, State.INFEASIBLE)], 0.0) is None
+    assert next_step(alone, [ended(PLAIN, State.WRONG)], 0.0) is not None
+
+
+# ---------------------------------------------------------------------------------------------------------- the search
+
+
+class Slots:
+    """A search with as many candidates as anybody wants."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def begin(self, diagnosis: Diagnosis) -> None: ...
+
+    def tell(self, trial: Trial) -> None: ...
+
+    def next_worth(self, budget: Any) -> Worth | None:
+        return Worth(1e-9, 1.0)
+
+    def ask(self, slots: int, budget: Any) -> list[Candidate]:
+        made = [msgspec.structs.replace(PLAIN, settings=Settings(engine="jit", mode=f"m{n}")) for n in range(99)]
+        self.given += slots
+        return made[self.given - slots : self.given]
+
+
+def test_other_slots_are_the_searchs_while_a_repair_waits_for_its_answer(engine: Any) -> None:
+    repairing = Repairing(Slots())
+    repairing.begin(gpt2())
+    repairing.tell(ended(PLAIN, State.WRONG))
+    first = repairing.ask(3, Left(1e6))
+    assert [bool(one.regions) for one in first] == [True, False, False]
+    assert [bool(one.regions) for one in repairing.ask(3, Left(1e6))] == [False] * 3  # nobody has answered it yet
+    repairing.tell(ended(first[0], State.WRONG))
+    assert [bool(one.regions) for one in repairing.ask(2, Left(1e6))] == [True, False]
+
+
+@pytest.mark.parametrize("own", [{"process": ProcessSettings(threads=1)}, {"options": {"cpp.simdlen": 256}}])
+def test_a_plan_that_has_what_is_to_blame_does_not_say_that_it_is_without_it(engine: Any, own: Any) -> None:
+    plain = {"process": ProcessSettings(), "options": {}, **own}
+    chosen = Candidate(
+        settings=Settings(engine="jit", options=plain["options"]), label="", rationale="", process=plain["process"]
+    )
+    for culprit_name, comes in (("threads", "process" not in own), ("simdlen", "options" not in own)):
+        repair = Repair(
+            engine="jit", failed="x", state=State.WRONG, reason="", culprits=(culprit_name,), kind="options"
+        )
+        assert comes_from(chosen, repair, gpt2()) is comes

@@ -47,6 +47,7 @@ KNOBS = (
         ("all", "extended", "basic", "disabled"),
         "fewer rewrites of the graph",
         variations=(Variation("extended", "extended optimisations", "the best so far, without its own memory layout"),),
+        without="disabled",
     ),
     Knob(
         "allow_spinning",
