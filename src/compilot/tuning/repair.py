@@ -58,8 +58,12 @@ def repairs(diagnosis: Diagnosis, trials: Sequence[Trial]) -> list[Progress]:
     known = {trial.candidate.id: trial for trial in trials}
     found = list[Progress]()
     for failure in failures(diagnosis, trials):
-        found.append(_replayed(failure, diagnosis, known))
-        found += _in_passes(found[-1], diagnosis, known)
+        modules = _replayed(failure, diagnosis, known)
+        whole = any(_leaves_out(trial, modules.settings.engine, diagnosis) for trial in trials)
+        if modules.found is not None or not whole:  # else the engine can have the whole model, without some passes
+            found.append(modules)
+        if modules.found is not None or whole:
+            found += _in_passes(modules, diagnosis, known)
     return found
 
 
@@ -84,7 +88,8 @@ def failures(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Iterator[Trial]:
         whole = [t for t in failed if not t.candidate.regions]
         if engine == Settings().engine or not _can_be_repaired(engine, diagnosis):
             continue
-        if any(t.state in PASSED and not t.candidate.regions for t in own):
+        passed = [t for t in own if t.state in PASSED and not t.candidate.regions]
+        if any(not _leaves_out(t, engine, diagnosis) for t in passed):
             yield from (t for t in whole if t.state is State.WRONG and len(_set_in(t.candidate)) > 1)
         elif whole:
             yield min(whole, key=lambda t: len(_set_in(t.candidate)))
@@ -164,12 +169,11 @@ def _in_regions(paths: Sequence[str], settings: Settings, failure: Trial, diagno
 
 
 def _in_passes(modules: Progress, diagnosis: Diagnosis, known: Mapping[str, Trial]) -> Iterator[Progress]:
-    """The same failure by the engine's passes, once the submodules are known: that leaves more of the model to it, but
-    mostly it is no pass, and the engine without any of them fails as well.
+    """The same failure by the engine's passes: that leaves more of the model to it, but mostly it is no pass, and the
+    engine without any of them fails as well.
     """
     failure, passes = modules.failure, passes_of(modules.settings.engine, diagnosis)
-    over = modules.kind == MODULES and modules.found is not None
-    if not over or not passes or failure.candidate.regions or failure.state is State.INFEASIBLE:
+    if modules.kind == OPTIONS or not passes or failure.candidate.regions or failure.state is State.INFEASIBLE:
         return
 
     def make(some: Sequence[str]) -> Candidate:
@@ -185,8 +189,19 @@ def _in_passes(modules: Progress, diagnosis: Diagnosis, known: Mapping[str, Tria
 
 def passes_of(engine: str, diagnosis: Diagnosis) -> dict[str, OptionValue]:
     """The engine's own passes that can be left out: the option, and its value without it."""
+    if engine not in registry.names():
+        return {}
     knobs = fitting(space_of(engine, diagnosis).knobs, diagnosis)
     return {knob.name: knob.without for knob in knobs if knob.without is not None and not knob.only_with}
+
+
+def _leaves_out(trial: Trial, engine: str, diagnosis: Diagnosis) -> bool:
+    """Whether the engine had the whole model without some of its passes, and was right."""
+    settings = trial.candidate.settings
+    if settings.engine != engine or trial.candidate.regions or trial.state not in PASSED:
+        return False
+    passes = passes_of(engine, diagnosis)
+    return any(name in passes and value == passes[name] for name, value in settings.options.items())
 
 
 def _with_passes(
