@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from compilot.modules.selectors import BLOCK, of_block
-from compilot.records import Candidate, Diagnosis, RepeatedBlock
+from compilot.records import BreakPlace, Candidate, Diagnosis, RepeatedBlock
 
 LEAST_SHARE = 0.03  # of an eager call: what takes less cannot gain what a plan's margin would show
 MOSTLY = 0.5  # of a submodule's time in repeated blocks: these are the pieces, not the submodule around them
@@ -50,15 +50,22 @@ def cut(diagnosis: Diagnosis, blocked: Blocked = lambda path: False) -> list[Pie
     return sorted(pieces, key=lambda piece: (-piece.share, piece.selector))
 
 
-def with_breaks(diagnosis: Diagnosis, *, exports_only: bool) -> Blocked:
+def with_breaks(diagnosis: Diagnosis, *, exports_only: bool, certain: bool = False) -> Blocked:
     """Says of a submodule whether torch.compile stops in it, or whether it cannot be a region for another reason.
 
     exports_only: for engines that export, which only some breaks stop, and which need to know the sizes.
+    certain: of code that several like blocks share, nobody knows which of them stops there, so none of these counts.
     """
     places = [place for place in diagnosis.breaks if place.stops_export or not exports_only]
-    modules = {module for place in places for module in place.modules}
+    modules = {module for place in places for module in (known_in(place, diagnosis) if certain else place.modules)}
     unfit = {part.path for part in diagnosis.unfit if exports_only or not part.exports_only}
     return lambda path: path in unfit or any(is_within(module, path) for module in modules)
+
+
+def known_in(place: BreakPlace, diagnosis: Diagnosis) -> list[str]:
+    """The submodules that stop at a place, without those of which only one may do so: like blocks share their code."""
+    shared = [set(place.modules) & set(block.paths) for block in diagnosis.repeated]
+    return [module for module in place.modules if not any(len(own) > 1 and module in own for own in shared)]
 
 
 def instances_of(piece: Piece) -> Blocked:

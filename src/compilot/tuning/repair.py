@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.candidates import boundary
-from compilot.candidates.parts import cut, grouped, is_within, selector_of, shares_by_path, with_breaks
+from compilot.candidates.parts import cut, grouped, is_within, known_in, selector_of, shares_by_path, with_breaks
 from compilot.candidates.spaces import space_of
 from compilot.engines import registry
 from compilot.engines.space import fitting
@@ -142,7 +142,7 @@ def _answered(progress: Progress, questions: Questions, known: Mapping[str, Tria
 
 def _submodules(settings: Settings, failure: Trial, diagnosis: Diagnosis) -> Questions:
     """Which submodules the engine can have; those in which it is known to stop are not asked for."""
-    blocked = with_breaks(diagnosis, exports_only=registry.traits(settings.engine).whole_graph)
+    blocked = with_breaks(diagnosis, exports_only=registry.traits(settings.engine).whole_graph, certain=True)
     places = [path for piece in cut(diagnosis, blocked) for path in piece.paths]
     shares = shares_by_path(diagnosis)
 
@@ -220,7 +220,7 @@ def known_stops(engine: str, diagnosis: Diagnosis) -> list[str]:
     """The submodules in which the doctor saw the engine's compiler stop; the model's own forward is none."""
     whole_graph = registry.traits(engine).whole_graph
     places = [place for place in diagnosis.breaks if place.stops_export or not whole_graph]
-    return list(dict.fromkeys(module for place in places for module in place.modules if module))
+    return list(dict.fromkeys(module for place in places for module in known_in(place, diagnosis) if module))
 
 
 # -------------------------------------------------------------------------------------------------------------- options

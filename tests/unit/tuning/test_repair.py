@@ -13,6 +13,7 @@ from stories import ListSearch, told
 from tests.unit.candidates.boundaries import gpt2, stop
 from tests.unit.candidates.conftest import MadeUp
 
+from compilot.candidates import worth
 from compilot.candidates.boundary import main_engine
 from compilot.candidates.guided import GuidedSearch
 from compilot.candidates.parts import covered
@@ -352,6 +353,30 @@ def test_what_a_repair_promises_follows_what_its_parts_have_brought(engine: Any)
     assert after[1] is not None
     assert after[0].candidate == after[1].candidate
     assert after[1].worth.gain > 2 * after[0].worth.gain
+
+
+def test_a_quarter_that_gained_nothing_does_not_end_a_repair(engine: Any) -> None:
+    """A few pairs scatter by more than a quarter of a model gains."""
+    diagnosis, told = gpt2(), [ended(PLAIN, State.WRONG)]
+    for state in (State.WRONG, State.WRONG, State.OK):
+        step = next_step(diagnosis, told, 0.0)
+        assert step is not None
+        told.append(msgspec.structs.replace(ended(step.candidate, state), screening=((0.01, 0.0101),) * 8))
+    after = next_step(diagnosis, told, 0.0)
+    assert after is not None
+    assert after.worth.gain > worth.VARIATION
+
+
+def test_code_that_like_blocks_share_leaves_none_of_them_out(tmp_path: Path, engine: Any) -> None:
+    """The doctor knows the line, and not which of the twelve stops there: a trial names it."""
+    engine(whole_graph=True, through_dynamo=False)
+    every = stop(*(f"model.h.{n}" for n in range(12)))
+    diagnosis = gpt2(breaks=(every,))
+    fates = wrong_with(diagnosis, "model.h.4", state=State.INFEASIBLE, named=True)
+    found = story(tmp_path, diagnosis, fates, guided=False)
+    inside = set(covered(found.plan.entries[0].candidate, diagnosis))
+    assert {f"model.h.{n}" for n in range(12)} - inside == {"model.h.4"}
+    assert found.verdict.repairs[0].culprits == ("model.h.4",)
 
 
 def test_nothing_failed_means_no_repair(engine: Any) -> None:
