@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from torch import nn
 
 from compilot.artifacts.bundle import Bundle
@@ -26,7 +27,7 @@ def refuse_stale_plan(plan: Plan, model: nn.Module, allow_stale: bool) -> None:
 
     used = {name for entry in plan.entries for name in engines_of(entry.candidate)}
     now = Fingerprint(machine=machine_fingerprint(engines=used), model=model_fingerprint(model))
-    found = differences(plan.fingerprint, now, used)
+    found = differences(_in_own_process(plan, now), now, used)
     if (unsafe := _unsafe(found)) and not allow_stale:
         text = f"the plan is out of date: {sentences(unsafe)} Run 'compilot tune' here, or pass allow_stale=True."
         raise StalePlan(text, tuple(one.sentence for one in unsafe))
@@ -41,6 +42,14 @@ def refuse_stale_bundle(bundle: Bundle, model: nn.Module | None, allow_stale: bo
         told = tuple(one.sentence for one in unsafe)
         raise StaleBundle(f"{text} Pack it here, or pull the bundle that fits this machine.", told)
     _warn_unproven(f"{bundle.path} was packed", found)
+
+
+def _in_own_process(plan: Plan, now: Fingerprint) -> Fingerprint:
+    """What the plan was made with; a thread count of its own is compared with the process's settings instead."""
+    if plan.process.threads is None:
+        return plan.fingerprint
+    machine = msgspec.structs.replace(plan.fingerprint.machine, threads=now.machine.threads)
+    return msgspec.structs.replace(plan.fingerprint, machine=machine)
 
 
 def _unsafe(found: Sequence[Difference]) -> list[Difference]:

@@ -186,6 +186,20 @@ def test_process_settings_are_reported_and_changed_only_on_request(model, plan):
         torch.set_num_threads(before)
 
 
+@pytest.mark.usefixtures("no_grad")
+def test_a_process_with_the_plans_own_thread_count_is_as_it_was_measured(model, plan):
+    """The plan was made by a process with all threads, and measured with one more."""
+    before = torch.get_num_threads()
+    wanted = with_process(plan, ProcessSettings(threads=before + 1))
+    try:
+        apply_process(wanted)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert torch.equal(apply_plan(model, wanted)(X), model(X))
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_program_that_makes_errors_of_warnings_gets_the_warning_itself(model, plan):
     """It is not taken for an engine that cannot be loaded."""
     wanted = with_process(plan, ProcessSettings(threads=torch.get_num_threads() + 1))
