@@ -160,7 +160,7 @@ class Attempt:
     def _with_files_of(self, other: Trial, first: Measurement, built: Built) -> None:
         """What is known of a start from another one's files: the rest is as that one built it."""
         assert other.measurement is not None
-        cold = with_cold_start_of(other, first)
+        cold = with_cold_start_of(other.measurement, first)
         doubts = tuple(doubt for doubt in other.measurement.doubts if doubt == BESIDE)
         self._know(
             files_of=other.candidate.id,

@@ -92,7 +92,7 @@ from compilot.trials.runner import (
     SetRules,
     arm_ids,
 )
-from compilot.trials.sharing import are_there, files_for
+from compilot.trials.sharing import are_there, files_for, with_cold_start_of
 from compilot.trials.workers import OWN_CALLS, Calls, Failure, Workers, must, refuse_fallbacks
 from compilot.verdict.busy import busy_note, is_busy
 
@@ -410,16 +410,8 @@ class LocalRunner:
             child.kill()
             self.workers.clear(trial.candidate, "-alone")
         assert trial.measurement is not None
-        alone = msgspec.structs.replace(
-            trial.measurement,
-            cold_s=first.cold_s,
-            cold_cache=first.cold_cache,
-            cold_cpu_s=first.cold_cpu_s,
-            compiler_runs=first.compiler_runs,
-            import_s=first.import_s,
-            shared_s=0.0,
-            doubts=tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE),
-        )
+        doubts = tuple(doubt for doubt in trial.measurement.doubts if doubt != BESIDE)
+        alone = msgspec.structs.replace(with_cold_start_of(first, trial.measurement), doubts=doubts)
         return msgspec.structs.replace(trial, measurement=alone)
 
     def over_many_steps(self, trial: Trial, limit_s: float) -> Trial:

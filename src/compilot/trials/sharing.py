@@ -26,17 +26,14 @@ def are_there(trial: Trial, workspace: Path) -> bool:
     return all((workspace / file.name).exists() for file in trial.artifacts)
 
 
-def with_cold_start_of(trial: Trial, started: Measurement) -> Measurement:
-    """A start from another one's files, with what building them cost."""
-    built = trial.measurement
-    assert built is not None  # `files_for` asks for it
+def with_cold_start_of(built: Measurement, own: Measurement) -> Measurement:
+    """A measurement with what another build of the same program cost."""
     return msgspec.structs.replace(
-        started,
+        own,
         cold_s=built.cold_s,
         cold_cache=built.cold_cache,
         cold_cpu_s=built.cold_cpu_s,
         compiler_runs=built.compiler_runs,
         shared_s=built.shared_s,
-        for_others_s=0.0,
         import_s=built.import_s,
     )
