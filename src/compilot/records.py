@@ -398,6 +398,7 @@ class Diagnosis(Record, frozen=True, kw_only=True):
     breaks: tuple[BreakPlace, ...] = ()  # as far as the doctor looked
     unfit: tuple[UnfitPart, ...] = ()  # of the repeated blocks and the parts: those that cannot be regions
     load: MachineLoad | None = None  # of the machine when the run began; None: nobody looked, or it does not say
+    onednn_gain: float | None = None  # speed of oneDNN's fp32 products over the math library's; None: unknown
     eager_error: float | None = None  # as in the reference; None: candidates are judged against eager, not float64
     features: Features | None = None  # None: they could not be taken
     layers: dict[str, str] = {}  # path -> class and sizes of the submodules that compute, in order; some at most

@@ -82,6 +82,7 @@ def count(text: str) -> Callable[[str], int]:
 
 LAST = "(3136, 1, 224, 16), 'torch.ops.aten.convolution"  # strides of an answer in channels-last memory
 PARALLEL, SIZES, ADDMM = count("#pragma omp parallel"), count("assert_size_stride("), count("addmm(")
+MM, BY_ONEDNN = count("mm("), count("mkldnn._linear_pointwise")
 TURNS = [
     Turn("cpp_wrapper", True, lambda plain, code: "inductor_entry_impl" in code and "inductor_entry_impl" not in plain),
     Turn("epilogue_fusion", False, lambda plain, code: kernels(code) > kernels(plain), TEMPLATES, Product, MIXED[1:2]),
@@ -92,6 +93,7 @@ TURNS = [
     Turn("pattern_matcher", False, lambda plain, code: ADDMM(code) < ADDMM(plain)),
     Turn("cpp.simdlen", 256, lambda plain, code: "int64_t>(16)" in plain and "int64_t>(16)" not in code),
     Turn("cpp.min_chunk_size", 4096, lambda plain, code: PARALLEL(code) < PARALLEL(plain)),
+    Turn("onednn_products", True, lambda plain, code: MM(plain) > MM(code) and BY_ONEDNN(plain) < BY_ONEDNN(code)),
     Turn("asserts", False, lambda plain, code: SIZES(plain) > 0 and SIZES(code) == 0),
     Turn("light_guards", True, lambda plain, code: trace.normalised(plain) == trace.normalised(code)),
 ]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from compilot.engines.compiler_options import ONEDNN_PRODUCTS
 from compilot.records import (
     Candidate,
     CompiledWay,
@@ -99,6 +100,9 @@ def parts_of(candidate: Candidate) -> Iterator[Part]:
     if settings.options.get(CPP_WRAPPER):
         options = {name: value for name, value in settings.options.items() if name != CPP_WRAPPER}
         yield Part(CPP_WRAPPER, _with_settings(candidate, options=options))
+    if settings.options.get(ONEDNN_PRODUCTS):
+        options = {name: value for name, value in settings.options.items() if name != ONEDNN_PRODUCTS}
+        yield Part("oneDNN products", _with_settings(candidate, options=options))
     if settings.memory_format is MemoryFormat.CHANNELS_LAST:
         yield Part("channels_last", _with_settings(candidate, memory_format=MemoryFormat.PRESERVE))
     if step.memory_budget is not None:

@@ -24,13 +24,16 @@ from compilot.candidates.step_parts import COMPILES_OPTIMIZER, CPP_WRAPPER, comp
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
 from compilot.engines.arithmetic import no_arithmetic
+from compilot.engines.compiler_knobs import PRODUCTS
 from compilot.engines.eager.build import EAGER
+from compilot.engines.space import fitting
 from compilot.records import (
     Candidate,
     CompiledWay,
     Diagnosis,
     MemoryFormat,
     OptimizerWay,
+    OptionValue,
     Precision,
     ProcessSettings,
     State,
@@ -47,6 +50,7 @@ WORTH_NAMING = 0.02
 SMALL_STEP_S = 0.02  # below it the Python around compiled code is worth a part of its own
 MANY_BLOCKS = 1  # groups of repeated blocks that are compiled each
 BUDGETS = (0.5, 0.2)  # of the activations
+LIKELY_WORSE = 0.02  # measured to know what a part brings
 ALONE = 0.5  # what a compiled optimizer promises where nothing else is compiled: it must pay for the compiler alone
 
 
@@ -131,7 +135,7 @@ class TrainingSearch:
         yield self._built("what `torch.compile(model)` gives, the yardstick", plain, 0.30)
         if not self._is_told(plain):
             return
-        best, process = self._best_way(facts), self._best_process()
+        best, process, options = self._best_way(facts), self._best_process(), self._products()
         ways = [
             (CompiledWay.MODEL, "the compiled model under the fastest optimizer", 0.25),
             (CompiledWay.WITH_LOSS, "model and loss in one program: the loss is fused, too", 0.12),
@@ -141,7 +145,10 @@ class TrainingSearch:
         for way, why, gain in ways:
             if self._can(way, facts):
                 step = StepParts(compiled=way, optimizer=best)
-                yield self._built(why, step, gain, regions=facts.blocks[:MANY_BLOCKS], process=process)
+                yield self._built(why, step, gain, facts.blocks[:MANY_BLOCKS], process, options)
+        if options:
+            why = "the same with the math library's matrix products: what do oneDNN's bring?"
+            yield self._built(why, StepParts(compiled=CompiledWay.MODEL, optimizer=best), LIKELY_WORSE, (), process)
 
     def _can(self, way: CompiledWay, facts: StepFacts) -> bool:
         if way is CompiledWay.ONE_GRAPH:
@@ -210,8 +217,9 @@ class TrainingSearch:
         gain: float,
         regions: tuple[str, ...] = (),
         process: ProcessSettings = ProcessSettings(),  # noqa: B008  # frozen
+        options: dict[str, OptionValue] | None = None,
     ) -> Idea:
-        made = step_candidate(why, step, engine=self._compiler, regions=regions, process=process)
+        made = step_candidate(why, step, engine=self._compiler, regions=regions, options=options, process=process)
         return Idea(made, Worth(gain * self._unspoiled(made), self._seconds(made)))
 
     def _with_step(self, own: Candidate, why: str, gain: float, **what: object) -> Idea:
@@ -273,6 +281,12 @@ class TrainingSearch:
         plain = [trial for trial in self._able() if not compiles(trial.candidate.step)]
         kept = plain[0].candidate.process.keep_memory if plain else None
         return ProcessSettings(keep_memory=kept)
+
+    def _products(self) -> dict[str, OptionValue]:
+        """Matrix products by oneDNN in all that is compiled, where they are faster on this machine and did not fail."""
+        tried = [t.state for t in self._told.values() if t.candidate.settings.options.get(PRODUCTS.name)]
+        failed = bool(tried) and not {State.OK, State.PRUNED}.intersection(tried)
+        return {PRODUCTS.name: True} if fitting([PRODUCTS], self._diagnosis) and not failed else {}
 
     def _breaks(self, facts: StepFacts) -> bool:
         return bool(self._diagnosis.graph_breaks) or bool(facts.hooks)

@@ -8,6 +8,7 @@ search space and its time-outs are those of GPU kernels), so a trial's own time 
 
 from __future__ import annotations
 
+from compilot.engines.compiler_options import ONEDNN_PRODUCTS
 from compilot.engines.space import Acts, Knob, Need, Risk, Variation
 
 FREEZING = Knob(
@@ -86,6 +87,15 @@ MIN_CHUNK_SIZE = Knob(
     needs=(Need.SEVERAL_THREADS,),
     variations=(Variation(4096, "small loops in one thread", "the best so far, only large loops shared by threads"),),
 )
+PRODUCTS = Knob(
+    ONEDNN_PRODUCTS,
+    Acts.OPTION,
+    (False, True),
+    "fp32 matrix products by oneDNN, where it is faster on this CPU than torch's math library",
+    needs=(Need.FASTER_PRODUCTS,),
+    only_with={"freezing": False},  # frozen weights are packed, by oneDNN in AOTInductor
+    variations=(Variation(True, "oneDNN products", "the best so far, its fp32 matrix products computed by oneDNN"),),
+)
 SHARED = (
     FREEZING,
     MAX_AUTOTUNE,
@@ -96,4 +106,5 @@ SHARED = (
     PATTERN_MATCHER,
     SIMDLEN,
     MIN_CHUNK_SIZE,
+    PRODUCTS,
 )

@@ -7,10 +7,12 @@ no search code is imported. Not covered: options that are no business of the com
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from compilot.records import OptionValue
 
 SIZES = "sizes"  # option of torch.compile candidates: how declared sizes are told to torch
+ONEDNN_PRODUCTS = "onednn_products"  # fp32 matrix products by oneDNN, not by the math library
 
 _SEVERAL: dict[tuple[str, OptionValue], dict[str, OptionValue]] = {
     ("asserts", True): {},
@@ -20,9 +22,14 @@ _SEVERAL: dict[tuple[str, OptionValue], dict[str, OptionValue]] = {
 }
 
 
-def torchs_own(options: Mapping[str, OptionValue]) -> dict[str, OptionValue]:
+def torchs_own(options: Mapping[str, OptionValue]) -> dict[str, Any]:
     """The options as torch names them."""
-    found: dict[str, OptionValue] = {}
+    found: dict[str, Any] = {}
     for name, value in options.items():
-        found |= _SEVERAL.get((name, value), {name: value})
+        if name == ONEDNN_PRODUCTS:
+            from compilot._torch import products
+
+            found |= {"post_grad_custom_post_pass": products.graph_pass()} if value else {}
+        else:
+            found |= _SEVERAL.get((name, value), {name: value})
     return found

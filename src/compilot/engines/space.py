@@ -19,6 +19,7 @@ from compilot.modules.selectors import MANY_COPIES
 from compilot.records import Candidate, Diagnosis, MemoryFormat, OptionValue, Precision, Settings, Shapes
 
 Value = OptionValue | None  # None: not set
+WORTH_ANOTHER_LIBRARY = 1.1  # times as fast in a product of usual size
 LOWER = tuple(precision for precision in Precision if precision is not Precision.AS_IS)
 
 
@@ -56,6 +57,7 @@ class Need(enum.StrEnum):
     SEVERAL_THREADS = "several-threads"
     ONE_GRAPH = "one-graph"  # torch.compile takes the model as one, as far as anybody looked
     LONG_VECTORS = "long-vectors"  # of 512 bits: AVX-512
+    FASTER_PRODUCTS = "faster-products"  # oneDNN's matrix products are faster here than those of torch's math library
     REPEATED_BLOCKS = "repeated-blocks"  # a block that the model has several times, in no other such block
 
 
@@ -71,6 +73,7 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,
     Need.SEVERAL_THREADS: lambda diagnosis: diagnosis.threads > 1,
     Need.REPEATED_BLOCKS: lambda diagnosis: any(b.count >= MANY_COPIES and not b.level for b in diagnosis.repeated),
+    Need.FASTER_PRODUCTS: lambda diagnosis: (diagnosis.onednn_gain or 0.0) >= WORTH_ANOTHER_LIBRARY,
     Need.LONG_VECTORS: lambda diagnosis: "avx512f" in diagnosis.cpu_isa,
 }
 

@@ -91,6 +91,31 @@ def test_kept_memory_that_helps_eager_is_carried_over_to_what_is_compiled(helps:
     assert bool(built[1].process.keep_memory) is helps
 
 
+@pytest.mark.parametrize("gain", [None, 1.0, 2.2])
+def test_products_by_onednn_in_all_that_is_compiled_where_they_are_faster(gain: float | None) -> None:
+    asked = drive(TrainingSearch(), looked(onednn_gain=gain), of_parts)
+    plain, *built = [one for one in asked if one.step.compiled is not CompiledWay.NOTHING]
+    assert plain.settings.options == {}  # the yardstick stays plain
+    with_products = {one.label for one in built if one.settings.options.get("onednn_products")}
+    if gain != 2.2:
+        assert with_products == set()
+        return
+    both = "compiled model + fused optimizer"
+    assert built[0].label == f"{both} + oneDNN products"
+    assert both in {one.label for one in built}  # what they bring is measured apart
+    ways = {one.step.compiled for one in built if one.label in with_products}
+    assert ways == set(CompiledWay) - {CompiledWay.NOTHING}
+
+
+def test_products_by_onednn_that_fail_are_left_out_of_what_comes_next() -> None:
+    def speed(candidate: Candidate) -> Any:
+        return State.WRONG if candidate.settings.options.get("onednn_products") else of_parts(candidate)
+
+    asked = drive(TrainingSearch(), looked(onednn_gain=2.2), speed)
+    assert len([one for one in asked if one.settings.options.get("onednn_products")]) == 1
+    assert "compiled model and loss + fused optimizer" in {one.label for one in asked}
+
+
 def test_everything_that_a_step_can_have_is_asked_for_once() -> None:
     ways = {candidate.step.compiled for candidate in drive(TrainingSearch(), looked(), of_parts)}
     assert ways == set(CompiledWay)

@@ -36,6 +36,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
     """Look at the model and its inputs, time a few eager calls."""
     import torch
 
+    from compilot._torch.products import onednn_gain
     from compilot.diagnose.model import vanishing_checks
     from compilot.diagnose.model.module_parts import module_parts
     from compilot.diagnose.model.region_fitness import unfit_parts
@@ -64,6 +65,7 @@ def inspect(workload: Workload, reference: Reference) -> Diagnosis:
         parameter_bytes=sum(p.numel() * p.element_size() for p in workload.model.parameters()),
         cores=usable_cores(),
         threads=torch.get_num_threads(),
+        onednn_gain=onednn_gain(),
         denormals=meets_denormals(workload),
         repeated=where.repeated,
         parts=where.parts,

@@ -17,6 +17,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from compilot._cores import usable_cores
+from compilot._torch.products import onednn_gain
 from compilot._torch.training import gradient_hook
 from compilot._tree import call_leaves, is_tensor
 from compilot.diagnose import trusted
@@ -60,6 +61,7 @@ def inspect_training(training: Training, reference: Reference) -> Diagnosis:
         parameter_bytes=sum(p.numel() * p.element_size() for p in training.model.parameters()),
         cores=usable_cores(),
         threads=torch.get_num_threads(),
+        onednn_gain=onednn_gain(),
         repeated=repeated,
         layers=layers_of(training.model),
         step=facts,

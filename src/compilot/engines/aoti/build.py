@@ -77,7 +77,7 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
 
 
 def _configs(settings: Settings) -> dict[str, Any]:
-    configs: dict[str, Any] = dict(torchs_own(settings.options))
+    configs = torchs_own(settings.options)
     if not compiling.trusts_vector_isa():
         configs["cpp.vec_isa_ok"] = True  # skips probe builds of every vector extension: 6 s
     return configs
