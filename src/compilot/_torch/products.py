@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ def onednn_gain() -> float | None:
     many, inner, outer = _SIZES
     random = torch.Generator().manual_seed(0)  # whoever looks draws none of the user's numbers
     rows, columns = torch.rand(many, inner, generator=random), torch.rand(inner, outer, generator=random)
-    quickest = dict.fromkeys((torch.mm, by_onednn), math.inf)
+    quickest: dict[Callable[..., torch.Tensor], float] = dict.fromkeys((torch.mm, by_onednn), math.inf)
     with torch.no_grad():
         for _ in range(_TURNS):
             for product in quickest:
@@ -48,7 +49,8 @@ def onednn_gain() -> float | None:
 
 def can_use_onednn() -> bool:
     """Whether torch has oneDNN and may use it. Checked on torch 2.13.0."""
-    return bool(torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled)
+    onednn: Any = torch.backends.mkldnn
+    return bool(onednn.is_available() and onednn.enabled)
 
 
 @functools.cache
@@ -88,7 +90,7 @@ def _is_product(node: torch.fx.Node) -> bool:
     values = [arg.meta.get("val") for arg in node.all_input_nodes]
     if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.device.type == "cpu" for v in values):
         return False
-    if not all(isinstance(size, int) and size > 0 for value in values for size in value.shape):
+    if not all(isinstance(size, int) and size > 0 for value in values for size in value.shape):  # type: ignore[union-attr]
         return False  # an empty product is zero, and nothing is known of sizes that vary
     if node.target is aten.mm.default:
         return True
@@ -101,7 +103,7 @@ def _operator() -> Any:
     from torch._inductor import ir, lowering
     from torch._inductor.mkldnn_ir import LinearUnary
 
-    library = torch.library.Library(_LIBRARY, "FRAGMENT")
+    library: Any = torch.library.Library(_LIBRARY, "FRAGMENT")  # type: ignore[no-untyped-call]
     library.define("product(Tensor rows, Tensor columns, Tensor? bias=None) -> Tensor")
     library.impl("product", by_onednn, "CPU")
     library.impl("product", _shape_of, "Meta")
