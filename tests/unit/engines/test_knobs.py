@@ -187,6 +187,13 @@ def test_onnxruntimes_session_has_the_options() -> None:
     assert (usual.enable_cpu_mem_arena, other.enable_cpu_mem_arena) == (True, False)
     for name, values in {"session.dynamic_block_base": "04", "session.intra_op.allow_spinning": "10"}.items():
         assert usual.get_session_config_entry(name) + other.get_session_config_entry(name) == values
+    spins = [
+        session_options(settings("onnxruntime", **own), alone=False).get_session_config_entry(
+            "session.intra_op.allow_spinning"
+        )
+        for own in ({}, {"allow_spinning": True})
+    ]
+    assert spins == ["0", "1"]  # several sessions that spin take each other's cores
 
 
 def test_onnxruntime_reads_the_number_of_blocks(tmp_path: Any) -> None:
