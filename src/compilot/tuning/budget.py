@@ -127,11 +127,11 @@ class Spending:
     # ----------------------------------------------------------------------------------------------------- trials
 
     def for_trials(self) -> Left:
-        """What is left for trying, with what comes after it still to be paid. No end while stopping gains nothing."""
+        """What is left for trying, with what comes after it still to be paid; all while stopping gains nothing."""
         if self._after_s:
             return Left(self.budget.remaining_s - self._after_s if len(self._trials) > 1 else math.inf)
         if not self.worth_stopping():
-            return Left(math.inf)
+            return Left(self.trial_limit_s() if self._has_built() else math.inf)
         return Left(self.budget.remaining_s - self.reserve_s() + self.slack_s())
 
     def may_try(self) -> bool:
@@ -139,8 +139,12 @@ class Spending:
         return self.for_trials().remaining_s > self._quick_trial_s()
 
     def trial_limit_s(self) -> float:
-        """For one trial; until an engine has built something, all of the budget and at least a minute."""
-        limit_s = self.budget.trial_cap_s(self.reserve_s())
+        """For one trial; until an engine has built something, all of the budget and at least a minute.
+
+        While there is nothing to confirm, nothing is kept back for it: a trial that takes as long as those before it
+        would be ended in its middle, and so would all that are like it.
+        """
+        limit_s = self.budget.trial_cap_s(self.reserve_s() if self.worth_stopping() else 0.0)
         return limit_s if self._has_built() else max(limit_s, self.budget.seconds, FIRST_BUILD_S)
 
     def _has_built(self) -> bool:

@@ -77,7 +77,7 @@ def test_where_eager_is_kept_the_reason_has_how_many_and_a_budget(tmp_path: Path
     assert story.verdict.decision is Decision.KEEP_EAGER
     missed = missed_in(story)
     assert missed.not_tried
-    assert f" and {len(missed.not_tried)} were not tried: give a budget of " in story.plan.because
+    assert f"; {len(missed.not_tried)} candidates were not tried in time: give a budget of " in story.plan.because
     assert story.plan.because.endswith(clause(missed))
 
 

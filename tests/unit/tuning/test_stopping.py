@@ -13,6 +13,7 @@ from compilot.records import (
     Comparison,
     Decision,
     Goal,
+    Measurement,
     Outcome,
     Settings,
     State,
@@ -75,6 +76,21 @@ def test_trials_have_no_end_while_there_is_nothing_to_confirm() -> None:
     run = after(1.01, left_s=1.0)
     assert run.for_trials().remaining_s == math.inf
     assert run.may_try()
+
+
+def test_while_there_is_nothing_to_confirm_a_trial_has_all_the_time_and_none_is_begun_that_needs_more() -> None:
+    """With the confirmation's time kept back, each trial of a kind that takes long was ended in its middle."""
+    for gain, kept_back in ((1.01, False), (1.8, True)):
+        run = after(gain, gain, left_s=90.0)
+        some = {
+            i: msgspec.structs.replace(t, measurement=Measurement(cold_s=1.0, cold_cache=True))
+            for i, t in run._trials.items()
+        }
+        built = Spending(run.budget, some, lambda: Capacity(workers=99, open_s=5.0), Goal())
+        expected_s = 90.0 - (built.reserve_s() if kept_back else 0.0)
+        assert built.reserve_s() > 20.0
+        assert built.trial_limit_s() == pytest.approx(max(20.0, expected_s))
+        assert built.for_trials().remaining_s == pytest.approx(expected_s)
 
 
 def test_another_trial_may_start_where_the_quickest_kind_fits() -> None:
