@@ -89,9 +89,9 @@ def _of_six(model: str, engine_of_files: str) -> Case:
 
 
 def _fault(kind: str, seed: int) -> Case:
-    """The engine that has the fault alone; where an export stops, whoever there is."""
-    engines = {"backend": f"dynamo:{boundary_faults.CHEAP}", "miscompile": COMPILER}
-    words = ("--engines", engines[kind]) if kind in engines else ()
+    """The engine that has the fault alone; where an export stops, the engine of files that a hybrid is made with."""
+    engines = {"backend": f"dynamo:{boundary_faults.CHEAP}", "miscompile": COMPILER, "branch": OF_FILES[0]}
+    words = ("--engines", engines[kind])
     arms: Arms = whole_arm if kind == "branch" else no_arms
     return Case(f"{kind}-{seed}", "repair", f"{HERE / 'boundary_faults.py'}:{kind}_{seed}", arms, {PICK: words})
 

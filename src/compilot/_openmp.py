@@ -3,14 +3,15 @@
 GNU's OpenMP lets its threads spin for some milliseconds after each loop, in case there is another one. An engine with
 threads of its own that runs next has to share the cores with them: on two cores a program of twelve blocks, eleven of
 them OpenVINO's and one in eager, took 20 ms instead of 14. In: nothing. Out: what ends the calling thread's idle ones;
-torch makes new ones at its next loop, in some microseconds. How many it uses stays as it was set. Not covered: other
+torch makes new ones at its next loop. How many it uses stays as it was set. Not covered: other
 OpenMP libraries, which are left alone; threads that belong to other threads of the program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,34 @@ from typing import Any
 _SOFT = 1  # omp.h: omp_pause_soft keeps what was set
 
 
-def ender() -> Callable[[], Any] | None:
+def ender() -> Callable[[], None] | None:
     """What ends the idle OpenMP threads of whoever calls it; None: there is no such library, or it cannot."""
-    pause = _pause()
-    return None if pause is None else functools.partial(pause, _SOFT)
+    _pauses[:] = _found()
+    return _end if _pauses else None
 
 
-@functools.cache
-def _pause() -> Any:
+_pauses: list[Any] = []  # one for each copy of the library: other packages bring copies of their own
+
+
+def _end() -> None:
+    for pause in _pauses:
+        pause(_SOFT)
+
+
+def _in_a_fork() -> None:
+    """The parent's threads are not there: waiting for them would never end."""
+    _pauses.clear()
+
+
+os.register_at_fork(after_in_child=_in_a_fork)
+
+
+def _found() -> list[Any]:
+    found = []
     for path in _loaded():
-        try:
-            return ctypes.CDLL(path).omp_pause_resource_all
-        except (OSError, AttributeError):
-            continue
-    return None
+        with contextlib.suppress(OSError, AttributeError):
+            found.append(ctypes.CDLL(path).omp_pause_resource_all)
+    return found
 
 
 def _loaded() -> list[str]:

@@ -31,6 +31,8 @@ EVERYTHING: dict[str, dict[str, OptionValue]] = {
     "onnxruntime": {"arena": False, "dynamic_block_base": 4, "allow_spinning": False, "memory_pattern": False},
     "openvino": {"partitioner": "auto", "pin_cpus": False, "streams": 1, "hint": "throughput"},
     "aoti": CODE,
+    "aoti with its weights as they are": {"onednn_products": True},
+    "inductor with its weights as they are": {"onednn_products": True, "cpp_wrapper": True},
     "inductor": {**CODE, "asserts": False, "light_guards": True},
 }
 COMPILED = ("aoti", "inductor")
@@ -38,13 +40,14 @@ COMPILED = ("aoti", "inductor")
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")
 @pytest.mark.parametrize(
-    "engine", [pytest.param(name, marks=pytest.mark.compiles if name in COMPILED else ()) for name in EVERYTHING]
+    "name",
+    [pytest.param(name, marks=pytest.mark.compiles if name.startswith(COMPILED) else ()) for name in EVERYTHING],
 )
 def test_a_plan_with_every_option_is_packed_and_started(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
-    options = EVERYTHING[engine]
+    options, engine = EVERYTHING[name], name.partition(" ")[0]
     run = make_run(tmp_path / "run", engine, f"{DATA / 'bundling.py'}:one", bundling.one(), options)
     plan = load_plan(run / "plan.json")
     save_plan(msgspec.structs.replace(plan, process=ProcessSettings(keep_memory=True)), run / "plan.json")

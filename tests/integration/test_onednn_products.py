@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from compilot._torch import compiling, products, trace
 from compilot._torch.training import compiled_function
 from compilot.engines.compiler_options import ONEDNN_PRODUCTS, torchs_own
+from compilot.engines.protocol import Infeasible
+from compilot.records import CompiledWay, Settings, StepParts
+from compilot.training import make_step
 
 pytestmark = pytest.mark.skipif(not products.can_use_onednn(), reason="this torch has no oneDNN")
 ROWS, COLUMNS, BIAS = torch.randn(24, 32), torch.randn(32, 40), torch.randn(40)
@@ -135,3 +139,65 @@ def test_kept_code_runs_without_the_pass(compile_cache: Path, monkeypatch: pytes
         monkeypatch.setattr(products, "replace_products", never)
         second = compiled(program)(ROWS, COLUMNS)
     assert torch.equal(first, second)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("way", [CompiledWay.MODEL, CompiledWay.ONE_GRAPH])
+def test_a_training_step_with_them_trains_as_eager_does(way: CompiledWay, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 48), nn.Tanh(), nn.Linear(48, 4))
+    other = copy.deepcopy(model)
+    settings, parts = Settings(engine="inductor", options={ONEDNN_PRODUCTS: True}), StepParts(compiled=way)
+
+    def loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(net(batch[0]), batch[1])
+
+    batch, codes = (ROWS, torch.arange(24) % 4), list[str]()
+    optimizers = [torch.optim.AdamW(net.parameters(), lr=1e-2) for net in (model, other)]
+    plain = make_step(model, loss, optimizers[0])
+    step = make_step(other, loss, optimizers[1], parts, settings=settings, artifacts=tmp_path, strict=True)
+    with trace.generated_code(codes.append):
+        losses = [(float(plain(batch)), float(step(batch))) for _ in range(4)]
+    for eager, found in losses:
+        assert found == pytest.approx(eager, rel=1e-4)
+    assert step.stats().fast == 4
+    assert sum(code.count(f"{BY_ONEDNN}.default(") for code in codes) == 5
+
+
+@pytest.mark.compiles
+def test_products_of_sizes_that_vary_stay_the_math_librarys(compile_cache: Path) -> None:
+    """A column of a sequence of any length has a stride that nobody knows."""
+    layer = nn.Linear(32, 40)
+    program = compiled_function(
+        lambda x: layer(x[:, 0]) + layer(x).sum(1),
+        backend="inductor",
+        options=torchs_own({ONEDNN_PRODUCTS: True}),
+        dynamic=True,
+        recompile_limit=8,
+    )
+    with torch.no_grad(), compiling.cache_directory(compile_cache):
+        for length in (7, 9):
+            x = torch.randn(3, length, 32)
+            torch.testing.assert_close(program(x), layer(x[:, 0]) + layer(x).sum(1), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("usual", [torch.float64, torch.bfloat16])
+def test_the_look_does_not_depend_on_torchs_usual_dtype(usual: torch.dtype) -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(usual)
+        assert products.onednn_gain() is not None
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_the_look_does_not_depend_on_torchs_usual_device() -> None:
+    with torch.device("meta"):
+        assert products.onednn_gain() is not None
+
+
+def test_without_onednn_the_option_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert torchs_own({ONEDNN_PRODUCTS: False}) == {}
+    with pytest.raises(Infeasible, match="needs oneDNN"):
+        torchs_own({ONEDNN_PRODUCTS: True})

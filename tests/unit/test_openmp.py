@@ -42,7 +42,25 @@ def test_idle_threads_end_and_come_back() -> None:
 
 def test_without_such_a_library_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     for paths in ([], ["/nowhere/libgomp.so.1"]):
-        _openmp._pause.cache_clear()
         monkeypatch.setattr(_openmp, "_loaded", lambda paths=paths: paths)
         assert _openmp.ender() is None
-    _openmp._pause.cache_clear()
+
+
+FORK = """
+import os, torch
+from compilot import _openmp
+
+torch.set_num_threads(2)
+end = _openmp.ender()
+torch.arange(1_000_000.0).cos()
+if (child := os.fork()) == 0:
+    end()
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not _openmp._loaded(), reason="torch uses another OpenMP library here")
+def test_a_fork_does_not_wait_for_threads_that_it_has_not() -> None:
+    run = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.strip() == "7"

@@ -1,9 +1,9 @@
 """Matrix products by oneDNN in what torch.compile makes, in place of the math library's.
 
-torch's CPU builds send fp32 matrix products to MKL, which has no AVX-512 code for CPUs of other makers; oneDNN,
-which torch has for convolutions, does. Same precision, other library. In: a graph that Inductor is about to lower. Out:
-the same graph with its fp32 products by oneDNN. The generated code calls torch's own operator: code that was kept runs
-without this file. Covered: forward and backward, plain and transposed operands, biases, AOTInductor and the C++
+torch's CPU builds send fp32 matrix products to MKL, which uses AVX-512 on Intel's CPUs only; oneDNN, which torch has
+for convolutions, uses it on others, too. Same precision, other library. In: a graph that Inductor is about to lower.
+Out: the same graph with its fp32 products by oneDNN. The generated code calls torch's own operator: code that was kept
+runs without this file. Covered: forward and backward, plain and transposed operands, biases, AOTInductor and the C++
 wrapper. Not covered: batched products (torch has no such operator of oneDNN's for dense tensors), other dtypes (torch
 sends those to oneDNN itself), products in eager.
 """
@@ -31,12 +31,20 @@ def by_onednn(rows: torch.Tensor, columns: torch.Tensor, bias: torch.Tensor | No
 
 
 def onednn_gain() -> float | None:
-    """How much faster oneDNN's products are here: a ratio of quickest times. None: this torch has no oneDNN."""
+    """How much faster oneDNN's products are here: a ratio of quickest times. None: this torch cannot tell."""
     if not can_use_onednn():
         return None
+    try:
+        return _measured_gain()
+    except RuntimeError:  # a look that fails must not end a run
+        return None
+
+
+def _measured_gain() -> float:
     many, inner, outer = _SIZES
-    random = torch.Generator().manual_seed(0)  # whoever looks draws none of the user's numbers
-    rows, columns = torch.rand(many, inner, generator=random), torch.rand(inner, outer, generator=random)
+    random = torch.Generator("cpu").manual_seed(0)  # whoever looks draws none of the user's numbers
+    plain: dict[str, Any] = {"generator": random, "dtype": torch.float32, "device": "cpu"}  # whatever torch's usual is
+    rows, columns = torch.rand(many, inner, **plain), torch.rand(inner, outer, **plain)
     quickest: dict[Callable[..., torch.Tensor], float] = dict.fromkeys((torch.mm, by_onednn), math.inf)
     with torch.no_grad():
         for _ in range(_TURNS):
@@ -90,7 +98,8 @@ def _is_product(node: torch.fx.Node) -> bool:
     values = [arg.meta.get("val") for arg in node.all_input_nodes]
     if not all(isinstance(v, torch.Tensor) and v.dtype is torch.float32 and v.device.type == "cpu" for v in values):
         return False
-    if not all(isinstance(size, int) and size > 0 for value in values for size in value.shape):  # type: ignore[union-attr]
+    known = all(isinstance(n, int) for value in values for n in (*value.shape, *value.stride()))  # type: ignore[union-attr]
+    if not known or any(size == 0 for value in values for size in value.shape):  # type: ignore[union-attr]
         return False  # an empty product is zero, and nothing is known of sizes that vary
     if node.target is aten.mm.default:
         return True
@@ -122,6 +131,7 @@ def _operator() -> Any:
         return ir.TensorBox.create(LinearUnary(layout=layout, inputs=inputs, constant_args=constants))
 
     lowering.register_lowering(operator, type_promotion_kind=None)(product)
+    lowering.add_needs_realized_inputs(operator)  # type: ignore[no-untyped-call]
     _kept.append(library)
     return operator
 

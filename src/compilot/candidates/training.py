@@ -50,7 +50,7 @@ WORTH_NAMING = 0.02
 SMALL_STEP_S = 0.02  # below it the Python around compiled code is worth a part of its own
 MANY_BLOCKS = 1  # groups of repeated blocks that are compiled each
 BUDGETS = (0.5, 0.2)  # of the activations
-LIKELY_WORSE = 0.02  # measured to know what a part brings
+LIKELY_WORSE = 0.08  # tried to know what a part brings: one short look at the machine has chosen it
 ALONE = 0.5  # what a compiled optimizer promises where nothing else is compiled: it must pay for the compiler alone
 
 
@@ -147,7 +147,7 @@ class TrainingSearch:
                 step = StepParts(compiled=way, optimizer=best)
                 yield self._built(why, step, gain, facts.blocks[:MANY_BLOCKS], process, options)
         if options:
-            why = "the same with the math library's matrix products: what do oneDNN's bring?"
+            why = "the same with matrix products by torch's math library: was oneDNN the better choice?"
             yield self._built(why, StepParts(compiled=CompiledWay.MODEL, optimizer=best), LIKELY_WORSE, (), process)
 
     def _can(self, way: CompiledWay, facts: StepFacts) -> bool:
@@ -284,7 +284,7 @@ class TrainingSearch:
 
     def _products(self) -> dict[str, OptionValue]:
         """Matrix products by oneDNN in all that is compiled, where they are faster on this machine and did not fail."""
-        tried = [t.state for t in self._told.values() if t.candidate.settings.options.get(PRODUCTS.name)]
+        tried = [t.state for t in self._told.values() if _by_onednn(t.candidate)]
         failed = bool(tried) and not {State.OK, State.PRUNED}.intersection(tried)
         return {PRODUCTS.name: True} if fitting([PRODUCTS], self._diagnosis) and not failed else {}
 
@@ -301,7 +301,8 @@ class TrainingSearch:
             other = trial.candidate.step
             if trial.state in (State.OK, State.PRUNED) or other == StepParts():
                 continue
-            alone = other.compiled is not CompiledWay.NOTHING and other.compiled is step.compiled
+            alike = _by_onednn(trial.candidate) == _by_onednn(candidate)
+            alone = other.compiled is not CompiledWay.NOTHING and other.compiled is step.compiled and alike
             if (
                 alone
                 and other.optimizer in (step.optimizer, OptimizerWay.AS_IS)
@@ -345,6 +346,10 @@ class TrainingSearch:
 def _only_optimizer(candidate: Candidate) -> bool:
     plain = StepParts(optimizer=candidate.step.optimizer)
     return candidate.step == plain and candidate.settings == EAGER.settings and candidate.process == EAGER.process
+
+
+def _by_onednn(candidate: Candidate) -> bool:
+    return bool(candidate.settings.options.get(PRODUCTS.name))
 
 
 def _share(part_s: float | None, whole_s: float | None) -> float:

@@ -27,9 +27,16 @@ def torchs_own(options: Mapping[str, OptionValue]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in options.items():
         if name == ONEDNN_PRODUCTS:
-            from compilot._torch import products
-
-            found |= {"post_grad_custom_post_pass": products.graph_pass()} if value else {}
+            found |= _products_by_onednn() if value else {}
         else:
             found |= _SEVERAL.get((name, value), {name: value})
     return found
+
+
+def _products_by_onednn() -> dict[str, Any]:
+    from compilot._torch import products
+    from compilot.engines.protocol import Infeasible
+
+    if not products.can_use_onednn():
+        raise Infeasible(f"{ONEDNN_PRODUCTS} needs oneDNN, which this torch does not have or was told not to use")
+    return {"post_grad_custom_post_pass": products.graph_pass()}

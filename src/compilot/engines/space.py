@@ -73,7 +73,9 @@ _MET: dict[Need, Callable[[Diagnosis], bool]] = {
     Need.ONE_GRAPH: lambda diagnosis: not diagnosis.graph_breaks,
     Need.SEVERAL_THREADS: lambda diagnosis: diagnosis.threads > 1,
     Need.REPEATED_BLOCKS: lambda diagnosis: any(b.count >= MANY_COPIES and not b.level for b in diagnosis.repeated),
-    Need.FASTER_PRODUCTS: lambda diagnosis: (diagnosis.onednn_gain or 0.0) >= WORTH_ANOTHER_LIBRARY,
+    Need.FASTER_PRODUCTS: lambda diagnosis: (
+        not diagnosis.cuda and (diagnosis.onednn_gain or 0.0) >= WORTH_ANOTHER_LIBRARY
+    ),
     Need.LONG_VECTORS: lambda diagnosis: "avx512f" in diagnosis.cpu_isa,
 }
 

@@ -141,10 +141,11 @@ class Spending:
     def trial_limit_s(self) -> float:
         """For one trial; until an engine has built something, all of the budget and at least a minute.
 
-        While there is nothing to confirm, nothing is kept back for it: a trial that takes as long as those before it
-        would be ended in its middle, and so would all that are like it.
+        While there is nothing to confirm, only what it cannot run over is kept back for it: a trial that takes as long
+        as those before it would be ended in its middle, and so would all that are like it.
         """
-        limit_s = self.budget.trial_cap_s(self.reserve_s() if self.worth_stopping() else 0.0)
+        over_s = 0.0 if self.worth_stopping() else self.overrun_s
+        limit_s = self.budget.trial_cap_s(max(0.0, self.reserve_s() - over_s))
         return limit_s if self._has_built() else max(limit_s, self.budget.seconds, FIRST_BUILD_S)
 
     def _has_built(self) -> bool:
