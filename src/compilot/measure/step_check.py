@@ -7,9 +7,7 @@ trains differently from eager is refused with the tensor and the step. Not cover
 Gradients jump at kinks: where a ReLU is nearly zero, or two values of a max pooling are nearly equal, rounding decides
 which side is taken, and the gradient of every layer below is another one (ResNet-18 in channels-last: 0.2 % off in
 one of four runs, right to rounding in the other three; eager itself jumps like that a step later). So a gradient that
-is off is looked at again from weights that are one rounding away: what is wrong is wrong there, too. Where that does
-not tell, since the kink is nearer than a rounding, a step is right that eager itself takes from such weights
-(step_jumps.py).
+is off is looked at again from weights that are one rounding away: what is wrong is wrong there, too.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ from pathlib import Path
 
 from compilot.measure.reference import describe_error
 from compilot.measure.step_compare import Judged, judge_step
-from compilot.measure.step_jumps import read_jumps, taken_by_eager
 from compilot.measure.step_reference import (
     FIRST,
     LATER,
@@ -80,9 +77,7 @@ def _beyond_kinks(
         return found
     again = [_case(name, None, loop, training, folder, tolerance, nudge_seed=seed) for seed in NUDGES]
     right = [one for one in again if not one[-1].failure]
-    if len(right) >= MOST_OF:
-        return right[0]
-    return [*found[:-1], Judged()] if found[-1].jumped else found  # steps after it go on from there: others judge
+    return right[0] if len(right) >= MOST_OF else found
 
 
 def _case(
@@ -94,7 +89,7 @@ def _case(
     tolerance: float | None,
     nudge_seed: int | None = None,
 ) -> list[Judged]:
-    expected, jumps = load_expected(folder, name), read_jumps(folder, name)
+    expected = load_expected(folder, name)
     if seen is None:
         loop.restore(load_begin(folder) if name == FIRST else load_state(folder))
         if nudge_seed is not None:
@@ -105,8 +100,6 @@ def _case(
         runs = [run[number] for run in expected.eager]
         where = _where(name, number)
         found.append(judge_step(own, right, runs, where, tolerance=tolerance))
-        if found[-1].may_be_kink and taken_by_eager(own, number, right, runs, jumps):
-            found[-1] = found[-1]._replace(jumped=True)
         if found[-1].failure:
             break
     return found

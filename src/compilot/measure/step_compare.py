@@ -37,7 +37,6 @@ class Judged(NamedTuple):
     ratio: float = 0.0  # of the limit that was used
     relative: float | None = None  # worst relative error of a gradient against the reference
     may_be_kink: bool = False  # the failure is one of numbers of a gradient: rounding may have taken the other side
-    jumped: bool = False  # eager takes this very step from weights that are one rounding away
 
 
 def judge_step(

@@ -10,7 +10,6 @@ float64 twin eager itself is the reference, and limits are wider. Not covered: t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +19,6 @@ from typing import Any, NamedTuple
 import torch
 
 from compilot.errors import CompilotError, InputError
-from compilot.measure import step_jumps
 from compilot.measure.reference import describe_error, too_large_for_double
 from compilot.measure.step_seen import StepSeen, see_step, see_update
 from compilot.records import Precision, Reference
@@ -74,8 +72,6 @@ def _made(training: Training, folder: Path, loop: Loop, begin: LoopState) -> Ref
                 double, exact = None, eager[0]
         plain = {"exact": [one._asdict() for one in exact], "eager": [[one._asdict() for one in run] for run in eager]}
         torch.save(plain, folder / _file(name))
-        if name != UPDATE and double is not None:
-            _note_jumps(name, training, loop, begin, state, folder)
     return Reference(
         kind="eager" if double is None else "float64",
         cases=CASES,
@@ -83,18 +79,6 @@ def _made(training: Training, folder: Path, loop: Loop, begin: LoopState) -> Ref
         seeded=random,
         notes=tuple(notes),
     )
-
-
-def _note_jumps(name: str, training: Training, loop: Loop, begin: LoopState, state: LoopState, folder: Path) -> None:
-    """What eager does in a case from some more starts that are one rounding away."""
-
-    def run(seed: int) -> list[StepSeen]:
-        with nudged(loop, seed):
-            return _run(name, training, loop, begin, state, folder)
-
-    began = time.perf_counter()
-    steps = len(_run(name, training, loop, begin, state, folder))
-    step_jumps.write_jumps(folder, name, run, (time.perf_counter() - began) / steps, steps)
 
 
 CASES = (FIRST, LATER, UPDATE, OTHER)
