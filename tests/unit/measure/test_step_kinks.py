@@ -71,3 +71,29 @@ def test_what_most_starts_say_counts(kind: type[Jumping], runs: set[int], passes
     assert found.passed is passes, found.why
     if kind is Jumping and not passes:
         assert found.why.startswith("gradient of inner.weight is wrong")
+
+
+class LaterToo(Jumping):
+    """The first of the later steps jumps as it is, and the one after it from every start."""
+
+    steps = 0
+
+    def restart_window(self) -> None:
+        self.steps = 0
+        super().restart_window()
+
+    def update(self) -> None:
+        self.steps += 1
+        if self.put_back == LATER_RUN and self.steps == 1:
+            self.spoil()
+        if self.put_back in NUDGED_RUNS and self.steps == 2:
+            self.spoil()
+        EagerStep.update(self)
+
+
+def test_a_step_behind_the_kink_has_kinks_of_its_own(tmp_path: Path) -> None:
+    """It says nothing of the step that is looked at again."""
+    load = training()
+    reference = step_reference.make_reference(load, tmp_path)
+    found = judged(load, faulty(LaterToo, load), tmp_path, reference=reference)
+    assert found.passed, found.why
