@@ -13,9 +13,10 @@ one JSON line per task to --results/curves.jsonl; a task that is there is not ru
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -188,19 +189,89 @@ def process_of(plan: Path) -> Iterator[None]:
         apply_settings(ProcessSettings(**{name: before for name, (before, _) in changed.items()}))
 
 
-def picture(curves: list[Curve]) -> str:
-    """Both tasks side by side, with the report's own drawing."""
-    from compilot.report.page_training import curve_picture
+WIDE, LEFT, TOP, TALL, GAP = 400, 64, 34, 150, 60  # of one panel, in units of the picture
+COLOURS = {"float64": "#777", "eager": "#4269d0", "the plan": "#ef8f2e"}
+LEAST = 1e-9  # of a distance that is drawn
 
-    style = (
-        "<style>.curve{fill:none;stroke-width:1.6}.quiet{stroke:#bbb}.c0{stroke:#4269d0}.c1{stroke:#ef8f2e}"
-        ".grid{stroke:#ddd}text{font:12px sans-serif;fill:#555}</style>"
-    )
-    drawn = [curve_picture(one.curve).narrow for one in curves]
-    placed = [svg.replace("<svg ", f'<svg x="{360 * place}" y="24" ', 1) for place, svg in enumerate(drawn)]
-    names = [f'<text x="{360 * place + 62}" y="16">{one.task}</text>' for place, one in enumerate(curves)]
-    size = f'viewBox="0 0 {360 * len(curves)} 330" width="{360 * len(curves)}" height="330"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{style}{"".join(names)}{"".join(placed)}</svg>\n'
+
+def picture(curves: list[Curve]) -> str:
+    """Both tasks side by side: the losses, and below them how far the plan and eager are from float64, and may be."""
+    panels = [panel for place, one in enumerate(curves) for panel in (_losses(one, place), _distances(one, place))]
+    names = [
+        f'<g transform="translate({LEFT + 110 * place} 14)"><rect y="-8" width="18" height="4" fill="{colour}"/>'
+        f'<text x="24">{name}</text></g>'
+        for place, (name, colour) in enumerate([*COLOURS.items(), ("allowed", "#e3e3e3")])
+    ]
+    wide, tall = WIDE * len(curves), TOP + 2 * (TALL + GAP)
+    style = "<style>path{fill:none;stroke-width:1.5}text{font:12px sans-serif;fill:#444}line{stroke:#ddd}</style>"
+    size = f'viewBox="0 0 {wide} {tall}" width="{wide}" height="{tall}"'
+    back = f'<rect width="{wide}" height="{tall}" fill="#fff"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{style}{back}{"".join(names)}{"".join(panels)}</svg>\n'
+
+
+def _losses(one: Curve, place: int) -> str:
+    """Three lines that lie on one another where all is well."""
+    found = one.curve
+    rows = {"float64": found.exact or found.eager, "eager": found.eager, "the plan": found.losses}
+    low, high = min(map(min, rows.values())), max(map(max, rows.values()))
+    lines = [_line(values, low, high, COLOURS[name]) for name, values in rows.items()]
+    ticks = [(low + (high - low) * part, f"{low + (high - low) * part:.2g}") for part in (0.0, 0.5, 1.0)]
+    return _panel(place, 0, f"{one.task}: loss", lines, ticks, low, high, len(found.losses))
+
+
+def _distances(one: Curve, place: int) -> str:
+    """On a scale of powers of ten; grey is what is allowed."""
+    found = one.curve
+    right = found.exact or found.eager
+    allowed = _logs(found.high, right)
+    rows = {"eager": _logs(found.eager, right), "the plan": _logs(found.losses, right)}
+    low = math.floor(min(min(values) for values in rows.values()))
+    high = math.ceil(max(max(values) for values in (allowed, *rows.values())))
+    area = _area(allowed, low, high)
+    lines = [area, *(_line(values, low, high, COLOURS[name]) for name, values in rows.items())]
+    ticks = [(float(power), f"1e{power}") for power in range(low, high + 1, max(1, (high - low) // 3))]
+    return _panel(place, 1, f"{one.task}: distance from float64", lines, ticks, low, high, len(found.losses))
+
+
+def _logs(values: Sequence[float], right: Sequence[float]) -> list[float]:
+    return [math.log10(max(LEAST, abs(a - b))) for a, b in zip(values, right, strict=True)]
+
+
+def _points(values: Sequence[float], low: float, high: float) -> list[str]:
+    room, span = WIDE - LEFT - 16, (high - low) or 1.0
+    last = max(1, len(values) - 1)
+    return [f"{room * n / last:.1f} {TALL * (1 - (value - low) / span):.1f}" for n, value in enumerate(values)]
+
+
+def _line(values: Sequence[float], low: float, high: float, colour: str) -> str:
+    return f'<path d="M{" L".join(_points(values, low, high))}" stroke="{colour}"/>'
+
+
+def _area(values: Sequence[float], low: float, high: float) -> str:
+    points = " L".join(_points(values, low, high))
+    return f'<path d="M0 {TALL} L{points} L{WIDE - LEFT - 16} {TALL}Z" style="fill:#ececec;stroke:none"/>'
+
+
+def _panel(
+    column: int,
+    row: int,
+    title: str,
+    lines: Sequence[str],
+    ticks: Sequence[tuple[float, str]],
+    low: float,
+    high: float,
+    steps: int,
+) -> str:
+    room, span = WIDE - LEFT - 16, (high - low) or 1.0
+    grid = []
+    for value, text in ticks:
+        y = TALL * (1 - (value - low) / span)
+        grid.append(f'<line x2="{room}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        grid.append(f'<text x="-8" y="{y + 4:.1f}" text-anchor="end">{text}</text>')
+    below = f'<text y="{TALL + 16}">step 1</text><text x="{room}" y="{TALL + 16}" text-anchor="end">{steps}</text>'
+    x, y = WIDE * column + LEFT, TOP + 16 + row * (TALL + GAP)
+    inside = "".join((f'<text y="-8">{title}</text>', lines[0], *grid, *lines[1:], below))
+    return f'<g transform="translate({x} {y})">{inside}</g>'
 
 
 def main(argv: list[str]) -> int:

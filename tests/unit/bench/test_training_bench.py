@@ -87,4 +87,5 @@ def test_the_curves_are_of_real_tasks_that_can_be_learned(monkeypatch: pytest.Mo
     assert len(training_curves.corpus()) > 50_000
     values = LossCurve(losses=curve, eager=curve, exact=curve, low=curve, high=curve)
     drawn = training_curves.picture([training_curves.Curve(task="images", plan="x", curve=values)])
-    assert drawn.count("<polyline") >= 4
+    assert drawn.count("<path") == 6  # three losses; what is allowed, and two distances
+    assert all(name in drawn for name in ("float64", "eager", "the plan", "allowed"))
