@@ -1,17 +1,19 @@
 """Two engines in one program: what threads that spin cost, and what ending them brings.
 
-    python bench/threads.py [--engines openvino,onnxruntime] [--calls 60]
+    python bench/threads.py [--engines openvino,onnxruntime] [--calls 60] [--rest 0.05]
 
 Twelve blocks of boundary_faults.py (width 192, 512 rows). For each engine of files: all blocks by it, and all but one,
 which stays in eager. The latter as it comes, and with torch's idle threads ended before each of the engine's blocks
-(compilot/_openmp.py); ONNX Runtime's own threads as they come and asleep between calls. Every way has a process of its
-own, which keeps freed memory as bench/boundary.py's repairs do; in it eager, all and all but one take turns. Medians,
-and the median ratio to eager of the same turn. Nothing else should run meanwhile.
+(OpenMP's omp_pause_resource_all; not what compilot does: see bench/LOG.md); ONNX Runtime's own threads as they come and
+asleep between calls. Every way has a process of its own, which keeps freed memory as bench/boundary.py's repairs do; in
+it eager, all and all but one take turns. Medians, and the median ratio to eager of the same turn. Nothing else should
+run meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import statistics
@@ -69,17 +71,22 @@ def onnxruntime_blocks(blocks: list[torch.nn.Module], x: torch.Tensor, *, asleep
     return call
 
 
-def in_child(engine: str, way: str, calls: int) -> dict[str, list[float]]:
-    """Seconds of eager, of all blocks by the engine, and of all but one, turn after turn."""
-    from compilot import _openmp
+def ender() -> Callable[[], Any]:
+    """What ends the calling thread's idle OpenMP threads."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    pause = ctypes.CDLL(next(line.split()[-1] for line in maps if "libgomp" in line)).omp_pause_resource_all
+    return lambda: pause(1)
 
+
+def in_child(engine: str, way: str, calls: int, rest_s: float) -> dict[str, list[float]]:
+    """Seconds of eager, of all blocks by the engine, and of all but one, turn after turn."""
     model, (x,) = boundary_faults.healthy(0)
     blocks: list[Any] = list(model.layers)  # type: ignore[union-attr, arg-type]
     for block in blocks:
         block.cut_off = "none"
     made = openvino_blocks if engine == "openvino" else onnxruntime_blocks
     call = made(blocks, x, **({} if engine == "openvino" else {"asleep": way.startswith("asleep")}))
-    end = _openmp.ender() if way.endswith("ended") else None
+    end = ender() if way.endswith("ended") else None
 
     def through(some: Call, kept: int | None) -> torch.Tensor:
         hidden = x
@@ -103,6 +110,7 @@ def in_child(engine: str, way: str, calls: int) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {name: [] for name in arms}
     for turn in range(calls // 4 + 2):
         for name, arm in arms.items():
+            time.sleep(rest_s)
             arm()  # after a change of arms threads of the one before still spin
             begin = time.perf_counter()
             for _ in range(4):
@@ -116,12 +124,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="openvino,onnxruntime")
     parser.add_argument("--calls", type=int, default=60)
+    parser.add_argument("--rest", type=float, default=0.0, help="seconds before each turn")
     asked = parser.parse_args()
     print("| engine | way | eager ms | all blocks ms | all but one ms | over eager: all | all but one |")
     print("|---|---|--:|--:|--:|--:|--:|")
     for engine in asked.engines.split(","):
         for way in WAYS[engine]:
-            command = [sys.executable, str(Path(__file__)), "--child", engine, way, str(asked.calls)]
+            command = [sys.executable, str(Path(__file__)), "--child", engine, way, str(asked.calls), str(asked.rest)]
             env = {**os.environ, **KEEPS}
             run = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
             found = json.loads(run.stdout.splitlines()[-1])
@@ -136,6 +145,6 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         with torch.no_grad():
-            print(json.dumps(in_child(sys.argv[2], sys.argv[3], int(sys.argv[4]))))
+            print(json.dumps(in_child(sys.argv[2], sys.argv[3], int(sys.argv[4]), float(sys.argv[5]))))
     else:
         main()

@@ -47,7 +47,6 @@ class EngineTraits(Record, frozen=True, kw_only=True):
     compiler_at_start: bool = False  # runs one at every start, on what is in its compile cache
     cache_folder: str = ""  # of that compile cache, among a candidate's files; "": it has none
     through_dynamo: bool = False  # torch.compile: its workers import that first, and its starts are noted
-    own_threads: bool = False  # computes in threads of its own, not in torch's
     standalone: bool = False  # its files are the whole model: no model object is needed
     keeps_checks: bool = False  # its code has torch's checking operators in it
     instruction_sets: InstructionSets = InstructionSets.AS_COMPILED

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import msgspec
 from torch import nn
 
-from compilot import _openmp
 from compilot.engines import registry
 from compilot.engines.baked import OtherWeights
 from compilot.engines.files import artifact_path
@@ -118,28 +117,13 @@ def _request(whole: LoadRequest, place: Place, built: RegionPart, settings: Sett
 def _door(part: _Part) -> Dispatcher:
     """What answers the submodule's calls."""
     place, request = part
+    half = registry.load_half(request.settings.engine)
     try:
-        return Dispatcher(place.module, request.guard, lambda: _loaded(request), part=place.path)
+        return Dispatcher(place.module, request.guard, lambda: half.load(request), part=place.path)
     except OtherWeights as error:
         raise OtherWeights(blamed(place.path, str(error))) from error
     except Infeasible as error:
         raise Infeasible(blamed(place.path, str(error))) from error
-
-
-def _loaded(request: LoadRequest) -> Loaded:
-    """What the engine loads; where its threads are its own, torch's end before they work."""
-    engine = request.settings.engine
-    loaded = registry.load_half(engine).load(request)
-    end = _openmp.ender() if registry.traits(engine).own_threads else None
-    if end is None:
-        return loaded
-    call = loaded.call
-
-    def alone(*args: Any, **kwargs: Any) -> Any:
-        end()
-        return call(*args, **kwargs)
-
-    return loaded._replace(call=alone)
 
 
 def _clone(request: LoadRequest, places: Sequence[Place], doors: Mapping[str, Dispatcher]) -> nn.Module:

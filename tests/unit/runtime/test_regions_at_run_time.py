@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import nn
 
-from compilot import _openmp
 from compilot._tree import Call
 from compilot.boundary.build import build
 from compilot.engines import registry
@@ -497,20 +496,3 @@ def test_a_golden_call_proves_every_region(regional: Made, marking: MarkingEngin
         warnings.simplefilter("ignore", FallbackWarning)
         with pytest.raises(BundleError, match=r"golden call by the engine of layers\.2: engine"):
             proving._answer(core, Call((X,), {}), Path("x.cpbundle"))
-
-
-@pytest.mark.parametrize("own_threads", [False, True])
-def test_torchs_threads_end_before_an_engine_with_threads_of_its_own_works(
-    own_threads: bool, marking: MarkingEngine, regional: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(_openmp, "ender", lambda: lambda: ended.append(len(marking.calls)))
-    monkeypatch.setattr(MarkingEngine, "TRAITS", EngineTraits(version="1", own_threads=own_threads))
-    model = Stack().eval()
-    fast = regional(model, "layers.[1-2]")
-    fast(X)  # builds
-    marking.calls.clear()
-    ended.clear()
-    torch.testing.assert_close(fast(X), model(X))
-    assert marking.calls == [1, 2]
-    assert ended == ([0, 1] if own_threads else [])

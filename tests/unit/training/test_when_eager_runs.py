@@ -67,6 +67,18 @@ def test_a_gradient_hook_that_comes_later_is_run(model, batches, make_plan, kind
     assert (step.stats().fast, sum(step.stats().fallbacks.values())) == (4, 1)
 
 
+@pytest.mark.parametrize("place", ["parameter out.weight", "module out"])
+def test_a_gradient_hook_that_is_there_refuses_one_graph_in_a_sentence(model, place: str) -> None:
+    if place.startswith("module"):
+        model.out.register_full_backward_hook(lambda *given: None)
+    else:
+        model.out.weight.register_hook(lambda gradient: None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(Infeasible, match=f"would leave out the gradient hook of {place}"):
+        make_step(model, loss_of, optimizer, ONE_GRAPH, settings=AOT)
+    assert make_step(model, loss_of, optimizer, MODEL, settings=AOT) is not None
+
+
 class Switched(nn.Module):
     """With a setting that is compiled in: another one is another program."""
 

@@ -6,7 +6,6 @@ TRAITS = EngineTraits(
     title="ONNX Runtime",
     build_cost=BuildCost.SECONDS,
     whole_graph=True,
-    own_threads=True,
     standalone=True,
     instruction_sets=InstructionSets.EXACT,  # its saved graphs hold weights in blocks of the vector width
     package="onnxruntime",

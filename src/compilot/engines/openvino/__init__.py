@@ -6,7 +6,6 @@ TRAITS = EngineTraits(
     title="OpenVINO",
     build_cost=BuildCost.SECONDS,
     whole_graph=True,
-    own_threads=True,
     standalone=True,
     instruction_sets=InstructionSets.AT_RUN_TIME,
     package="openvino",
