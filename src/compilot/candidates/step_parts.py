@@ -98,11 +98,9 @@ def parts_of(candidate: Candidate) -> Iterator[Part]:
     if step.optimizer in OPTIMIZER_NAMES:
         yield Part(OPTIMIZER_NAMES[step.optimizer], changed(optimizer=OptimizerWay.AS_IS))
     if settings.options.get(CPP_WRAPPER):
-        options = {name: value for name, value in settings.options.items() if name != CPP_WRAPPER}
-        yield Part(CPP_WRAPPER, _with_settings(candidate, options=options))
+        yield Part(CPP_WRAPPER, _without_option(candidate, CPP_WRAPPER))
     if settings.options.get(ONEDNN_PRODUCTS):
-        options = {name: value for name, value in settings.options.items() if name != ONEDNN_PRODUCTS}
-        yield Part("oneDNN products", _with_settings(candidate, options=options))
+        yield Part("oneDNN products", _without_option(candidate, ONEDNN_PRODUCTS))
     if settings.memory_format is MemoryFormat.CHANNELS_LAST:
         yield Part("channels_last", _with_settings(candidate, memory_format=MemoryFormat.PRESERVE))
     if step.memory_budget is not None:
@@ -126,6 +124,11 @@ def _relabelled(candidate: Candidate, step: StepParts) -> Candidate:
     """With other parts; nothing is left of the compiler's settings where nothing is compiled any more."""
     settings = candidate.settings if compiles(step) else Settings(memory_format=candidate.settings.memory_format)
     return msgspec.structs.replace(candidate, step=step, settings=settings)
+
+
+def _without_option(candidate: Candidate, left_out: str) -> Candidate:
+    options = {name: value for name, value in candidate.settings.options.items() if name != left_out}
+    return _with_settings(candidate, options=options)
 
 
 def _with_settings(candidate: Candidate, **what: Any) -> Candidate:
