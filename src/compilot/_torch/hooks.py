@@ -17,6 +17,7 @@ NAMES = {"_Handle": RemovableHandle}  # what CONDITION needs, besides `_register
 CONDITION = "_Handle.next_id == _registered"  # as code of the hot path: 20 nanoseconds
 NONE = -1  # a number that is never reached: always look
 _KINDS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_GLOBAL = tuple(getattr(torch_module, f"_global{kind}", {}) for kind in _KINDS)  # torch changes them in place
 
 
 def registrations() -> int:
@@ -26,10 +27,16 @@ def registrations() -> int:
 
 def hooks_on(model: nn.Module) -> list[Any]:
     """Every hook that a call of the model could run, in order."""
-    found = [hook for kind in _KINDS for hook in getattr(torch_module, f"_global{kind}", {}).values()]
+    found = [hook for hooks in _GLOBAL for hook in hooks.values()]
     for module in model.modules():
         state = module.__dict__
         for kind in _KINDS:
             if hooks := state.get(kind):
                 found += hooks.values()
     return found
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether a call of this very module runs hooks, of its own or for every module."""
+    state = module.__dict__
+    return any(state[kind] for kind in _KINDS) or any(_GLOBAL)

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from compilot._torch import compiling
+from compilot._torch.direct import Direct
 from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
 from compilot.engines.compiler_options import SIZES, torchs_own
@@ -55,9 +56,9 @@ def load(request: LoadRequest) -> Loaded:
     frozen = freezing or ours.copied or backend not in KNOWN_BACKENDS
     light = LightGuards(ours.model, weights_too=frozen) if settings.options.get("light_guards") else None
     with _cache_in(request.artifacts), _config_of(backend):  # importing Inductor already writes the variable
-        compiled = _compiled(request, ours, light, alone=freezing or backend not in KNOWN_BACKENDS)
+        compiled, direct = _compiled(request, ours, light, alone=freezing or backend not in KNOWN_BACKENDS)
     call = ours.around(_keep_results(compiled, settings, guard))
-    prepare = _Preparation(compiled, ours, request, light)
+    prepare = _Preparation(compiled, direct, ours, request, light)
     return Loaded(
         call=call,
         prepare=prepare,
@@ -69,7 +70,9 @@ def load(request: LoadRequest) -> Loaded:
     )
 
 
-def _compiled(request: LoadRequest, ours: Converted, light: LightGuards | None, *, alone: bool) -> Callable[..., Any]:
+def _compiled(
+    request: LoadRequest, ours: Converted, light: LightGuards | None, *, alone: bool
+) -> tuple[Callable[..., Any], Direct]:
     """The model behind torch.compile; one program for all that are alike, unless weights are constants of it."""
     settings, alike = request.settings, request.alike
     common: dict[str, Any] = {
@@ -78,10 +81,14 @@ def _compiled(request: LoadRequest, ours: Converted, light: LightGuards | None, 
         "dynamic": _dynamic(settings, request.guard),
     }
     if alike is None or alone or light is not None:  # light guards take one module for another
-        return compiling.compile_module(ours.model, **common, recompile_limit=RECOMPILE_LIMIT, guard_filter=light)
-    limit = RECOMPILE_LIMIT * len(alike.modules)  # where they are not quite alike, each gets a program of its own
-    shared = alike.once("compiled", lambda: compiling.compile_for_all(**common, recompile_limit=limit))
-    return partial(shared, ours.model)
+        direct = Direct()
+        common |= {"recompile_limit": RECOMPILE_LIMIT, "around": direct.around}
+        return compiling.compile_module(ours.model, **common, guard_filter=light), direct
+    direct = alike.once("direct", Direct)
+    # where they are not quite alike, each gets a program of its own
+    common |= {"recompile_limit": RECOMPILE_LIMIT * len(alike.modules), "around": direct.around}
+    shared = alike.once("compiled", lambda: compiling.compile_for_all(**common))
+    return partial(shared, ours.model), direct
 
 
 def _dynamic(settings: Settings, guard: Guard) -> bool | None:
@@ -100,9 +107,15 @@ class _Preparation:
     """Compiles one variant by answering one call, with everything set that the plan asks for."""
 
     def __init__(
-        self, compiled: Callable[..., Any], ours: Converted, request: LoadRequest, light: LightGuards | None
+        self,
+        compiled: Callable[..., Any],
+        direct: Direct,
+        ours: Converted,
+        request: LoadRequest,
+        light: LightGuards | None,
     ) -> None:
         self._compiled = compiled
+        self._direct = direct
         self._light = light
         self._ready = ours.ready or Call
         self._finish = ours.finish
@@ -126,6 +139,7 @@ class _Preparation:
             compiling.inductor_config(_config(settings)),
             compiling.varying_integers(_varying(self._request)),
             self._guards(),
+            self._direct.learning(),
         ):
             answer = self._compiled(*call.args, **call.kwargs)
         self.builds += compiling.graphs_built() > before

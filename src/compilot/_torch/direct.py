@@ -1,0 +1,176 @@
+"""The program that torch.compile made, entered behind torch's guards, past its wrapper. Checked on torch 2.13.0.
+
+In: a callable that torch.compile returned, and calls to learn from. Out: a callable with the same arguments. Around
+each call torch's wrapper saves and restores a dozen settings of the thread, sets the hook of frame evaluation, and has
+the guards looked up from there: about 60 microseconds, of which the guards themselves are 5. Here they are asked
+directly, all of them, and the program is called as the function that it is. What no known program takes goes through
+the wrapper, as everything does while something else traces or a stance is set: recompiles, resets and errors are
+torch's own. Covered: frames of one graph; of a module without hooks that of its forward, since torch runs hooks around
+it. Not covered: graph breaks, whose rest torch has to compile while it runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.fx._symbolic_trace import is_fx_symbolic_tracing
+
+from compilot._torch.hooks import is_hooked
+
+MOST = 8  # programs that are asked; those beyond go through the wrapper
+_PROGRAM, _REST = "__compiled_fn_", "__resume_at_"  # how dynamo names the calls that it writes into a frame's code
+_is_jit_tracing = torch._C._is_tracing
+
+
+class Direct:
+    """The programs of one callable of torch.compile that are known."""
+
+    def __init__(self) -> None:
+        self._known: list[_Program] = []
+        self._learners: set[int] = set()  # threads whose calls are learnt from
+
+    @property
+    def programs(self) -> int:
+        """How many are known."""
+        return len(self._known)
+
+    @contextmanager
+    def learning(self) -> Iterator[None]:
+        """What this thread calls meanwhile is known from then on."""
+        thread = threading.get_ident()
+        self._learners.add(thread)
+        try:
+            yield
+        finally:
+            self._learners.discard(thread)
+
+    def around(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable that knows its programs; to be asked for once."""
+        from torch._dynamo import eval_frame
+
+        known, learners, tracing = self._known, self._learners, torch.compiler.is_compiling
+        stance = eval_frame._stance  # of the process; another one is another object
+        entry: Any = getattr(compiled, "_torchdynamo_orig_callable", None)
+        lead = (entry.__self__,) if isinstance(entry, types.MethodType) else ()
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if known and not (
+                tracing() or _is_jit_tracing() or is_fx_symbolic_tracing() or eval_frame._stance is not stance
+            ):
+                for program in known:
+                    if program.takes((*lead, *args), kwargs):
+                        return program.run(*lead, *args, **kwargs)
+            answer = compiled(*args, **kwargs)
+            if learners and threading.get_ident() in learners:
+                self._learn(compiled, (*lead, *args), kwargs)
+            return answer
+
+        return call
+
+    def _learn(self, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember the program that takes this call, if it is one graph."""
+        from torch._C._dynamo.eval_frame import _get_cache_entries_for_region
+
+        self._known[:] = [program for program in self._known if program.is_there()]
+        function, still = _compiled_function(compiled)
+        if function is None or len(self._known) >= MOST or not still():
+            return
+        for entry in _get_cache_entries_for_region(function.__code__, compiled._isolate_recompiles_id):
+            program = _Program.of(function, still, entry)
+            if _is_one_graph(entry.code) and program.takes(args, kwargs):
+                self._known.insert(0, program)
+                return
+
+
+class _Program(NamedTuple):
+    """One program of a function."""
+
+    guards: Any  # torch's; without an entry in its cache the program is gone
+    check: Callable[[dict[str, Any]], bool]
+    still: Callable[[], bool]  # whether a call would come to this function
+    locals_of: Callable[..., dict[str, Any]]
+    run: Callable[..., Any]
+
+    @staticmethod
+    def of(function: types.FunctionType, still: Callable[[], bool], entry: Any) -> _Program:
+        run = types.FunctionType(
+            entry.code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        run.__kwdefaults__ = function.__kwdefaults__
+        guards = entry.guard_manager
+        return _Program(guards, guards.root.check, still, _binding(function), run)
+
+    def is_there(self) -> bool:
+        """Whether torch has kept it: it drops what is about objects that are gone, and everything at a reset."""
+        return self.guards.cache_entry is not None
+
+    def takes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether it is the program for this call."""
+        try:
+            return self.is_there() and self.still() and self.check(self.locals_of(*args, **kwargs))
+        except TypeError:  # other arguments than the function has: its own error says so
+            return False
+
+
+def _compiled_function(compiled: Any) -> tuple[types.FunctionType | None, Callable[[], bool]]:
+    """The function whose frame torch compiles, and whether a call still comes to it; None: not known here."""
+    entry: Any = getattr(compiled, "_torchdynamo_orig_callable", None)
+    function: Any = getattr(entry, "__func__", entry)
+    if function is nn.Module._call_impl:  # torch leaves this frame alone and compiles what it calls
+        return _forward_of(entry.__self__)
+    if not isinstance(function, types.FunctionType):
+        return None, lambda: False
+    return function, lambda: True
+
+
+def _forward_of(model: nn.Module) -> tuple[types.FunctionType | None, Callable[[], bool]]:
+    function: Any = getattr(model.forward, "__func__", None)
+    if not isinstance(function, types.FunctionType):
+        return None, lambda: False
+    code = function.__code__
+
+    def still() -> bool:
+        """No hook runs around it, and the model has no other forward or class since."""
+        own: Any = getattr(model.forward, "__func__", None)
+        return own is function and function.__code__ is code and not is_hooked(model)
+
+    return function, still
+
+
+def _binding(function: types.FunctionType) -> Callable[..., dict[str, Any]]:
+    """From a call to what its guards look at: the frame's variables by name."""
+    free = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    namespace: dict[str, Any] = {f"_cell_{i}": cell for i, cell in enumerate(free.values())}
+    shown, row = [], inspect.signature(function, follow_wrapped=False).parameters.values()
+    for i, parameter in enumerate(row):
+        if parameter.default is not parameter.empty:
+            namespace[f"_default_{i}"] = parameter.default
+            parameter = parameter.replace(default=_Named(f"_default_{i}"))
+        shown.append(parameter.replace(annotation=parameter.empty))
+    places = [f"{one.name!r}: {one.name}" for one in row]
+    places += [f"{name!r}: _cell_{i}.cell_contents" for i, name in enumerate(free)]
+    source = f"def bound{inspect.Signature(shown)}: return {{{', '.join(places)}}}"
+    exec(source, namespace)
+    return namespace["bound"]  # type: ignore[no-any-return]
+
+
+class _Named(NamedTuple):
+    """Written into source as this name."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _is_one_graph(code: types.CodeType) -> bool:
+    """Whether the frame calls one program and leaves nothing to be compiled later."""
+    called = [name for name in code.co_names if name.startswith((_PROGRAM, _REST))]
+    return len(called) == 1 and called[0].startswith(_PROGRAM)
