@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from compilot._torch.objects import equal_code_once
+
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
@@ -40,7 +42,7 @@ def compile_library(program: ExportedProgram, folder: Path, configs: Mapping[str
         old.unlink()  # of a build that was interrupted; the same model gives other bytes each time
     with tempfile.TemporaryDirectory(dir=folder, prefix="package-") as place:
         package = Path(place) / "model.pt2"
-        with config.patch({"aot_inductor.metadata": dict(config.aot_inductor.metadata)}):
+        with config.patch({"aot_inductor.metadata": dict(config.aot_inductor.metadata)}), equal_code_once():
             aoti_compile_and_package(program, package_path=os.fspath(package), inductor_configs=dict(configs))
         made = take_apart(package, Path(place))
         for path in made:

@@ -5,7 +5,8 @@ Where an engine cannot have the whole model they promise most of what it would b
 much cheaper start, which counts where starts count. A boundary grows by widening: the best one so far with one region
 more promises as much per share of the time as it has brought until now, and little once a step has not paid. What
 failed is not tried again with more around it. Cost: the whole model's compile by the share of what is compiled, one
-instance where an engine, with what is set in it, makes one program for all that are alike. Pure.
+instance where an engine, with what is set in it, makes one program for all that are alike, and a part of it for each
+further one where only its code is the same. Pure.
 """
 
 from __future__ import annotations
@@ -183,8 +184,12 @@ def _guessed_s(candidate: Candidate, diagnosis: Diagnosis, trials: Sequence[Tria
         traits, paths = registry.traits(region.settings.engine), paths_of(region.selector, diagnosis)
         whole_s = whole_cold_s(region.settings.engine, traits, trials)
         own = [shares.get(path, 0.0) for path in paths]
-        built = [max(own, default=0.0)] if _shares_programs(region.settings) else own
-        seconds += sum(INSTANCE_S + whole_s * share for share in built)
+        largest = max(own, default=0.0)
+        if _shares_programs(region.settings):
+            seconds += INSTANCE_S + whole_s * largest
+        else:
+            again = (sum(own) - largest) * traits.again_share
+            seconds += INSTANCE_S * len(own) + whole_s * (largest + again)
     return seconds
 
 

@@ -54,5 +54,6 @@ class EngineTraits(Record, frozen=True, kw_only=True):
     version: str | None = None  # of one that no package brings: plans and bundles are bound to it
     warm_share: float = 0.12  # of a cold start's time that a start with kept files takes; so for loading a file
     plain_compile: bool = False  # with nothing chosen it is torch.compile as users know it: the yardstick
+    again_share: float = 1.0  # of a block's build that the next block with the same code takes
     unshared_options: tuple[str, ...] = ()  # with one of these set, like blocks get a program each
     ahead_of_time: str = ""  # engine of the same compiler whose files start without it

@@ -127,6 +127,17 @@ def test_one_program_for_like_blocks_costs_what_one_of_them_costs(made: Made) ->
     assert seconds["file on 24 x Block"] > 60.0  # each block is a file of its own
 
 
+def test_further_blocks_of_the_same_code_cost_a_part_of_the_first(made: Made) -> None:
+    diagnosis = gpt2(24)
+    costs = []
+    for again in (1.0, 0.25):
+        search = made(diagnosis, {"file": msgspec.structs.replace(FILE, again_share=again)})
+        search.tell(ended(named(search, "file"), 1.5, cold_s=60.0))
+        costs.append(next(o.worth.seconds for o in search.pool() if o.candidate.label == "file on 24 x Block"))
+    blocks = sum(diagnosis.repeated[0].shares)
+    assert costs[0] - costs[1] == pytest.approx(60.0 * 0.75 * blocks * 23 / 24)
+
+
 def test_backends_of_other_packages_are_given_each_block_anew(made: Made) -> None:
     backend = EngineTraits(build_cost=BuildCost.BACKEND, through_dynamo=True)
     search = made(gpt2(24), {"jit": backend})
