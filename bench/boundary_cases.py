@@ -26,6 +26,7 @@ FAULTS = {"backend": boundary_faults.SEEDS, "miscompile": boundary_faults.SEEDS,
 PARTS = ("gpt2", "six", "repair")
 COMPILER = "inductor"  # of whole and regional arms: torch.compile as its users have it
 OF_FILES = ("openvino", "onnxruntime")  # the other engine of a hybrid: the first that is here
+EXPORTING = ("aoti", *OF_FILES)  # engines that one block stops
 WHOLE, REGIONAL, BOTTLENECK, HYBRID, PICK = "whole", "regional", "bottleneck", "hybrid", "pick"
 FEW, MANY = "horizon 100", "horizon 1000000"
 CALLS = 100
@@ -89,8 +90,8 @@ def _of_six(model: str, engine_of_files: str) -> Case:
 
 
 def _fault(kind: str, seed: int) -> Case:
-    """The engine that has the fault alone; where an export stops, the engine of files that a hybrid is made with."""
-    engines = {"backend": f"dynamo:{boundary_faults.CHEAP}", "miscompile": COMPILER, "branch": OF_FILES[0]}
+    """The engine that has the fault alone; where an export stops, those that export."""
+    engines = {"backend": f"dynamo:{boundary_faults.CHEAP}", "miscompile": COMPILER, "branch": ",".join(EXPORTING)}
     words = ("--engines", engines[kind])
     arms: Arms = whole_arm if kind == "branch" else no_arms
     return Case(f"{kind}-{seed}", "repair", f"{HERE / 'boundary_faults.py'}:{kind}_{seed}", arms, {PICK: words})

@@ -16,12 +16,15 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from compilot.candidates import boundary, worth
-from compilot.candidates.parts import covered, paths_of, shares_by_path
+from compilot.candidates.parts import covered, known_in, paths_of, shares_by_path
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
 from compilot.engines.traits import BuildCost, EngineTraits
-from compilot.records import Candidate, Diagnosis, Settings, State, Trial
+from compilot.modules.selectors import culprit
+from compilot.records import BreakPlace, Candidate, Diagnosis, Settings, State, Trial
 
 BEFORE_WHOLE = 0.15  # of an engine's gain: first the whole model is tried, which says more; where it fits
 CHEAP_START = 0.25  # of log speed-up: what a cheaper start is worth where starts count
@@ -65,8 +68,30 @@ def promises(knows: Knows) -> Iterator[Promise]:
 def seeds_of(engine: str, settings: Settings, knows: Knows) -> list[Candidate]:
     """The boundaries that an engine begins with."""
     exports_only, lost = registry.traits(engine).whole_graph, _whole_is_lost(engine, knows)
-    found = boundary.seeds(knows.diagnosis, exports_only=exports_only, in_parts=lost)
-    return [boundary.regional(seed.pieces, settings, seed.why, knows.diagnosis) for seed in found]
+    diagnosis = _with_named_stops(knows.diagnosis, knows.trials) if exports_only else knows.diagnosis
+    found = boundary.seeds(diagnosis, exports_only=exports_only, in_parts=lost)
+    return [boundary.regional(seed.pieces, settings, seed.why, diagnosis) for seed in found]
+
+
+def _with_named_stops(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Diagnosis:
+    """Of like blocks, which share the code that stops an export, only those that an engine's failed export has named.
+
+    What stops one engine's export most likely stops every other's, so that these need not find it out again.
+    """
+    stopped = [t for t in trials if t.state is State.INFEASIBLE and _exports(t.candidate, diagnosis)]
+    named = {path for trial in stopped if (path := culprit(trial.reason)) is not None}
+
+    def narrowed(place: BreakPlace) -> BreakPlace:
+        certain = known_in(place, diagnosis)
+        modules = tuple(module for module in place.modules if module in certain or module in named)
+        return msgspec.structs.replace(place, modules=modules) if named & set(modules) else place
+
+    places = [narrowed(place) if place.stops_export else place for place in diagnosis.breaks]
+    return msgspec.structs.replace(diagnosis, breaks=tuple(places))
+
+
+def _exports(candidate: Candidate, diagnosis: Diagnosis) -> bool:
+    return registry.traits(boundary.main_engine(candidate, diagnosis)).whole_graph
 
 
 def best_boundary(trials: Sequence[Trial]) -> Trial | None:

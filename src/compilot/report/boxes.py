@@ -57,7 +57,8 @@ def tree_of(data: RunData) -> Tree | None:
     trial = data.trials.get(verdict.chosen_id) if verdict is not None else None
     if verdict is None or diagnosis is None or trial is None or not shares_by_path(diagnosis):
         return None
-    staying = tuple(path for repair in verdict.repairs if repair.kind == "modules" for path in repair.culprits)
+    eager = [repair for repair in verdict.repairs if repair.kind == "modules" and not repair.runs_with]
+    staying = tuple(path for repair in eager for path in repair.culprits)
     return tree(trial.candidate, diagnosis, data.header.workload.label, staying)
 
 

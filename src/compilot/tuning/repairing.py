@@ -13,11 +13,12 @@ import math
 import msgspec
 
 from compilot.candidates import promises, worth
-from compilot.candidates.parts import covered
+from compilot.candidates.parts import covered, is_within, paths_of
 from compilot.candidates.promises import Promise
 from compilot.candidates.search import Search, TimeLeft, Weighing
-from compilot.records import Candidate, Decision, Diagnosis, Repair, Trial, Verdict
-from compilot.tuning.repair import OPTIONS, PASSES, option_words, passes_of, records_of, words_of
+from compilot.engines import registry
+from compilot.records import Candidate, Decision, Diagnosis, Repair, State, Trial, Verdict
+from compilot.tuning.repair import MODULES, OPTIONS, PASSES, option_words, passes_of, records_of, words_of
 from compilot.tuning.repair_worth import next_step
 
 
@@ -80,7 +81,9 @@ class Repairing:
         if chosen is None:
             return verdict
         own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
-        own = [_priced(one, chosen, self._diagnosis) for one in own]
+        if not own:  # another engine's export has shown what to leave out
+            own = [one for one in every if _shown_by(chosen.candidate, one, self._diagnosis)][:1]
+        own = [_priced(_placed(one, chosen.candidate, self._diagnosis), chosen, self._diagnosis) for one in own]
         return msgspec.structs.replace(verdict, repairs=tuple(own))
 
 
@@ -99,15 +102,39 @@ def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bo
     if repair.kind == OPTIONS:
         own = candidate.settings.engine == repair.engine and not candidate.regions
         return own and bool(repair.culprits) and words_of(candidate).isdisjoint(repair.culprits)
-    inside = covered(candidate, diagnosis)
+    taken = _paths(candidate, repair.engine, diagnosis)
+    return bool(taken) and not any(is_within(one, path) for one in repair.culprits for path in taken)
+
+
+def _shown_by(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bool:
+    """Whether a candidate's engines, none of which failed itself, leave out what stopped another engine's export."""
     engines = {region.settings.engine for region in candidate.regions}
-    return repair.engine in engines and not set(repair.culprits) & set(inside)
+    exporting = [engine for engine in (*engines, repair.engine) if registry.traits(engine).whole_graph]
+    alike = bool(engines) and len(exporting) == len(engines) + 1
+    left_out = not any(is_within(one, path) for one in repair.culprits for path in covered(candidate, diagnosis))
+    return alike and left_out and repair.state is State.INFEASIBLE and bool(repair.culprits)
+
+
+def _placed(repair: Repair, candidate: Candidate, diagnosis: Diagnosis) -> Repair:
+    """With the engine that has what is to blame, where that is not eager."""
+    others = {region.settings.engine for region in candidate.regions} - {repair.engine}
+    for engine in sorted(others) if repair.kind == MODULES and repair.culprits else ():
+        paths = _paths(candidate, engine, diagnosis)
+        if all(any(is_within(one, path) for path in paths) for one in repair.culprits):
+            return msgspec.structs.replace(repair, runs_with=engine)
+    return repair
+
+
+def _paths(candidate: Candidate, engine: str, diagnosis: Diagnosis) -> list[str]:
+    """The submodules that a candidate gives to an engine."""
+    own = [region for region in candidate.regions if region.settings.engine == engine]
+    return [path for region in own for path in paths_of(region.selector, diagnosis)]
 
 
 def _priced(repair: Repair, chosen: Trial, diagnosis: Diagnosis) -> Repair:
     """About how much faster it would be if the culprits could be had like the others; nobody times wrong answers."""
     speed, share = worth.speed(chosen) or 0.0, promises.share_of(chosen.candidate, diagnosis)
-    if repair.kind in (OPTIONS, PASSES) or speed <= 0.0 or share <= 0.0:
+    if repair.kind in (OPTIONS, PASSES) or repair.runs_with or speed <= 0.0 or share <= 0.0:
         return repair
     left = math.exp(-speed)
     fixed = left - (1.0 - left) / share * repair.share

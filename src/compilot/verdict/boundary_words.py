@@ -36,8 +36,9 @@ def repair_words(repair: Repair) -> str:
         return f"on the whole model {repair.engine} {did}: the code around these parts is to blame and stays in eager"
     if not repair.culprits:
         return f"on the whole model {repair.engine} {did}; {NOT_FOUND}"
-    stay, it = ("stays", "it") if len(repair.culprits) == 1 else ("stay", "them")
-    return f"{_names(repair.culprits)} {stay} in eager: with {it} {repair.engine} {did}{_cost(repair)}"
+    stays, runs, it = ("stays", "runs", "it") if len(repair.culprits) == 1 else ("stay", "run", "them")
+    where = f"{runs} with {repair.runs_with}" if repair.runs_with else f"{stays} in eager"
+    return f"{_names(repair.culprits)} {where}: with {it} {repair.engine} {did}{_cost(repair)}"
 
 
 def blame_words(repair: Repair) -> str:
