@@ -100,7 +100,7 @@ def with_canary(bundle: Path, folder: Path) -> Path:
     """The bundle with a canary before its native code, every digest right; as it is where it holds no such code."""
     inside = folder / "inside"
     shutil.unpack_archive(bundle, inside, "zip")
-    libraries = list(inside.glob("artifacts/*/model-*.so"))
+    libraries = list(inside.glob("artifacts/**/model-*.so"))
     if not libraries:
         return bundle
     for number, library in enumerate(libraries):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hostile import HostileCalls, close, sink
+from hostile import HOSTILE, HostileCalls, assert_equal, close, outcome, sink
 from torch import nn
 
 from compilot._tree import Call
@@ -86,6 +86,20 @@ class RegionalCalls(HostileCalls):
         assert isinstance(whole.inner, models.Sink)
         assert whole.inner.table is model.inner.table
 
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    @pytest.mark.parametrize("kind", list(HOSTILE))
+    def test_a_hostile_call_of_the_region_alone_is_eagers(self, guarded: Fast, kind: str) -> None:
+        """As if the code around it had made it so."""
+        hostile, model = HOSTILE[kind], guarded._compilot_plain
+        whole: Any = type(guarded)._compilot_core.loaded.call  # type: ignore[attr-defined]
+        with hostile.around():
+            expected = outcome(hostile.through(model.inner), hostile.call())  # type: ignore[union-attr]
+            before = guarded.stats().regions["inner"]
+            answer = outcome(hostile.through(whole.inner), hostile.call())
+        assert_equal(answer, expected)
+        assert guarded.stats().regions["inner"].fast == before.fast
+        close(guarded, model, sink(2))
+
 
 class TestRegionOfDynamo(RegionalCalls):
     engine = "dynamo:eager"
@@ -95,6 +109,12 @@ class TestRegionOfDynamo(RegionalCalls):
 @pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed")  # as they are in this model
 class TestRegionOfInductor(RegionalCalls):
     engine = "inductor"
+
+
+@pytest.mark.compiles
+@pytest.mark.filterwarnings("ignore:bf16 and fp16 are mixed")
+class TestRegionOfAoti(RegionalCalls):
+    engine = "aoti"
 
 
 class TestRegionOfOnnxRuntime(RegionalCalls):

@@ -95,7 +95,7 @@ def with_machine(manifest: Manifest, field: str, value: Any) -> Manifest:
 
 def put_canary(folder: Path) -> None:
     """Native code that leaves the file $CANARY behind when it is loaded, in place of an unpacked bundle's own."""
-    (library,) = folder.glob("artifacts/0/model-*.so")
+    (library,) = folder.glob("artifacts/**/model-*.so")
     source = folder.with_name(f"{folder.name}-canary.c")
     source.write_text(CANARY)
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)

@@ -73,6 +73,42 @@ def choosy() -> tuple[Six, tuple[torch.Tensor, ...], dict[str, Any]]:
     return made, (batch(),), {}
 
 
+@torch.library.custom_op("six_blocks::shifted", mutates_args=())
+def shifted(hidden: torch.Tensor) -> torch.Tensor:
+    """An operator of this file, which no other format knows."""
+    return hidden + 0.5
+
+
+@shifted.register_fake
+def _(hidden: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(hidden)
+
+
+class Shifting(Block):
+    """Every export takes it; files of other engines have no form of its operator."""
+
+    def forward(self, hidden: torch.Tensor, **others: Any) -> tuple[torch.Tensor, Any]:
+        return super().forward(shifted(hidden), **others)
+
+
+def _wide(kind: type[Block]) -> tuple[Six, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """Six blocks of which each is worth a region, one of them of this kind."""
+    torch.manual_seed(3)
+    made = Six(width=128).eval()
+    made.layers[3] = kind(128, 3).eval()
+    return made, (torch.randn(4, 64, 128),), {}
+
+
+def choosy_wide() -> tuple[Six, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """What one of the six does depends on values."""
+    return _wide(Choosy)
+
+
+def own_operator_wide() -> tuple[Six, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """One of the six calls an operator of its own."""
+    return _wide(Shifting)
+
+
 def sized() -> Any:
     """One of them, with a batch and a length that vary."""
     from compilot import Workload

@@ -4,6 +4,7 @@ STARTS is a JSON object: a name for each start, and the arguments of `tried`.
 """
 
 import json
+import os
 import sys
 import warnings
 
@@ -17,10 +18,9 @@ import six_blocks
 
 def changed(model, change):
     """The model that the bundle was made for, or one that it was not made for."""
-    if change == "weights":
-        model.layers[1].up.weight.data.mul_(2)
-    if change == "weights outside":
-        model.layers[4].up.weight.data.mul_(2)
+    path, _, doubled = (change or "").partition(" ")
+    if doubled == "doubled":
+        model.get_submodule(path).weight.data.mul_(2)
     if change == "structure":
         model.layers = model.layers[:5]
     return model
@@ -74,7 +74,8 @@ def tried(bundle, options=None, change=None):
             found = {"refused": type(refused).__name__, "why": str(refused)}
     heavy = [name for name in ("torch._inductor", "torch._dynamo", "onnx", "torch.onnx") if name in sys.modules]
     said = [str(one.message) for one in caught if issubclass(one.category, compilot.CompilotWarning)]
-    return {**found, "heavy": heavy, "warnings": said}
+    sang = os.path.exists(os.environ.get("CANARY", ""))
+    return {**found, "heavy": heavy, "warnings": said, "sang": sang}
 
 
 print(json.dumps({name: tried(**start) for name, start in json.loads(sys.argv[1]).items()}))
