@@ -802,6 +802,7 @@ class WideningStep(Record, frozen=True, kw_only=True):
 
     region: str  # "12 x GPT2Block", "decoder", "with other settings"
     speedup: float  # over eager at the screening, with it
+    gain: float | None = None  # over the boundary without it; None: it is the first
     kept: bool = True  # False: it did not pay
 
 

@@ -6,7 +6,9 @@ the guards looked up from there: about 60 microseconds, of which the guards them
 directly, all of them, and the program is called as the function that it is. What no known program takes goes through
 the wrapper, as everything does while something else traces or a stance is set: recompiles, resets and errors are
 torch's own. Covered: frames of one graph; of a module without hooks that of its forward, since torch runs hooks around
-it. Not covered: graph breaks, whose rest torch has to compile while it runs.
+it. Not covered: graph breaks, whose rest torch has to compile while it runs; backends that run a graph as it is, which
+may leave settings of the thread behind when they raise; CUDA, whose recorded graphs count calls of the wrapper;
+processes of torch.distributed, which may agree on every look at the guards.
 """
 
 from __future__ import annotations
@@ -56,19 +58,21 @@ class Direct:
         from torch._dynamo import eval_frame
 
         known, learners, tracing = self._known, self._learners, torch.compiler.is_compiling
-        stance = eval_frame._stance  # of the process; another one is another object
+        usual = eval_frame.DynamoStance()
+        stance = eval_frame._stance if eval_frame._stance == usual else usual  # mostly the very object
         entry: Any = getattr(compiled, "_torchdynamo_orig_callable", None)
         lead = (entry.__self__,) if isinstance(entry, types.MethodType) else ()
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if known and not (
-                tracing() or _is_jit_tracing() or is_fx_symbolic_tracing() or eval_frame._stance is not stance
-            ):
+            plainly = eval_frame._stance is stance or eval_frame._stance == usual
+            if known and plainly and not (tracing() or _is_jit_tracing() or is_fx_symbolic_tracing()):
                 for program in known:
                     if program.takes((*lead, *args), kwargs):
                         return program.run(*lead, *args, **kwargs)
             answer = compiled(*args, **kwargs)
-            if learners and threading.get_ident() in learners:
+            if known and not all(program.is_there() for program in known):
+                self._forget()
+            if plainly and learners and threading.get_ident() in learners:
                 self._learn(compiled, (*lead, *args), kwargs)
             return answer
 
@@ -78,15 +82,21 @@ class Direct:
         """Remember the program that takes this call, if it is one graph."""
         from torch._C._dynamo.eval_frame import _get_cache_entries_for_region
 
-        self._known[:] = [program for program in self._known if program.is_there()]
+        self._forget()
         function, still = _compiled_function(compiled)
-        if function is None or len(self._known) >= MOST or not still():
+        if function is None or len(self._known) >= MOST or not still() or _needs_the_wrapper():
             return
         for entry in _get_cache_entries_for_region(function.__code__, compiled._isolate_recompiles_id):
+            if entry.code is None or not _is_one_graph(entry.code):  # none: torch has dropped it
+                continue
             program = _Program.of(function, still, entry)
-            if _is_one_graph(entry.code) and program.takes(args, kwargs):
+            if program.takes(args, kwargs):
                 self._known.insert(0, program)
                 return
+
+    def _forget(self) -> None:
+        """What torch has dropped, with the weights that it may hold."""
+        self._known[:] = [program for program in self._known if program.is_there()]
 
 
 class _Program(NamedTuple):
@@ -105,7 +115,7 @@ class _Program(NamedTuple):
         )
         run.__kwdefaults__ = function.__kwdefaults__
         guards = entry.guard_manager
-        return _Program(guards, guards.root.check, still, _binding(function), run)
+        return _Program(guards, guards.root.check, still, _binding(run), run)
 
     def is_there(self) -> bool:
         """Whether torch has kept it: it drops what is about objects that are gone, and everything at a reset."""
@@ -134,14 +144,20 @@ def _forward_of(model: nn.Module) -> tuple[types.FunctionType | None, Callable[[
     function: Any = getattr(model.forward, "__func__", None)
     if not isinstance(function, types.FunctionType):
         return None, lambda: False
-    code = function.__code__
+    code, defaults = function.__code__, function.__defaults__
 
     def still() -> bool:
-        """No hook runs around it, and the model has no other forward or class since."""
-        own: Any = getattr(model.forward, "__func__", None)
-        return own is function and function.__code__ is code and not is_hooked(model)
+        """No hook runs around it, and the model has no other forward or class since, nor another model's."""
+        own: Any = model.forward
+        bound = getattr(own, "__func__", None) is function and own.__self__ is model
+        return bound and function.__code__ is code and function.__defaults__ is defaults and not is_hooked(model)
 
     return function, still
+
+
+def _needs_the_wrapper() -> bool:
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return distributed or torch.cuda.is_available()
 
 
 def _binding(function: types.FunctionType) -> Callable[..., dict[str, Any]]:

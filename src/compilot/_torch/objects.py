@@ -10,6 +10,7 @@ vectors of up to eight weights (numbers in the code), links, headers.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ MOST = 8  # object files: two for each kind of block
 LARGEST = 8 << 20  # bytes of one
 _kept = OrderedDict[str, bytes]()
 _turn = threading.RLock()  # the builder's class is the process's
+_keeping = threading.Lock()  # builds of other threads come here, too, while one has its turn
 
 
 @contextmanager
@@ -42,16 +44,29 @@ def _built(builder: Any, build: Callable[[Any], None]) -> None:
     if key is None:
         return build(builder)
     target = Path(builder.get_target_file_path())
-    if key in _kept:
-        _kept.move_to_end(key)
-        target.write_bytes(_kept[key])
+    with _keeping:
+        made = _kept.get(key)
+        if made is not None:
+            _kept.move_to_end(key)
+    if made is not None:
+        target.write_bytes(made)
         return None
     build(builder)
     if target.stat().st_size <= LARGEST:
-        _kept[key] = target.read_bytes()
-        while len(_kept) > MOST:
-            _kept.popitem(last=False)
+        with _keeping:
+            _kept[key] = target.read_bytes()
+            while len(_kept) > MOST:
+                _kept.popitem(last=False)
     return None
+
+
+def _new_locks() -> None:
+    """In a forked child: whoever had its turn is not there."""
+    global _turn, _keeping
+    _turn, _keeping = threading.RLock(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_locks)
 
 
 def _key(builder: Any) -> str | None:

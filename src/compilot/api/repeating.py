@@ -141,8 +141,8 @@ def shipment_of(run_dir: RunDir) -> Shipment:
 
 def _why_rebuilt(what: Again, entry: PlanEntry, run_dir: RunDir) -> str:
     """Why the plan's files cannot be timed; "": copies of them lie in the new run directory, as they were measured."""
-    from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file, refuse_foreign
-    from compilot.engines.of_candidate import is_eager_only, traits_of
+    from compilot.artifacts.planfolder import Claim, checked, missing_file, needs_of, refuse_foreign
+    from compilot.engines.of_candidate import is_eager_only
 
     if not entry.artifacts and is_eager_only(entry.candidate):
         return ""
@@ -152,9 +152,9 @@ def _why_rebuilt(what: Again, entry: PlanEntry, run_dir: RunDir) -> str:
     if why := _unfit(what.plan, entry):
         return why
     refuse_foreign(source, (source,))  # before it becomes this user's own
-    traits, target = traits_of(entry.candidate), run_dir.workspace(entry.candidate.id)
+    target = run_dir.workspace(entry.candidate.id)
     shutil.copytree(source, target, symlinks=True)
-    claim = Claim(target, entry.artifacts, Needs(cache=traits.cache_folder, nothing_more=traits.standalone))
+    claim = Claim(target, entry.artifacts, needs_of(entry.candidate))
     try:
         missing = missing_file(claim)
         checked(claim)

@@ -164,17 +164,14 @@ def _change(one: Difference) -> StatusChange:
 
 def _files(made: _Made) -> list[StatusChange]:
     """Whether a plan's files are those that were measured; a plan whose files are gone builds them again."""
-    from compilot.artifacts.planfolder import Claim, Needs, checked, missing_file
-    from compilot.engines.of_candidate import traits_of
+    from compilot.artifacts.planfolder import Claim, checked, missing_file, needs_of
     from compilot.errors import ArtifactError
 
     found = []
     for entry in made.plan.entries if made.plan is not None else ():
         if not entry.artifacts_dir:
             continue
-        traits = traits_of(entry.candidate)
-        needs = Needs(cache=traits.cache_folder, nothing_more=traits.standalone)
-        claim = Claim(made.path.parent / entry.artifacts_dir, entry.artifacts, needs)
+        claim = Claim(made.path.parent / entry.artifacts_dir, entry.artifacts, needs_of(entry.candidate))
         if missing := missing_file(claim):
             told = f"{missing} is missing: the first call builds it again."
             found.append(StatusChange(what="files", old="", new="", severity="unproven", sentence=told))

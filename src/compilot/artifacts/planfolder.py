@@ -23,9 +23,12 @@ from compilot.artifacts.bundle import OF_THIS_PROCESS
 from compilot.artifacts.container import open_plain, span_of
 from compilot.artifacts.planfile import load_plan
 from compilot.artifacts.trust import look, who_can_change
+from compilot.engines import registry
+from compilot.engines.of_candidate import traits_of
 from compilot.errors import ArtifactError, UntrustedPlan
 from compilot.files.digests import FilePart, Span, digest_read, parts_of, side_by_side
-from compilot.records import ArtifactFile, Plan
+from compilot.modules.selectors import folder_of
+from compilot.records import ArtifactFile, Candidate, Plan
 
 PLAN_NAME = "plan.json"
 LARGEST_LIST = 32 * 2**20  # bytes: a compile cache of some thousand files has a list of 1 MB
@@ -43,6 +46,7 @@ class Needs(NamedTuple):
 
     cache: str = ""  # folder of a compile cache that is opened at each start; other processes may be compiling there
     nothing_more: bool = False  # its files are the whole model: one that the plan does not name must not be there
+    closed: tuple[str, ...] = ()  # folders of regions ("regions/0/") for which the same holds
 
 
 class Claim(NamedTuple):
@@ -51,6 +55,14 @@ class Claim(NamedTuple):
     folder: Path
     files: tuple[ArtifactFile, ...]
     needs: Needs
+
+
+def needs_of(candidate: Candidate) -> Needs:
+    """How a candidate's engines use its files."""
+    traits = traits_of(candidate)
+    own = [registry.traits(region.settings.engine).standalone for region in candidate.regions]
+    closed = tuple(f"{folder_of(number)}/" for number, alone in enumerate(own) if alone)
+    return Needs(cache=traits.cache_folder, nothing_more=traits.standalone, closed=closed)
 
 
 def open_plan(path: Path) -> Plan:
@@ -140,9 +152,10 @@ def _listed(place: Path, seen: Seen, cache: ArtifactFile) -> tuple[ArtifactFile,
 
 def _more(seen: Seen, needs: Needs) -> Iterator[str]:
     """Files that an engine could take for its own although the plan does not name them."""
-    if needs.nothing_more:
-        files = (name for name, found in seen.items() if stat.S_ISREG(found.st_mode) and "/" not in name)
-        yield from (name for name in files if name not in _NOTES and not cachelist.is_list(name))
+    for name in (name for name, found in seen.items() if stat.S_ISREG(found.st_mode)):
+        noted = name in _NOTES or cachelist.is_list(name)
+        if name.startswith(needs.closed) or (needs.nothing_more and "/" not in name and not noted):
+            yield name
 
 
 def _compare_size(place: Path, name: str, wanted: ArtifactFile | None, found: os.stat_result | None) -> None:

@@ -20,7 +20,7 @@ from compilot.engines.shared_forms import SharedForms
 from compilot.errors import InputError
 from compilot.files import atomic
 from compilot.modules.regions import Place, placed
-from compilot.modules.selectors import blamed
+from compilot.modules.selectors import blamed, folder_of
 from compilot.records import ArtifactFile, Candidate, RegionPart, Settings, encode
 from compilot.runtime.regions import REGIONS_FILE, refusal
 
@@ -61,7 +61,7 @@ def _takes(settings: Settings) -> Takes:
 
 def _part(request: BuildRequest, number: int, place: Place, found: Captured) -> RegionPart:
     engine = request.candidate.regions[place.region].settings.engine
-    folder = "" if registry.traits(engine).cache_folder else f"regions/{place.region}/{number}"
+    folder = "" if registry.traits(engine).cache_folder else f"{folder_of(place.region)}/{number}"
     return RegionPart(region=place.region, path=place.path, guard=found.guard, folder=folder)
 
 

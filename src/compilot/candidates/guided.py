@@ -35,6 +35,7 @@ from compilot.records import Candidate, Diagnosis, Precision, ProcessSettings, S
 BASES = 2  # of the best are varied
 WORTH_NAMING = 0.02  # of log speed-up: what promises less is no reason to raise a budget
 BASE_KNOBS = 0.02  # of log speed-up over eager that makes a candidate worth varying
+NEARLY = -0.05  # where none has that much: the best is varied all the same if it is about as fast as eager
 
 
 class Option(NamedTuple):
@@ -235,6 +236,7 @@ class GuidedSearch:
         """Whom to vary: the best, the best of another engine, and eager, which costs no build, where none is better."""
         least = BASE_KNOBS if self._callers == 1 else -math.inf  # with all threads several are in each other's way
         able = [trial for trial in self._able() if (worth.speed(trial) or 0.0) >= least]
+        able = able or [trial for trial in self._able()[:1] if (worth.speed(trial) or 0.0) >= NEARLY]
         first = able[:1]
         others = [t for t in able if first and boundary.family(t.candidate) != boundary.family(first[0].candidate)]
         asked = not self._engines or EAGER.settings.engine in self._engines

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from compilot.candidates import boundary, worth
-from compilot.candidates.parts import covered, known_in, paths_of, shares_by_path
+from compilot.candidates.parts import covered, overlap, paths_of, shares_by_path
 from compilot.candidates.worth import Worth
 from compilot.engines import registry
 from compilot.engines.traits import BuildCost, EngineTraits
@@ -68,30 +68,39 @@ def promises(knows: Knows) -> Iterator[Promise]:
 def seeds_of(engine: str, settings: Settings, knows: Knows) -> list[Candidate]:
     """The boundaries that an engine begins with."""
     exports_only, lost = registry.traits(engine).whole_graph, _whole_is_lost(engine, knows)
-    diagnosis = _with_named_stops(knows.diagnosis, knows.trials) if exports_only else knows.diagnosis
+    diagnosis = with_named_stops(knows.diagnosis, knows.trials) if exports_only else knows.diagnosis
     found = boundary.seeds(diagnosis, exports_only=exports_only, in_parts=lost)
     return [boundary.regional(seed.pieces, settings, seed.why, diagnosis) for seed in found]
 
 
-def _with_named_stops(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Diagnosis:
+def with_named_stops(diagnosis: Diagnosis, trials: Sequence[Trial]) -> Diagnosis:
     """Of like blocks, which share the code that stops an export, only those that an engine's failed export has named.
 
     What stops one engine's export most likely stops every other's, so that these need not find it out again.
     """
-    stopped = [t for t in trials if t.state is State.INFEASIBLE and _exports(t.candidate, diagnosis)]
-    named = {path for trial in stopped if (path := culprit(trial.reason)) is not None}
+    named = [path for trial in trials if (path := _stopped_in(trial, diagnosis)) is not None]
 
     def narrowed(place: BreakPlace) -> BreakPlace:
-        certain = known_in(place, diagnosis)
-        modules = tuple(module for module in place.modules if module in certain or module in named)
-        return msgspec.structs.replace(place, modules=modules) if named & set(modules) else place
+        left = list(place.modules)
+        for block in diagnosis.repeated:
+            alike = [path for path in place.modules if path in block.paths]
+            shown = [path for path in alike if overlap([path], named)]
+            if len(alike) > 1 and shown:
+                left = [path for path in left if path not in alike or path in shown]
+        return msgspec.structs.replace(place, modules=tuple(left))
 
     places = [narrowed(place) if place.stops_export else place for place in diagnosis.breaks]
     return msgspec.structs.replace(diagnosis, breaks=tuple(places))
 
 
-def _exports(candidate: Candidate, diagnosis: Diagnosis) -> bool:
-    return registry.traits(boundary.main_engine(candidate, diagnosis)).whole_graph
+def _stopped_in(trial: Trial, diagnosis: Diagnosis) -> str | None:
+    """The submodule in which an engine's export stopped; None: it did not, or did not say where."""
+    path = culprit(trial.reason) if trial.state is State.INFEASIBLE else None
+    if path is None:
+        return None
+    own = [r.settings for r in trial.candidate.regions if overlap([path], paths_of(r.selector, diagnosis))]
+    settings = own or [trial.candidate.settings]
+    return path if all(registry.traits(one.engine).whole_graph for one in settings) else None
 
 
 def best_boundary(trials: Sequence[Trial]) -> Trial | None:

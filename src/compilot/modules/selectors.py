@@ -28,6 +28,11 @@ def cause(reason: str) -> str:
     return _IN.sub("", reason)
 
 
+def folder_of(region: int) -> str:
+    """Where the files of a candidate's region lie, in the candidate's folder."""
+    return f"regions/{region}"
+
+
 def culprit(reason: str) -> str | None:
     """The path of the submodule that a trial's reason names; None: it names none."""
     found = _IN.search(reason)

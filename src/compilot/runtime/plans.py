@@ -15,10 +15,9 @@ from typing import NamedTuple
 from torch import nn
 
 from compilot.artifacts.homes import doubt_about, home_of
-from compilot.artifacts.planfolder import PLAN_NAME, Claim, Needs, check_again, checked, open_plan
-from compilot.engines.of_candidate import traits_of
+from compilot.artifacts.planfolder import PLAN_NAME, Claim, check_again, checked, needs_of, open_plan
 from compilot.errors import PlanError, UntrustedPlan
-from compilot.records import Candidate, Plan, PlanEntry
+from compilot.records import Plan, PlanEntry
 from compilot.runtime.sources import Source, parts_of
 from compilot.runtime.staleness import refuse_stale_plan
 
@@ -66,9 +65,3 @@ def _claim(entry: PlanEntry, folder: Path | None) -> Claim | None:
         return None
     place = (folder / entry.artifacts_dir).absolute()  # checked again wherever the process stands by then
     return Claim(place, entry.artifacts, needs_of(entry.candidate))
-
-
-def needs_of(candidate: Candidate) -> Needs:
-    """How a candidate's engines use its files."""
-    traits = traits_of(candidate)
-    return Needs(cache=traits.cache_folder, nothing_more=traits.standalone)

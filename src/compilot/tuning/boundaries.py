@@ -25,7 +25,8 @@ def told_of_boundary(verdict: Verdict, trials: Sequence[Trial], diagnosis: Diagn
     """The verdict with how its boundary grew and which graph breaks it leaves outside; as it is without regions."""
     chosen = next((trial for trial in trials if trial.candidate.id == verdict.chosen_id), None)
     if verdict.decision is Decision.USE and chosen is not None and chosen.candidate.regions:
-        free, steps = free_breaks(chosen, diagnosis), widening(chosen, trials, diagnosis)
+        free = free_breaks(chosen, promises.with_named_stops(diagnosis, trials))
+        steps = widening(chosen, trials, diagnosis)
         verdict = msgspec.structs.replace(verdict, widening=steps, free_breaks=free)
     return msgspec.structs.replace(verdict, because="; ".join([verdict.because, *clauses(verdict)]))
 
@@ -48,13 +49,14 @@ def widening(chosen: Trial, trials: Sequence[Trial], diagnosis: Diagnosis) -> tu
     chain = [_grown(chosen, trials)]
     while (before := _before(chain[0], trials)) is not None:
         chain.insert(0, before)
-    steps = [_step(chain[0].candidate.regions, chain[0], diagnosis)]
-    steps += [_step(_added(one, next_), next_, diagnosis) for one, next_ in pairwise(chain)]
+    steps = [WideningStep(region=_titles(chain[0].candidate.regions, diagnosis), speedup=_speedup(chain[0]))]
+    steps += [_step(one, next_, diagnosis) for one, next_ in pairwise(chain)]
     if chain[-1] is not chosen:
-        steps.append(WideningStep(region=SET_OTHERWISE, speedup=screening_ratio(chosen) or 1.0))
+        steps.append(_gained(SET_OTHERWISE, chain[-1], chosen))
     ends = [chain[-1], *([chosen] if chain[-1] is not chosen else [])]
     tried = [(end, trial) for end in ends for trial in trials if trial.screening and _is_wider(end, trial)]
-    return (*steps, *(_step(_added(end, trial), trial, diagnosis, kept=False) for end, trial in tried))
+    left = (msgspec.structs.replace(_step(end, trial, diagnosis), kept=False) for end, trial in tried)
+    return (*steps, *left)
 
 
 def _grown(chosen: Trial, trials: Sequence[Trial]) -> Trial:
@@ -79,10 +81,19 @@ def _is_wider(one: Trial, other: Trial) -> bool:
     return before < after and len(after) == len(before) + 1 and one.candidate.process == other.candidate.process
 
 
-def _added(one: Trial, other: Trial) -> list[Region]:
-    return [region for region in other.candidate.regions if region not in one.candidate.regions]
+def _step(one: Trial, other: Trial, diagnosis: Diagnosis) -> WideningStep:
+    """From a boundary to the other, which has a region more."""
+    added = [region for region in other.candidate.regions if region not in one.candidate.regions]
+    return _gained(_titles(added, diagnosis), one, other)
 
 
-def _step(regions: Sequence[Region], trial: Trial, diagnosis: Diagnosis, *, kept: bool = True) -> WideningStep:
-    titles = [title_of(paths_of(region.selector, diagnosis), diagnosis.repeated) for region in regions]
-    return WideningStep(region=" + ".join(titles), speedup=screening_ratio(trial) or 1.0, kept=kept)
+def _gained(what: str, one: Trial, other: Trial) -> WideningStep:
+    return WideningStep(region=what, speedup=_speedup(other), gain=_speedup(other) / _speedup(one))
+
+
+def _titles(regions: Sequence[Region], diagnosis: Diagnosis) -> str:
+    return " + ".join(title_of(paths_of(region.selector, diagnosis), diagnosis.repeated) for region in regions)
+
+
+def _speedup(trial: Trial) -> float:
+    return screening_ratio(trial) or 1.0

@@ -13,11 +13,11 @@ import math
 import msgspec
 
 from compilot.candidates import promises, worth
-from compilot.candidates.parts import covered, is_within, paths_of
+from compilot.candidates.parts import covered, is_within, paths_of, shares_by_path
 from compilot.candidates.promises import Promise
 from compilot.candidates.search import Search, TimeLeft, Weighing
 from compilot.engines import registry
-from compilot.records import Candidate, Decision, Diagnosis, Repair, State, Trial, Verdict
+from compilot.records import Candidate, Decision, Diagnosis, Region, Repair, State, Trial, Verdict
 from compilot.tuning.repair import MODULES, OPTIONS, PASSES, option_words, passes_of, records_of, words_of
 from compilot.tuning.repair_worth import next_step
 
@@ -83,7 +83,8 @@ class Repairing:
         own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
         if not own:  # another engine's export has shown what to leave out
             own = [one for one in every if _shown_by(chosen.candidate, one, self._diagnosis)][:1]
-        own = [_priced(_placed(one, chosen.candidate, self._diagnosis), chosen, self._diagnosis) for one in own]
+        own = [placed for one in own for placed in _placed(one, chosen.candidate, self._diagnosis)]
+        own = [_priced(one, chosen, self._diagnosis) for one in own]
         return msgspec.structs.replace(verdict, repairs=tuple(own))
 
 
@@ -115,14 +116,30 @@ def _shown_by(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> boo
     return alike and left_out and repair.state is State.INFEASIBLE and bool(repair.culprits)
 
 
-def _placed(repair: Repair, candidate: Candidate, diagnosis: Diagnosis) -> Repair:
-    """With the engine that has what is to blame, where that is not eager."""
-    others = {region.settings.engine for region in candidate.regions} - {repair.engine}
-    for engine in sorted(others) if repair.kind == MODULES and repair.culprits else ():
-        paths = _paths(candidate, engine, diagnosis)
-        if all(any(is_within(one, path) for path in paths) for one in repair.culprits):
-            return msgspec.structs.replace(repair, runs_with=engine)
-    return repair
+def _placed(repair: Repair, candidate: Candidate, diagnosis: Diagnosis) -> list[Repair]:
+    """With the engine that has what is to blame, where that is not eager; one record for each of several engines."""
+    if repair.kind != MODULES or not repair.culprits:
+        return [repair]
+    held: dict[str, list[str]] = {}
+    for one in repair.culprits:
+        holders = [r.settings.engine for r in candidate.regions if _holds(r, one, diagnosis)]
+        held.setdefault(holders[0] if holders else "", []).append(one)
+    if len(held) == 1:
+        return [msgspec.structs.replace(repair, runs_with=next(iter(held)))]
+    shares = shares_by_path(diagnosis)
+    return [
+        msgspec.structs.replace(
+            repair,
+            culprits=tuple(paths),
+            runs_with=engine,
+            share=min(repair.share, sum(shares.get(path, 0.0) for path in paths)),
+        )
+        for engine, paths in held.items()
+    ]
+
+
+def _holds(region: Region, path: str, diagnosis: Diagnosis) -> bool:
+    return any(is_within(path, own) for own in paths_of(region.selector, diagnosis))
 
 
 def _paths(candidate: Candidate, engine: str, diagnosis: Diagnosis) -> list[str]:

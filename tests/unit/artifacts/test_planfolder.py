@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from compilot.artifacts import planfolder, trust
 from compilot.artifacts.cachelist import list_name, write_list
 from compilot.artifacts.planfile import save_plan
-from compilot.artifacts.planfolder import Claim, Needs, checked, open_plan, refuse_foreign, why_not_trusted
+from compilot.artifacts.planfolder import Claim, Needs, checked, needs_of, open_plan, refuse_foreign, why_not_trusted
 from compilot.errors import ArtifactError, PlanError, UntrustedPlan
 from compilot.files.digests import file_record
-from compilot.records import Plan
+from compilot.records import Candidate, Plan, Region, Settings
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
@@ -275,6 +275,25 @@ def test_our_own_notes_and_folders_of_the_compiler_do_not_count(files: Claim) ->
     (files.folder / "inductor").mkdir()
     (files.folder / "inductor" / "left").touch()
     assert checked(files) == files.folder
+
+
+def test_a_file_more_is_refused_in_the_folder_of_a_region_whose_engine_adds_none(files: Claim) -> None:
+    for folder in ("regions/0/3", "regions/1/0"):
+        (files.folder / folder).mkdir(parents=True)
+    claim = files._replace(needs=Needs(closed=("regions/0/",)))
+    (files.folder / "regions/1/0/added").touch()
+    assert checked(claim) == files.folder
+    (files.folder / "regions/0/3/model.blob").touch()
+    with pytest.raises(ArtifactError, match=r"regions/0/3/model\.blob is not among the files that were measured"):
+        checked(claim)
+
+
+def test_the_folders_of_regions_by_engines_of_files_are_closed() -> None:
+    made = [
+        Region(selector=str(n), settings=Settings(engine=name)) for n, name in enumerate(("onnxruntime", "inductor"))
+    ]
+    candidate = Candidate(settings=Settings(), label="", rationale="", regions=tuple(made))
+    assert needs_of(candidate) == Needs(cache="inductor", closed=("regions/0/",))
 
 
 def test_an_engine_that_adds_files_of_its_own_may_do_so(files: Claim) -> None:

@@ -107,6 +107,20 @@ def test_the_best_is_varied_from_where_it_is(made: Made) -> None:
     assert {c.process for c in varied} == {ProcessSettings(threads=1), ProcessSettings(keep_memory=True)}
 
 
+@pytest.mark.parametrize(("ratio", "varied"), [(0.98, True), (0.9, False)])
+def test_where_nothing_gains_what_is_about_as_fast_as_eager_is_varied(made: Made, ratio: float, varied: bool) -> None:
+    search = made({"x": ["a"]})
+    search.tell(ended(one(search), ratio))
+    assert bool(search.promising()) is varied
+
+
+def test_where_something_gains_what_does_not_is_left_alone(made: Made) -> None:
+    search = made({"x": ["a"], "y": ["a"]})
+    for ratio in (0.98, 1.1):
+        search.tell(ended(one(search), ratio))
+    assert {c.settings.engine for c in search.promising()} == {"y"}
+
+
 def test_eager_itself_is_varied_since_that_costs_no_build(made: Made) -> None:
     search = made({"x": ["a"]}, also=["eager"])
     eager = [c for c in search.promising() if c.settings.engine == "eager"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.candidates.boundaries import gpt2, part, stop, unet
+from tests.unit.candidates.boundaries import gpt2, layers, part, stop, unet
 from tests.unit.candidates.conftest import MadeUp
 
 from compilot.candidates import boundary, promises
@@ -18,7 +18,17 @@ from compilot.engines import registry
 from compilot.engines.eager.build import EAGER
 from compilot.engines.space import Acts, Knob, Seed, Space, Variation
 from compilot.engines.traits import BuildCost, EngineTraits
-from compilot.records import Candidate, Diagnosis, Measurement, ProcessSettings, Settings, State, Trial
+from compilot.records import (
+    BreakPlace,
+    Candidate,
+    Diagnosis,
+    Measurement,
+    ProcessSettings,
+    Region,
+    Settings,
+    State,
+    Trial,
+)
 from compilot.tuning.budget import Left
 
 JIT = EngineTraits(build_cost=BuildCost.COMPILER, through_dynamo=True)
@@ -105,6 +115,40 @@ def test_an_engine_that_cannot_have_the_whole_is_asked_for_parts(made: Made, sta
     search.tell(ended(named(search, "file"), 0.0, state))
     assert score(search, "file on 12 x Block") > 3 * before
     assert labels(search)[0] == "file on 12 x Block + head"
+
+
+def stopped_in(path: str, *engines: str) -> Trial:
+    """A region of all blocks that could not be built because of one of them."""
+    regions = tuple(Region(selector=f"model.h.{n}", settings=Settings(engine=e)) for n, e in enumerate(engines))
+    candidate = Candidate(settings=Settings(), label="", rationale="", regions=regions)
+    return Trial(candidate=candidate, state=State.INFEASIBLE, reason=f"in {path}: it depends on values", wall_s=1.0)
+
+
+def modules_after(place: BreakPlace, *trials: Trial) -> tuple[str, ...]:
+    return promises.with_named_stops(gpt2(breaks=(place,)), trials).breaks[0].modules
+
+
+def test_a_named_stop_clears_the_like_blocks_that_share_its_code(made: Made) -> None:
+    made(gpt2(), {"file": FILE, "jit": JIT})
+    every = layers("model.h", 12)
+    assert modules_after(stop(*every), stopped_in("model.h.0", "file")) == ("model.h.0",)
+    assert modules_after(stop(*every), stopped_in("model.h.0.mlp", "file")) == ("model.h.0",)  # where inside of it
+    inside = layers("model.h", 12, ".mlp")
+    assert modules_after(stop(*inside), stopped_in("model.h.0", "file")) == ("model.h.0.mlp",)
+    both = (*layers("model.h", 12, ".attn"), *inside)  # a helper's line that two kinds of block share
+    assert modules_after(stop(*both), stopped_in("model.h.3.mlp", *["file"] * 4)) == (
+        *layers("model.h", 12, ".attn"),
+        "model.h.3.mlp",
+    )
+
+
+def test_what_says_nothing_of_the_stop_clears_nothing(made: Made) -> None:
+    made(gpt2(), {"file": FILE, "jit": JIT})
+    every = tuple(layers("model.h", 12))
+    assert modules_after(stop(*every), stopped_in("head", "file")) == every  # another part of the model
+    assert modules_after(stop(*every), stopped_in("model.h.1", "file", "jit")) == every  # by an engine with no export
+    assert modules_after(stop(*every, exports=False), stopped_in("model.h.0", "file")) == every
+    assert modules_after(stop(*every)) == every
 
 
 def test_parts_promise_little_speed_where_the_whole_works(made: Made) -> None:

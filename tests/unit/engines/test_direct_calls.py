@@ -16,6 +16,8 @@ from torch import nn
 
 from compilot._torch import compiling
 from compilot._torch.direct import MOST, Direct
+from compilot.engines.inductor.load import _around
+from compilot.records import Settings
 
 X = torch.linspace(-1.0, 1.0, 12).reshape(4, 3)
 SCALE = 2.0
@@ -342,3 +344,87 @@ def test_only_the_learning_thread_is_learnt_from() -> None:
         other.start()
         other.join()
     assert made.direct.programs == 0
+
+
+def test_the_forward_of_another_model_is_noticed() -> None:
+    made, other = compiled(Model()), Model()
+    made.model.forward = other.forward
+    assert torch.equal(made.run(X), other(X))
+    assert made.through == [1]
+
+
+def test_other_defaults_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled(Model())
+    monkeypatch.setattr(Model.forward, "__defaults__", (True,))
+    assert right(made)
+    assert made.through == [1]
+
+
+def test_a_signature_of_its_own_says_nothing_of_what_runs() -> None:
+    class Signed(Model):
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:  # type: ignore[override]
+            return self.first(x) * scale
+
+    Signed.forward.__signature__ = "not one"  # type: ignore[attr-defined]
+    made = compiled(Signed())
+    assert made.direct.programs == 1
+    assert right(made)
+    assert made.through == []
+
+
+def test_what_is_compiled_under_a_stance_is_not_learnt() -> None:
+    made = compiled(Model(), learn=False)
+    with torch.compiler.set_stance(force_backend="eager"), made.direct.learning():
+        made.run(X)
+    assert made.direct.programs == 0
+    with made.direct.learning():
+        made.run(X)
+    assert made.direct.programs == 1
+
+
+def test_the_usual_stance_set_anew_is_the_usual_one() -> None:
+    made = compiled(Model())
+    torch.compiler.set_stance("default")
+    assert right(made)
+    assert made.through == []
+
+
+def test_a_dropped_program_is_passed_over_when_others_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._C._dynamo import eval_frame
+
+    made = compiled(Model(), learn=False)
+    known = eval_frame._get_cache_entries_for_region
+
+    class Dropped(NamedTuple):
+        code: None = None
+
+    monkeypatch.setattr(eval_frame, "_get_cache_entries_for_region", lambda *of: [Dropped(), *known(*of)])
+    with made.direct.learning():
+        assert right(made)
+    assert made.direct.programs == 1
+
+
+def test_what_torch_has_dropped_is_not_kept() -> None:
+    made = compiled(Model())
+    torch._dynamo.reset()
+    made.run(X)
+    assert made.direct.programs == 0
+
+
+@pytest.mark.parametrize("where", ["torch.distributed.is_initialized", "torch.cuda.is_available"])
+def test_where_torchs_wrapper_does_more_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    made = compiled(Model(), learn=False)
+    made.run(X)
+    with monkeypatch.context() as patched, made.direct.learning():
+        patched.setattr(where, lambda: True)
+        made.run(X)
+    assert made.direct.programs == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "direct"), [("aot_eager", True), ("inductor", True), ("eager", False), ("x", False)]
+)
+def test_only_programs_of_backends_that_trace_ahead_are_entered(backend: str, direct: bool) -> None:
+    """One that runs the graph as it is leaves autocast on where it raises in it; torch's wrapper puts it back."""
+    settings = Settings(engine=backend if backend == "inductor" else f"dynamo:{backend}")
+    assert bool(_around(Direct(), settings)) is direct

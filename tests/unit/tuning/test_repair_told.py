@@ -135,3 +135,27 @@ def test_words_for_several_culprits_with_another_engine() -> None:
         engine="pack", failed="pack", state=State.CRASHED, reason="", culprits=("a", "b"), runs_with="jit", share=0.2
     )
     assert repair_words(repair) == "a, b run with jit: with them pack crashed (20.0 % of an eager call)"
+
+
+def test_culprits_in_different_places_are_told_apart(tmp_path: Path) -> None:
+    other = "model.h.7"
+    diagnosis = SHARED_LINE
+
+    def fates(candidate: Candidate) -> Fate:
+        packed = [r.selector for r in candidate.regions if r.settings.engine == "pack"]
+        own = {path for selector in packed for path in paths_of(selector, diagnosis)}
+        bad = [one for one in (CULPRIT, other) if one in own]
+        if bad:
+            return Fate(state=State.INFEASIBLE, reason=f"in {bad[0]}: control flow depends on values", cold_s=0.5)
+        if not candidate.regions:
+            return Fate(state=State.CRASHED, reason="signal 11")
+        return Fate(speed=2.0 if CULPRIT in covered(candidate, diagnosis) else 1.5, cold_s=5.0)
+
+    hybrid = made_of(region("pack", *sorted(OTHERS - {other})), region("jit", CULPRIT))
+    whole = Candidate(settings=Settings(engine="pack"), label="pack", rationale="")
+    found = story(tmp_path, fates, whole, hybrid)
+    assert found.plan.entries[0].candidate.id == hybrid.id
+    placed = {repair.culprits: (repair.runs_with, round(repair.share, 3)) for repair in found.verdict.repairs}
+    assert placed == {(CULPRIT,): ("jit", round(0.8 / 12, 3)), (other,): ("", round(0.8 / 12, 3))}
+    assert f"{CULPRIT} runs with jit: with it pack crashed" in found.plan.because
+    assert f"{other} stays in eager: with it pack crashed" in found.plan.because

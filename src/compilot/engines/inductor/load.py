@@ -34,6 +34,7 @@ from compilot.engines.traits import COMPILE_CACHE
 from compilot.modules.likeness import differing_integers
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
+TRACED_AHEAD = ("inductor", "aot_eager")  # their programs leave the thread's settings alone
 KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
 _OURS = ("freezing", "light_guards", "nested_blocks", SIZES)  # no options of torch.compile
 _ALL_OR_AUTOMATIC: dict[object, bool | None] = {"automatic": None, "all": True}  # what torch.compile calls dynamic
@@ -82,13 +83,17 @@ def _compiled(
     }
     if alike is None or alone or light is not None:  # light guards take one module for another
         direct = Direct()
-        common |= {"recompile_limit": RECOMPILE_LIMIT, "around": direct.around}
+        common |= {"recompile_limit": RECOMPILE_LIMIT, **_around(direct, settings)}
         return compiling.compile_module(ours.model, **common, guard_filter=light), direct
     direct = alike.once("direct", Direct)
     # where they are not quite alike, each gets a program of its own
-    common |= {"recompile_limit": RECOMPILE_LIMIT * len(alike.modules), "around": direct.around}
+    common |= {"recompile_limit": RECOMPILE_LIMIT * len(alike.modules), **_around(direct, settings)}
     shared = alike.once("compiled", lambda: compiling.compile_for_all(**common))
     return partial(shared, ours.model), direct
+
+
+def _around(direct: Direct, settings: Settings) -> dict[str, Any]:
+    return {"around": direct.around} if _backend(settings) in TRACED_AHEAD else {}
 
 
 def _dynamic(settings: Settings, guard: Guard) -> bool | None:
