@@ -2,10 +2,10 @@
 
 Factories: `backend_N` (a registered torch.compile backend that is wrong where somebody calls relu; it needs no C++
 compiler and saves what every block computes twice, less than half of a call), `cheap_N` (the same with more to save),
-`miscompile_N` (torch's own seeded miscompile of relu, with as much to save), `branch_N` (a branch on values, which stops every export),
-`healthy_N`. All blocks have the same class and the same weights by shape and compute the same: eleven cut off negative
-values with clamp, the one of the seed with relu. So the culprit costs as much as the others do. Not covered: who tunes
-them.
+`miscompile_N` (torch's own seeded miscompile of relu, with as much to save as the first), `branch_N` (a branch on
+values, which stops every export), `healthy_N`. All blocks have the same class and the same weights by shape and compute
+the same: eleven cut off negative values with clamp, the one of the seed with relu. So the culprit costs as much as the
+others do. Not covered: who tunes them.
 """
 
 from __future__ import annotations

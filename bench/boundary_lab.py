@@ -151,13 +151,14 @@ class Lab:
         plan, verdict = load_plan(folder / "plan.json"), verdict_in(folder)
         entry = plan.entries[0] if plan.entries else None
         diagnosis = lines.looked.diagnosis if lines.looked is not None else Diagnosis()
+        raceable = any(repair.state is not State.INFEASIBLE for repair in verdict.repairs)  # it was built, and is wrong
         return msgspec.structs.replace(
             found,
             chosen=entry.candidate if entry is not None else EAGER,
             check=entry.evidence.check if entry is not None else "",
             caveats=entry.caveats if entry is not None else (),
             repairs=verdict.repairs,
-            failed=unrepaired(entry, diagnosis) if verdict.repairs and entry is not None else None,
+            failed=unrepaired(entry, diagnosis) if raceable and entry is not None else None,
             story=tune_runs.read_story(folder),
         )
 

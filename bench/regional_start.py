@@ -5,14 +5,15 @@
 
 For each model and engine two bundles: the whole model, and every repeated block with the rest in eager. Both are
 started by `compilot.compile(model, bundle)`, in turn, from a filled bundle cache, with a PATH that holds no compiler.
-Every answer is compared with eager's. Results go to OUT/regional_start.jsonl as they come; pairs that are there are not
-run again; bundles are in WORK. Nothing else should run meanwhile.
+Every answer is compared with eager's. Results go to OUT/regional_start.jsonl as they come, and as a table to OUT/
+regional_start.md; pairs that are there are not run again; bundles are in WORK. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import tempfile
@@ -44,7 +45,9 @@ def main() -> None:
             pair = {kind: start(options.work, model, engine, kind) for kind in (WHOLE, REGIONS)}
             with journal.open("a") as file:
                 file.write(json.dumps({"model": model, "engine": engine, **pair}) + "\n")
-    show(rows(journal))
+    told = table(rows(journal))
+    (options.out / "regional_start.md").write_text(told)
+    print(told)
 
 
 def bundle_of(out: Path, model: str, engine: str, kind: str) -> Path:
@@ -111,17 +114,24 @@ def pairs_of(found: list[dict[str, Any]], model: str, engine: str) -> list[tuple
     return [(row[WHOLE], row[REGIONS]) for row in found if (row["model"], row["engine"]) == (model, engine)]
 
 
-def show(found: list[dict[str, Any]]) -> None:
-    """Medians, and the ratio of the two starts of each pair: its median, and the middle half of them."""
-    print("\n| model | engine | whole s | regions s | regions / whole | middle half | pairs |")
-    print("|---|---|---|---|---|---|---|")
+def table(found: list[dict[str, Any]]) -> str:
+    """Medians, and the ratio of the two starts of each pair: its median with a 95 % interval over the pairs."""
+    lines = ["| model | engine | whole s | regions s | regions / whole (95 %) | pairs |", "|---|---|--:|--:|--:|--:|"]
     for model, engine in dict.fromkeys((row["model"], row["engine"]) for row in found):
         pairs = pairs_of(found, model, engine)
         whole, regions = (statistics.median(column) for column in zip(*pairs, strict=True))
         ratios = [one[1] / one[0] for one in pairs]
-        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
-        told = f"{middle:.2f} | {low:.2f} - {high:.2f} | {len(pairs)}"
-        print(f"| {model} | {engine} | {whole:.3f} | {regions:.3f} | {told} |")
+        low, high = interval(ratios)
+        told = f"{statistics.median(ratios):.2f} ({low:.2f}-{high:.2f}) | {len(pairs)}"
+        lines.append(f"| {model} | {engine} | {whole:.3f} | {regions:.3f} | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def interval(ratios: list[float]) -> tuple[float, float]:
+    """Of their median, by drawing them again."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(4000))
+    return medians[100], medians[-101]
 
 
 def parse() -> argparse.Namespace:
