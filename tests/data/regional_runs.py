@@ -26,6 +26,7 @@ from compilot.identity.model import model_fingerprint
 from compilot.records import (
     PLAN_SCHEMA,
     Candidate,
+    DynamicDim,
     Evidence,
     Fingerprint,
     Plan,
@@ -51,11 +52,13 @@ def regional(*regions: tuple[str, Settings], shapes: Shapes = Shapes.STATIC) -> 
     return Candidate(settings=rest, label="regions of Six", rationale="made by hand", regions=made)
 
 
-def built(folder: Path, candidate: Candidate, made: Made | None = None) -> tuple[Fast, PlanEntry]:
+def built(
+    folder: Path, candidate: Candidate, made: Made | None = None, dims: tuple[DynamicDim, ...] = ()
+) -> tuple[Fast, PlanEntry]:
     """What was built into a folder, started; and the entry that a plan has for it. made: another model and its call."""
     model, args, kwargs = made or six_blocks.six()
     call = Call(args, kwargs)
-    guard = make_guard(model, call, dynamic=(), shapes=Shapes.STATIC, grad=False)
+    guard = make_guard(model, call, dynamic=dims, shapes=candidate.settings.shapes, grad=False)
     folder.mkdir(parents=True)
     with torch.no_grad():
         files = build(BuildRequest(model, call, guard, candidate, folder))
@@ -87,9 +90,15 @@ def run_of(folder: Path, candidate: Candidate) -> Path:
     return folder
 
 
-def make_run(folder: Path, candidate: Candidate, target: str = TARGET, made: Made | None = None) -> None:
-    """The same in this process; made: what the factory of another target makes."""
-    _, entry = built(folder / "work" / candidate.id, candidate, made)
+def make_run(
+    folder: Path,
+    candidate: Candidate,
+    target: str = TARGET,
+    made: Made | None = None,
+    dims: tuple[DynamicDim, ...] = (),
+) -> None:
+    """The same in this process; made: what the factory of another target makes. dims: its declared sizes."""
+    _, entry = built(folder / "work" / candidate.id, candidate, made, dims)
     model = made[0] if made is not None else six_blocks.model()
     plan = Plan(
         schema=PLAN_SCHEMA,

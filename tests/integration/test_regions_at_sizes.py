@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 import six_blocks
 import torch
-from regional_runs import TARGET, regional
+from regional_runs import TARGET, make_run, regional
 from torch import nn
 
+import compilot
 from compilot._tree import Call
 from compilot.artifacts.rundir import RunDir
 from compilot.boundary.build import build
 from compilot.engines.protocol import BuildRequest, Infeasible
+from compilot.packing import PackOptions, pack
 from compilot.progress import Observer
 from compilot.records import DimRange, DynamicDim, Settings, Shapes, State
 from compilot.runtime.fast import Fast, attach
@@ -66,6 +68,33 @@ def test_blocks_are_built_for_the_sizes_inside_of_the_model(engine: str, tmp_pat
     outside = torch.randn(5, 5, 16)
     assert torch.equal(fast(outside)["logits"], model(outside)["logits"])
     assert fast.stats().fast == len(sizes)
+
+
+@pytest.mark.slow
+def test_a_bundle_serves_the_declared_sizes_and_leaves_others_to_eager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One region for each engine of files; started from the packed bundle."""
+    monkeypatch.setenv("COMPILOT_CACHE", str(tmp_path / "cache"))
+    sized = six_blocks.sized()
+    candidate = regional(("layers.0", files("onnxruntime")), ("last", files("openvino")), shapes=Shapes.DYNAMIC)
+    target = TARGET.replace(":six", ":sized")
+    make_run(tmp_path / "run", candidate, target, (sized.model, (six_blocks.batch(),), {}), (BATCH, LENGTH))
+    bundle = pack([tmp_path / "run"], tmp_path / "sized.cpbundle", PackOptions(twin=False), Observer()).path
+    fast = compilot.compile(sized.model, bundle, strict=True)
+    sizes = [(2, 5), (1, 2), (4, 9), (1, 9)]
+    for rows, columns in sizes:
+        x = torch.randn(rows, columns, 16)
+        torch.testing.assert_close(fast(x), sized.model(x), rtol=1e-4, atol=1e-5)
+    for rows, columns in [(5, 5), (2, 10), (2, 1)]:
+        x = torch.randn(rows, columns, 16)
+        assert torch.equal(fast(x)["logits"], sized.model(x)["logits"])
+    stats = fast.stats()
+    assert (stats.fast, stats.calls) == (len(sizes), len(sizes) + 3)
+    assert {path: (one.fast, one.fallbacks) for path, one in stats.regions.items()} == {
+        "layers.0": (len(sizes), {}),
+        "last": (len(sizes), {}),
+    }
 
 
 class Pooled(nn.Module):
