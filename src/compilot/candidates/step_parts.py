@@ -38,6 +38,7 @@ OPTIMIZER_NAMES = {
     OptimizerWay.KERNEL: "compiled optimizer kernel",
 }
 CPP_WRAPPER = "cpp_wrapper"
+OPTION_NAMES = {CPP_WRAPPER: CPP_WRAPPER, ONEDNN_PRODUCTS: "oneDNN products"}
 COMPILES_OPTIMIZER = (OptimizerWay.COMPILED, OptimizerWay.KERNEL)
 
 
@@ -46,6 +47,12 @@ class Part(NamedTuple):
 
     name: str
     without: Candidate  # the same without it
+    going: tuple[str, ...] = ()  # the compiler's options that go with it: nothing is left that is compiled
+
+    @property
+    def together(self) -> str:
+        """Everything that the other candidate is without: "compiled model + oneDNN products"."""
+        return " + ".join([self.name, *self.going])
 
 
 def step_candidate(
@@ -92,15 +99,16 @@ def parts_of(candidate: Candidate) -> Iterator[Part]:
 
     if step.compiled in COMPILED_NAMES:
         plain = changed(compiled=CompiledWay.NOTHING, compiled_autograd=False, memory_budget=None)
-        yield Part(COMPILED_NAMES[step.compiled], msgspec.structs.replace(plain, regions=()))
+        plain = msgspec.structs.replace(plain, regions=())
+        yield Part(COMPILED_NAMES[step.compiled], plain, _going(candidate, plain))
     if step.compiled_autograd:
         yield Part("compiled autograd", changed(compiled_autograd=False))
     if step.optimizer in OPTIMIZER_NAMES:
-        yield Part(OPTIMIZER_NAMES[step.optimizer], changed(optimizer=OptimizerWay.AS_IS))
-    if settings.options.get(CPP_WRAPPER):
-        yield Part(CPP_WRAPPER, _without_option(candidate, CPP_WRAPPER))
-    if settings.options.get(ONEDNN_PRODUCTS):
-        yield Part("oneDNN products", _without_option(candidate, ONEDNN_PRODUCTS))
+        plain = changed(optimizer=OptimizerWay.AS_IS)
+        yield Part(OPTIMIZER_NAMES[step.optimizer], plain, _going(candidate, plain))
+    for option, name in OPTION_NAMES.items():
+        if settings.options.get(option):
+            yield Part(name, _without_option(candidate, option))
     if settings.memory_format is MemoryFormat.CHANNELS_LAST:
         yield Part("channels_last", _with_settings(candidate, memory_format=MemoryFormat.PRESERVE))
     if step.memory_budget is not None:
@@ -114,6 +122,11 @@ def parts_of(candidate: Candidate) -> Iterator[Part]:
         yield Part(name, msgspec.structs.replace(candidate, process=_process(process, threads=None)))
     if process.keep_memory:
         yield Part("memory kept", msgspec.structs.replace(candidate, process=_process(process, keep_memory=None)))
+
+
+def _going(candidate: Candidate, without: Candidate) -> tuple[str, ...]:
+    own, left = candidate.settings.options, without.settings.options
+    return tuple(name for option, name in OPTION_NAMES.items() if own.get(option) and not left.get(option))
 
 
 def _process(process: ProcessSettings, **what: Any) -> ProcessSettings:

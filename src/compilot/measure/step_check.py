@@ -7,7 +7,8 @@ trains differently from eager is refused with the tensor and the step. Not cover
 Gradients jump at kinks: where a ReLU is nearly zero, or two values of a max pooling are nearly equal, rounding decides
 which side is taken, and the gradient of every layer below is another one (ResNet-18 in channels-last: 0.2 % off in
 one of four runs, right to rounding in the other three; eager itself jumps like that a step later). So a gradient that
-is off is looked at again from weights that are one rounding away: what is wrong is wrong there, too.
+is a little off is looked at again from weights that are one rounding away: what is wrong is wrong there, too. What was
+passed over so is among the check's notes.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ def _beyond_kinks(
         again = _case(name, None, loop, training, folder, tolerance, nudge_seed=seed, most=len(found))
         right += [] if again[-1].failure else [again]
         if len(right) == ENOUGH:
-            return right[0]
+            note = f"{found[-1].failure}: passed over, from weights one rounding away it is right"
+            return [*right[0][:-1], right[0][-1]._replace(note=note)]
     return found
 
 
@@ -135,5 +137,5 @@ def _concluded(judged: Sequence[Judged], reference: Reference, tolerance: float 
         tolerance=tolerance,
         relative_error=relative,
         worst=tuple(one.worst for one in judged if one.worst is not None),
-        notes=reference.notes,
+        notes=(*reference.notes, *(one.note for one in judged if one.note)),
     )

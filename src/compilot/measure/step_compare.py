@@ -24,6 +24,8 @@ from compilot.records import OutputCheck
 CLEAR = 16.0  # times eager's own error: gradients above it have their sign from the model, not from rounding
 FLIP = 2.5  # of the largest move in float64: from one sign to the other, and rounding
 USUAL = 30.0  # noise of sums that cancel to zero, in hundredths of the usual gradient's floor
+KINK = 0.05  # of a gradient's size: one value on the other side of a ReLU changes less (0.4 % is the most we have seen)
+QUIET = 0.1  # of the usual gradient: what is smaller is measured by it
 LOSS_EAGER, LOSS_FLOOR = 4.0, 1e-5  # of eager's worst deviation; of the loss itself
 NORM_EAGER, NORM_FLOOR = 4.0, 1e-4
 GRADIENT, MOVE, STATE = "gradient of", "move of", "state"
@@ -36,7 +38,8 @@ class Judged(NamedTuple):
     worst: OutputCheck | None = None
     ratio: float = 0.0  # of the limit that was used
     relative: float | None = None  # worst relative error of a gradient against the reference
-    may_be_kink: bool = False  # the failure is one of numbers of a gradient: rounding may have taken the other side
+    may_be_kink: bool = False  # the failure is a small one of a gradient: rounding may have taken the other side
+    note: str = ""  # what was passed over, and why
 
 
 def judge_step(
@@ -168,6 +171,7 @@ def _judged(
     )
     of_gradient, failure = what.startswith(GRADIENT), _failure(close, what, where)
     kink = bool(failure) and of_gradient and not close.non_finite
+    kink = kink and _distance(own, right) <= KINK * max(_usual([right]), QUIET * usual)
     return Judged(failure, close.check, close.ratio, close.relative if of_gradient else None, kink)
 
 

@@ -1,7 +1,8 @@
 """What is special about tuning a training: options that do not fit, and what each part of the chosen step brought.
 
 In: the workload's record, options, trials. Out: InputError, findings, the verdict with its parts. Each part's figure is
-a ratio of two screenings that differ by this part alone; where nobody tried the step without it, there is none. Pure.
+a ratio of two screenings that differ by this part alone, or by it and the compiler's options that go with it, which are
+named then; where nobody tried the step without it, there is none. Pure.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def _own(chosen: Trial, known: Mapping[str, Trial]) -> Iterator[PartGain]:
     for part in parts_of(chosen.candidate):
         without = known.get(part.without.id)
         if without is not None and (gain := _ratio(chosen, without)) is not None:
-            yield PartGain(part=part.name, speedup=gain, alone=without.candidate.is_eager)
+            yield PartGain(part=part.together, speedup=gain, alone=without.candidate.is_eager)
         elif (single := _alone(part.name, known)) is not None:
             yield PartGain(part=part.name, speedup=single, alone=True)
 
@@ -77,7 +78,7 @@ def _others(chosen: Trial, known: Mapping[str, Trial]) -> Iterator[PartGain]:
     for trial in known.values():
         added = [part for part in parts_of(trial.candidate) if part.without.id == chosen.candidate.id]
         if added and (gain := _ratio(trial, chosen)) is not None:
-            yield PartGain(part=added[0].name, speedup=gain, kept=False)
+            yield PartGain(part=added[0].together, speedup=gain, kept=False)
 
 
 def _alone(name: str, known: Mapping[str, Trial]) -> float | None:

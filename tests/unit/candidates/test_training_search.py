@@ -10,7 +10,7 @@ import pytest
 from compilot.candidates.by_kind import SearchByKind
 from compilot.candidates.guided import GuidedSearch
 from compilot.candidates.search import plain_compile
-from compilot.candidates.step_parts import parts_of
+from compilot.candidates.step_parts import parts_of, step_candidate
 from compilot.candidates.training import TrainingSearch
 from compilot.engines.eager.build import EAGER
 from compilot.records import (
@@ -201,6 +201,29 @@ def test_the_parts_of_a_candidate_and_what_it_is_without_them() -> None:
     assert parts["fused optimizer"].id == next(c.id for c in asked if c.label == "compiled model")
     fused = parts_of(parts["compiled model"])
     assert [part.without.is_eager for part in fused] == [True]
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "together"),
+    [
+        (
+            StepParts(compiled=CompiledWay.MODEL, optimizer=OptimizerWay.FUSED),
+            "compiled model",
+            "compiled model + cpp_wrapper + oneDNN products",
+        ),
+        (StepParts(optimizer=OptimizerWay.COMPILED), "compiled optimizer", None),
+        (StepParts(compiled=CompiledWay.MODEL, optimizer=OptimizerWay.COMPILED), "compiled model", "compiled model"),
+    ],
+)
+def test_options_that_go_with_a_part_are_named_with_it(step: StepParts, name: str, together: str | None) -> None:
+    """Without anything compiled there is no wrapper of it, and no products by oneDNN."""
+    options = {"cpp_wrapper": True, "onednn_products": True}
+    parts = {part.name: part for part in parts_of(step_candidate("", step, engine="inductor", options=options))}
+    assert parts[name].together == (together or f"{name} + cpp_wrapper + oneDNN products")
+    kept = parts[name].together == name
+    assert parts[name].without.settings.options == (options if kept else {})
+    assert parts["oneDNN products"].together == "oneDNN products"
+    assert parts["oneDNN products"].without.settings.options == {"cpp_wrapper": True}
 
 
 def test_the_right_search_is_chosen_by_the_diagnosis() -> None:
