@@ -94,9 +94,10 @@ def sgd(model: nn.Module) -> torch.optim.Optimizer:
 def trained_alike(
     model: nn.Module, make: Callable[[], Batch], parts: StepParts, cache: Path, **more: Any
 ) -> tuple[nn.Module, TrainStep]:
-    """Five steps with these parts and with eager: the same losses and weights; no batch was eager's."""
+    """Five batches with these parts and with eager: the same losses and weights; no batch was eager's."""
     plain, mine = copy.deepcopy(model), copy.deepcopy(model)
-    loop = make_step(plain, loss_of, sgd(plain))
+    rules = {name: more[name] for name in ("accumulate", "clip_norm") if name in more}
+    loop = make_step(plain, loss_of, sgd(plain), **rules)
     given = {"settings": INDUCTOR, "artifacts": cache, "strict": True, **more}
     step = make_step(mine, loss_of, sgd(mine), parts, **given)
     for batch in [make() for _ in range(5)]:
@@ -113,6 +114,15 @@ def test_blocks_that_are_alike_share_a_program(cache: Path) -> None:
     regions = (Region(selector="blocks.*", settings=INDUCTOR),)
     _, step = trained_alike(Blocks(), rows, StepParts(compiled=CompiledWay.REGIONS), cache, regions=regions)
     assert step.stats().compiles == 1
+
+
+@pytest.mark.parametrize("way", [CompiledWay.MODEL, CompiledWay.WITH_LOSS, CompiledWay.ONE_GRAPH])
+def test_gradients_add_up_over_a_window_and_are_clipped_as_eagers(way: CompiledWay, cache: Path) -> None:
+    """The last window stays open: what it has added up is there for the next batch."""
+    torch.manual_seed(0)
+    mine, step = trained_alike(Blocks(), rows, StepParts(compiled=way), cache, accumulate=2, clip_norm=0.5)
+    assert (step.stats().batches, step.stats().steps) == (5, 2)
+    assert all(parameter.grad is not None for parameter in mine.parameters())
 
 
 def test_compiled_autograd(cache: Path) -> None:
