@@ -76,6 +76,8 @@ class Direct:
                 self._learn(compiled, (*lead, *args), kwargs)
             return answer
 
+        if (config := getattr(compiled, "get_compiler_config", None)) is not None:
+            call.get_compiler_config = config  # type: ignore[attr-defined]  # as torch's own callable has it
         return call
 
     def _learn(self, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
