@@ -96,8 +96,11 @@ class StampedLines(Generic[L]):
 
 
 def machine_key(machine: MachineFingerprint) -> str:
-    """Short name of a kind of machine: results of two kinds are never put together."""
-    facts = (machine.cpu_model, machine.cores, machine.torch)
+    """Short name of a kind of machine: results of two kinds are never put together.
+
+    Virtual machines share a model's name ("AMD EPYC") over several kinds; their instructions tell them apart.
+    """
+    facts = (machine.cpu_model, machine.cpu_isa, machine.cores, machine.torch)
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:10]
 
 

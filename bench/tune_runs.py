@@ -51,6 +51,8 @@ class Tried(Record, frozen=True, kw_only=True):
     code: str | None = None  # digest of its program, where there is one
     same_as: str | None = None
     eager: bool = False  # the baseline itself
+    program: str = ""  # id without what only the process does with memory; "": the id
+    by_eager: bool = False  # eager in another layout or process: it has no program
 
 
 class Story(Record, frozen=True, kw_only=True):
@@ -76,9 +78,13 @@ class Story(Record, frozen=True, kw_only=True):
 
     @property
     def distinct_ok(self) -> int:
-        """Programs or sessions that ended ok: by program where that is known, else by settings; none twice."""
-        able = [one for one in self.tried if one.state == "ok" and not one.eager and one.same_as is None]
-        return len({one.code or one.id for one in able})
+        """Programs or sessions that ended ok: by program where that is known, else by settings; none twice.
+
+        What a process does with freed memory or denormals makes no other program, and eager has none.
+        """
+        able = [one for one in self.tried if one.state == "ok" and not one.by_eager and one.same_as is None]
+        codes = {one.program: one.code for one in able if one.code is not None}
+        return len({codes.get(one.program) or one.program for one in able})
 
 
 def tune(
@@ -200,6 +206,8 @@ def _tried(line: dict[str, Any]) -> Tried:
         code=trial.get("code_sha256"),
         same_as=trial.get("same_as"),
         eager=is_eager(candidate),
+        program=program_id(candidate),
+        by_eager=by_eager(candidate),
     )
 
 
@@ -211,6 +219,17 @@ def candidate_id(candidate: dict[str, Any]) -> str:
         named = {"settings": {}, "regions": [], "process": {}}
         normal = {name: candidate.get(name, empty) for name, empty in named.items()}
         return hashlib.sha256(msgspec.json.encode(normal_form(normal), order="sorted")).hexdigest()[:10]
+
+
+def program_id(candidate: dict[str, Any]) -> str:
+    """The id without what only the process does with freed memory and denormal numbers."""
+    process = {k: v for k, v in candidate.get("process", {}).items() if k not in ("keep_memory", "flush_denormals")}
+    return candidate_id({**candidate, "process": process})
+
+
+def by_eager(candidate: dict[str, Any]) -> bool:
+    """Whether eager runs it, in whatever layout, precision or process."""
+    return candidate.get("settings", {}).get("engine", "eager") == "eager" and not candidate.get("regions")
 
 
 def is_eager(candidate: dict[str, Any]) -> bool:

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 import stepping
 import tune_runs
 from compilot.engines.eager.build import EAGER
-from compilot.records import Candidate, Record, Settings, encode
+from compilot.records import Candidate, MemoryFormat, ProcessSettings, Record, Settings, encode
 from compilot.testing.runner import fake_fingerprint
 from stepping import MoreToDo, Steps
 
@@ -50,13 +51,13 @@ def test_a_whole_line_of_another_form_is_refused_in_one_sentence(tmp_path: Path)
         stepping.read_lines(path, Noted)
 
 
-def test_the_machine_key_follows_the_cpu_the_cores_and_torch() -> None:
+def test_the_machine_key_follows_the_cpu_its_instructions_the_cores_and_torch() -> None:
     machine = fake_fingerprint().machine
     key = stepping.machine_key(machine)
     assert key == stepping.machine_key(msgspec.structs.replace(machine, threads=7, python="3.14", compiler="g++ 1"))
-    others = [{"cpu_model": "another"}, {"cores": 64}, {"torch": "2.14"}]
+    others: list[dict[str, Any]] = [{"cpu_model": "another"}, {"cpu_isa": ("sse2",)}, {"cores": 64}, {"torch": "2.14"}]
     keys = {stepping.machine_key(msgspec.structs.replace(machine, **change)) for change in others}
-    assert len({key, *keys}) == 4
+    assert len({key, *keys}) == 5
 
 
 def test_unknown_models_are_refused_and_the_usual_order_is_kept() -> None:
@@ -128,6 +129,26 @@ def test_distinct_programs_count_once_and_sessions_by_their_settings() -> None:
         line(candidate("two", n=2), 8.0, state="wrong"),
     ]
     assert tune_runs.story(lines).distinct_ok == 3
+
+
+def test_what_only_the_process_does_with_memory_is_no_program_of_its_own() -> None:
+    kept = ProcessSettings(keep_memory=True)
+    lines = [
+        line(EAGER, 1.0),
+        line(structs.replace(EAGER, process=kept), 2.0),
+        line(structs.replace(EAGER, process=ProcessSettings(threads=1)), 3.0),  # eager has no program
+        line(FIRST, 4.0),
+        line(structs.replace(FIRST, process=kept), 5.0),
+        line(SECOND, 6.0, code_sha256="x"),
+        line(structs.replace(SECOND, process=kept), 7.0, code_sha256="y"),  # the digest tells processes apart
+        line(structs.replace(FIRST, process=ProcessSettings(threads=1)), 8.0),  # threads are in the code
+    ]
+    assert tune_runs.story(lines).distinct_ok == 3
+
+
+def test_channels_last_eager_is_no_program_either() -> None:
+    other = structs.replace(EAGER, settings=Settings(memory_format=MemoryFormat.CHANNELS_LAST))
+    assert tune_runs.story([line(EAGER, 1.0), line(other, 2.0), line(FIRST, 3.0)]).distinct_ok == 1
 
 
 def test_a_form_of_candidate_that_this_version_does_not_know_is_still_told_apart() -> None:
