@@ -1,6 +1,6 @@
 """How long does a night's work take on 1, 2, 8 and 64 equal nodes? Real trials, replayed on a clock of their own.
 
-    python bench/fleet.py [--journal bench/results/regret/6eadefdc16/journal.jsonl] [--nodes 1,2,8,64] [--json]
+    python bench/fleet.py [--journal bench/results/regret/850f2d7b5d/journal.jsonl] [--nodes 1,2,8,64] [--json]
 
 In: the journal of bench/regret.py (or the journal.jsonl of `compilot tune`), with how long each trial of each model
 really took on one machine. Out: for each number of nodes the wall time of all trials, beside the ideal (no node ever
@@ -34,7 +34,7 @@ from compilot.tuning.journal import RunJournal
 from compilot.tuning.options import TuneOptions
 from compilot.tuning.pipeline import tune
 
-JOURNAL = Path(__file__).parent / "results" / "regret" / "6eadefdc16" / "journal.jsonl"
+JOURNAL = Path(__file__).parent / "results" / "regret" / "850f2d7b5d" / "journal.jsonl"
 NODES = (1, 2, 8, 64)
 BUDGET_S = 1e9  # replayed to the end
 
