@@ -9,6 +9,7 @@ Not covered: guards of our own (runtime/), what the settings mean (engines/induc
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sys
 import threading
@@ -240,3 +241,23 @@ def trusts_vector_isa() -> bool:
     from torch._inductor import config
 
     return config.cpp.vec_isa_ok is not None
+
+
+def probes_key() -> str:
+    """What the probes of vector extensions depend on: the compiler, torch, this CPU. Checked on torch 2.13.0."""
+    from torch._inductor import cpu_vec_isa
+
+    flags = " ".join(sorted(cpu_vec_isa.x86_isa_checker()))
+    compiler = cpu_vec_isa._get_isa_dry_compile_fingerprint(flags)  # with torch's version
+    return hashlib.sha256(compiler.encode()).hexdigest()[:16]
+
+
+def probe_vector_extensions() -> bool:
+    """Build and load torch's probes in the cache directory; False: this process has done so before, anywhere."""
+    from torch._inductor import cpu_vec_isa
+
+    if cpu_vec_isa.valid_vec_isa_list.cache_info().currsize:
+        return False
+    with inductor_config({"cpp.vec_isa_ok": True}):
+        cpu_vec_isa.valid_vec_isa_list()
+    return True

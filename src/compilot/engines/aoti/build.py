@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from compilot._torch import aoti, compiling
-from compilot.engines import compiler_knobs
+from compilot.engines import compiler_knobs, vector_probes
 from compilot.engines import structure as structures
 from compilot.engines.compiler_knobs import MAX_AUTOTUNE
 from compilot.engines.compiler_options import torchs_own
@@ -88,6 +88,6 @@ def _leftovers_removed(workspace: Path) -> Iterator[None]:
     """Generated code and object files in a folder of their own, gone afterwards: only the library is the artifact."""
     with (
         tempfile.TemporaryDirectory(dir=workspace, prefix="aoti-", ignore_cleanup_errors=True) as folder,
-        compiling.cache_directory(Path(folder)),
+        vector_probes.cache_directory(Path(folder)),
     ):
         yield

@@ -25,6 +25,7 @@ from compilot._torch import compiling
 from compilot._torch.direct import Direct
 from compilot._torch.light_guards import LightGuards, NotOneGraph
 from compilot._tree import Call, map_call
+from compilot.engines import vector_probes
 from compilot.engines.compiler_options import SIZES, torchs_own
 from compilot.engines.conversions import Converted, converted
 from compilot.engines.inductor.nested import with_nested_blocks
@@ -34,8 +35,9 @@ from compilot.engines.traits import COMPILE_CACHE
 from compilot.modules.likeness import differing_integers
 from compilot.records import ANY_SIZE, DimRange, Guard, Settings, Shapes
 
-TRACED_AHEAD = ("inductor", "aot_eager")  # their programs leave the thread's settings alone
-KNOWN_BACKENDS = ("inductor", "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
+INDUCTOR = "inductor"
+TRACED_AHEAD = (INDUCTOR, "aot_eager")  # their programs leave the thread's settings alone
+KNOWN_BACKENDS = (INDUCTOR, "eager", "aot_eager")  # torch's own: they read the weights at each call, from any thread
 _OURS = ("freezing", "light_guards", "nested_blocks", SIZES)  # no options of torch.compile
 _ALL_OR_AUTOMATIC: dict[object, bool | None] = {"automatic": None, "all": True}  # what torch.compile calls dynamic
 RECOMPILE_LIMIT = 16  # above what the dispatcher asks for: the rest is for changes in the model itself
@@ -139,7 +141,7 @@ class _Preparation:
             call = _marked(call, self._request.guard)
         before = compiling.graphs_built()
         with (
-            _cache_in(artifacts),
+            _cache_in(artifacts, _backend(settings)),
             _config_of(_backend(settings)),
             compiling.inductor_config(_config(settings)),
             compiling.varying_integers(_varying(self._request)),
@@ -224,6 +226,7 @@ def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard
     return call
 
 
-def _cache_in(artifacts: Path | None) -> AbstractContextManager[None]:
-    """Inductor's cache directory beside the plan."""
-    return compiling.cache_directory(None if artifacts is None else (artifacts / COMPILE_CACHE).absolute())
+def _cache_in(artifacts: Path | None, backend: str = "") -> AbstractContextManager[None]:
+    """Inductor's cache directory beside the plan; backend: of what is compiled in it."""
+    folder = None if artifacts is None else (artifacts / COMPILE_CACHE).absolute()
+    return (vector_probes if backend == INDUCTOR else compiling).cache_directory(folder)

@@ -24,7 +24,7 @@ from compilot._torch import compiling, toolchain, trace
 from compilot.artifacts.cachelist import write_list
 from compilot.boundary import build as boundary
 from compilot.diagnose.model import vanishing_checks
-from compilot.engines import registry
+from compilot.engines import registry, vector_probes
 from compilot.engines.baked import Named, digest_in_files, weight_tensors
 from compilot.engines.of_candidate import compiled_settings, is_eager_only, traits_of
 from compilot.engines.protocol import BuildRequest, Infeasible
@@ -113,9 +113,10 @@ def inspect(worker: WorkerState, request: Inspect) -> Inspected:
 
 
 def prepare_toolchain(worker: WorkerState, request: PrepareToolchain) -> ToolchainReady:
-    """Build the shared precompiled header by compiling something trivial."""
+    """Build what compiles share: the probes of vector extensions, and by something trivial the precompiled header."""
     compiling.import_dynamo()  # before the clock
     begin = time.perf_counter()
+    vector_probes.prepare()
     problem = toolchain.try_compiler()
     return ToolchainReady(wall_s=time.perf_counter() - begin, problem=problem)
 
