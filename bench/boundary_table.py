@@ -118,11 +118,13 @@ def started(lines: CaseLines, arm: str, rules: Rules) -> float | None:
     return statistics.median(found) if found else None
 
 
-def total_over(lines: CaseLines, arm: str, other: str, rules: Rules) -> tuple[float, float, float] | None:
-    """Ratio of the whole walls, by round, and its interval; None: fewer than two rounds have both."""
+def total_over(
+    lines: CaseLines, arm: str, other: str, rules: Rules, seconds: str = "wall_s"
+) -> tuple[float, float, float] | None:
+    """Ratio of the whole walls, or of the starts, by round, and its interval; None: fewer than two rounds have both."""
     mine, theirs = (lines.lives(name, rules.calls) for name in (arm, other))
     both = [n for n in mine if n in theirs and not mine[n].problem and not theirs[n].problem]
-    logs = [math.log(mine[n].wall_s / theirs[n].wall_s) for n in both]
+    logs = [math.log(getattr(mine[n], seconds) / getattr(theirs[n], seconds)) for n in both]
     if len(logs) < 2:
         return None
     middle, half = statistics.fmean(logs), STUDENT.get(len(logs) - 1, 2.262) * statistics.stdev(logs) / len(logs) ** 0.5
@@ -159,6 +161,8 @@ def _start_notes(lines: CaseLines, rules: Rules) -> list[str]:
     shorter = aim([None if times is None else times >= SHORTER])
     once = aim([programs == {1} if programs else None])
     found = OPEN if times is None else f"{times:.1f} times shorter"
+    if (by_round := total_over(lines, WHOLE, REGIONAL, rules, "start_s")) is not None:
+        found += f" (by round {by_round[0]:.2f}, 95 % {by_round[1]:.2f}-{by_round[2]:.2f})"
     return [
         f"regional compile against whole-model compile: {found}; aim {SHORTER:g}: {shorter}",
         f"programs of regional compile: {', '.join(map(str, sorted(programs))) or OPEN}; aim 1: {once}",

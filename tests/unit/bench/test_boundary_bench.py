@@ -231,7 +231,7 @@ def test_regional_compile_is_shorter_and_both_horizons_chose_well(journal: Journ
     lab.start_s[MANY] = 20.0
     run("gpt2", journal, lab)
     told = notes("gpt2", journal)
-    assert "5.0 times shorter; aim 4: met" in told
+    assert "5.0 times shorter (by round 5.00, 95 % 5.00-5.00); aim 4: met" in told
     assert "programs of regional compile: 1; aim 1: met" in told
     assert f"'{FEW}' not shown above any other arm's total: met" in told
     assert f"'{MANY}' not shown slower than any other arm: met" in told
@@ -244,7 +244,7 @@ def test_a_horizon_that_chose_badly_is_said(journal: Journal) -> None:
     lab.start_s = {WHOLE: 20.0, REGIONAL: 8.0, FEW: 30.0}
     run("gpt2", journal, lab)
     told = notes("gpt2", journal)
-    assert "2.5 times shorter; aim 4: not met" in told
+    assert "2.5 times shorter (by round 2.50, 95 % 2.50-2.50); aim 4: not met" in told
     assert f"'{FEW}' not shown above any other arm's total: not met" in told
     assert f"'{MANY}' not shown slower than any other arm: not met" in told
 
