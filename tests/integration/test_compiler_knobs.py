@@ -93,6 +93,7 @@ TURNS = [
     Turn("pattern_matcher", False, lambda plain, code: ADDMM(code) < ADDMM(plain)),
     Turn("cpp.simdlen", 256, lambda plain, code: "int64_t>(16)" in plain and "int64_t>(16)" not in code),
     Turn("cpp.min_chunk_size", 4096, lambda plain, code: PARALLEL(code) < PARALLEL(plain)),
+    Turn("cpp.threads", 1, lambda plain, code: PARALLEL(plain) > 0 and PARALLEL(code) == 0),
     Turn("onednn_products", True, lambda plain, code: MM(plain) > MM(code) and BY_ONEDNN(plain) < BY_ONEDNN(code)),
     Turn("asserts", False, lambda plain, code: SIZES(plain) > 0 and SIZES(code) == 0),
     Turn("light_guards", True, lambda plain, code: trace.normalised(plain) == trace.normalised(code)),
@@ -124,7 +125,7 @@ _plain: dict[str, str] = {}  # the code without a knob turned, by what it starts
     ids=lambda t: f"{t.knob}={t.value}",
 )
 def test_a_turned_knob_arrives_and_the_answers_are_right(turn: Turn, compile_cache: Path) -> None:
-    if turn.knob == "cpp.min_chunk_size" and torch.get_num_threads() == 1:
+    if turn.knob in ("cpp.min_chunk_size", "cpp.threads") and torch.get_num_threads() == 1:
         pytest.skip("one thread")
     name = f"{turn.model.__name__} {turn.base}"
     if name not in _plain:

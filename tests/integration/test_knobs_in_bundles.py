@@ -26,6 +26,7 @@ CODE: dict[str, OptionValue] = {
     "layout_optimization": False,
     "pattern_matcher": False,
     "cpp.min_chunk_size": 4096,
+    "cpp.threads": 1,
 }
 EVERYTHING: dict[str, dict[str, OptionValue]] = {
     "onnxruntime": {"arena": False, "dynamic_block_base": 4, "allow_spinning": False, "memory_pattern": False},

@@ -87,6 +87,14 @@ MIN_CHUNK_SIZE = Knob(
     needs=(Need.SEVERAL_THREADS,),
     variations=(Variation(4096, "small loops in one thread", "the best so far, only large loops shared by threads"),),
 )
+LOOP_THREADS = Knob(
+    "cpp.threads",
+    Acts.OPTION,
+    (-1, 1),
+    "loops of the generated code in one thread, products and convolutions of the libraries in all",
+    needs=(Need.SEVERAL_THREADS,),
+    variations=(Variation(1, "loops in one thread", "the best so far, only the libraries use several threads"),),
+)
 PRODUCTS = Knob(
     ONEDNN_PRODUCTS,
     Acts.OPTION,
@@ -106,5 +114,6 @@ SHARED = (
     PATTERN_MATCHER,
     SIMDLEN,
     MIN_CHUNK_SIZE,
+    LOOP_THREADS,
     PRODUCTS,
 )

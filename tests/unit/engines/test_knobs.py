@@ -42,6 +42,7 @@ def settings(engine: str, **options: OptionValue) -> Settings:
         ({"cpu_isa": ("avx2",)}, "inductor", "cpp.simdlen"),
         ({"cpu_isa": ("avx2",)}, "aoti", "cpp.simdlen"),
         ({"threads": 1}, "inductor", "cpp.min_chunk_size"),
+        ({"threads": 1}, "inductor", "cpp.threads"),
         ({"threads": 1}, "onnxruntime", "dynamic_block_base"),
         ({"threads": 1}, "openvino", "streams"),
         ({"threads": 1}, "openvino", "partitioner"),
@@ -104,6 +105,7 @@ def test_aoti_has_the_compilers_knobs_and_none_of_torch_compile() -> None:
         (settings("inductor", max_fusion_size=7), "inductor option 'max_fusion_size' is 7; choose from 64, 16, 128"),
         (settings("inductor", cpp__simdlen=128), "inductor option 'cpp.simdlen' is 128; choose from 512, 256"),
         (settings("aoti", cpp__min_chunk_size=1), "aoti option 'cpp.min_chunk_size' is 1; choose from 512, 4096"),
+        (settings("inductor", cpp__threads=2), "inductor option 'cpp.threads' is 2; choose from -1, 1"),
         (settings("aoti", pattern_matcher=0), "aoti option 'pattern_matcher' is 0; it must be of type bool"),
         (settings("onnxruntime", arena="no"), "onnxruntime option 'arena' is 'no'; it must be of type bool"),
         (settings("onnxruntime", dynamic_block_base=3), "option 'dynamic_block_base' is 3; choose from 0, 4"),
@@ -159,7 +161,15 @@ def test_what_acts_below_the_code_keeps_programs_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["aggressive_fusion", "max_fusion_size", "layout_optimization", "pattern_matcher", "cpp.min_chunk_size"]
+    "name",
+    [
+        "aggressive_fusion",
+        "max_fusion_size",
+        "layout_optimization",
+        "pattern_matcher",
+        "cpp.min_chunk_size",
+        "cpp.threads",
+    ],
 )
 def test_what_shows_in_the_code_lets_equal_programs_be_recognised(name: str) -> None:
     plain = candidates_of("inductor", RICH)[0]

@@ -162,6 +162,7 @@ _SHOWN_IN_CODE = frozenset(
         "layout_optimization",
         "pattern_matcher",
         "cpp.min_chunk_size",
+        "cpp.threads",
         "onednn_products",
         "nested_blocks",
     }
