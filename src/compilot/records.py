@@ -792,6 +792,7 @@ class Repair(Record, frozen=True, kw_only=True):
     kind: str = "modules"  # "options"; "passes" of the engine; "around": the code around the parts, which are all right
     share: float = 0.0  # of an eager call: the submodules to blame
     runs_with: str = ""  # the engine that has them in the chosen candidate; none: they stay in eager
+    carried_to: tuple[str, ...] = ()  # the chosen engines: they did not fail, but leave the culprits out, too
     price: float | None = None  # about how much slower for it; None: not known
     trials: int = 0  # that it took
     found: bool = True  # False: time ran out, or there are more than it looked for

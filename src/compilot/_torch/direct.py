@@ -8,16 +8,20 @@ the wrapper, as everything does while something else traces or a stance is set: 
 torch's own. Covered: frames of one graph; of a module without hooks that of its forward, since torch runs hooks around
 it. Not covered: graph breaks, whose rest torch has to compile while it runs; backends that run a graph as it is, which
 may leave settings of the thread behind when they raise; CUDA, whose recorded graphs count calls of the wrapper;
-processes of torch.distributed, which may agree on every look at the guards.
+processes of torch.distributed, which may agree on every look at the guards: as long as there is a process group, every
+call goes through the wrapper. At most `MOST` programs are asked for a call, first those that have taken a call of the
+same module.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import torch
@@ -26,16 +30,22 @@ from torch.fx._symbolic_trace import is_fx_symbolic_tracing
 
 from compilot._torch.hooks import is_hooked
 
-MOST = 8  # programs that are asked; those beyond go through the wrapper
+MOST = 8  # programs that are asked for a call; those beyond go through the wrapper
 _PROGRAM, _REST = "__compiled_fn_", "__resume_at_"  # how dynamo names the calls that it writes into a frame's code
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 _is_jit_tracing = torch._C._is_tracing
+_ranks: Any = getattr(torch.distributed, "distributed_c10d", None)  # none: torch was built without
+_ranks = _ranks or types.SimpleNamespace(_world=types.SimpleNamespace(default_pg=None))
 
 
 class Direct:
     """The programs of one callable of torch.compile that are known."""
 
-    def __init__(self) -> None:
-        self._known: list[_Program] = []
+    def __init__(self, *, for_all: bool = False) -> None:
+        """for_all: the first argument of a call is one of the modules that share the programs."""
+        self._known: list[_Program] = []  # the latest first
+        self._taken: dict[int, tuple[_Program, ...]] = {}  # by module: those that took its calls, the last one first
+        self._for_all = for_all
         self._learners: set[int] = set()  # threads whose calls are learnt from
 
     @property
@@ -57,7 +67,8 @@ class Direct:
         """The callable that knows its programs; to be asked for once."""
         from torch._dynamo import eval_frame
 
-        known, learners, tracing = self._known, self._learners, torch.compiler.is_compiling
+        known, learners, for_all = self._known, self._learners, self._for_all
+        tracing, ranks = torch.compiler.is_compiling, _ranks
         usual = eval_frame.DynamoStance()
         stance = eval_frame._stance if eval_frame._stance == usual else usual  # mostly the very object
         entry: Any = getattr(compiled, "_torchdynamo_orig_callable", None)
@@ -65,40 +76,69 @@ class Direct:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             plainly = eval_frame._stance is stance or eval_frame._stance == usual
-            if known and plainly and not (tracing() or _is_jit_tracing() or is_fx_symbolic_tracing()):
-                for program in known:
-                    if program.takes((*lead, *args), kwargs):
-                        return program.run(*lead, *args, **kwargs)
+            whose = id(args[0]) if for_all and args else 0
+            alone = plainly and ranks._world.default_pg is None
+            if known and alone and not (tracing() or _is_jit_tracing() or is_fx_symbolic_tracing()):
+                program = self._taking(whose, (*lead, *args), kwargs)
+                if program is not None:
+                    return program.run(*lead, *args, **kwargs)
             answer = compiled(*args, **kwargs)
             if known and not all(program.is_there() for program in known):
                 self._forget()
             if plainly and learners and threading.get_ident() in learners:
-                self._learn(compiled, (*lead, *args), kwargs)
+                self._learn(compiled, whose, (*lead, *args), kwargs)
             return answer
 
         if (config := getattr(compiled, "get_compiler_config", None)) is not None:
             call.get_compiler_config = config  # type: ignore[attr-defined]  # as torch's own callable has it
         return call
 
-    def _learn(self, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _taking(self, whose: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Program | None:
+        """The known program for this call; the one that took the module's last call is asked first."""
+        own = self._taken.get(whose, ())
+        if own and own[0].takes(args, kwargs):
+            return own[0]
+        others = (program for program in self._known if program not in own)
+        for program in chain(own[1:], islice(others, MOST - len(own))):
+            if program.takes(args, kwargs):
+                self._prefer(whose, program)
+                return program
+        return None
+
+    def _prefer(self, whose: int, program: _Program) -> None:
+        """Ask it first from now on."""
+        rest = (one for one in self._taken.get(whose, ()) if one is not program)
+        self._taken[whose] = (program, *rest)[:MOST]  # other threads may be reading the former ones
+
+    def _learn(self, compiled: Any, whose: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Remember the program that takes this call, if it is one graph."""
         from torch._C._dynamo.eval_frame import _get_cache_entries_for_region
 
         self._forget()
         function, still = _compiled_function(compiled)
-        if function is None or len(self._known) >= MOST or not still() or _needs_the_wrapper():
+        full = len(self._taken.get(whose, ())) >= MOST
+        if function is None or full or not still() or _needs_the_wrapper():
             return
         for entry in _get_cache_entries_for_region(function.__code__, compiled._isolate_recompiles_id):
             if entry.code is None or not _is_one_graph(entry.code):  # none: torch has dropped it
                 continue
-            program = _Program.of(function, still, entry)
+            program = self._known_as(entry) or _Program.of(function, still, entry)
             if program.takes(args, kwargs):
-                self._known.insert(0, program)
+                if program not in self._known:
+                    self._known.insert(0, program)
+                self._prefer(whose, program)
                 return
+
+    def _known_as(self, entry: Any) -> _Program | None:
+        """The program of torch's entry, if it is known from a call of another module."""
+        own = (program for program in self._known if program.guards is entry.guard_manager)
+        return next((program for program in own if program.still()), None)
 
     def _forget(self) -> None:
         """What torch has dropped, with the weights that it may hold."""
         self._known[:] = [program for program in self._known if program.is_there()]
+        for whose, programs in list(self._taken.items()):
+            self._taken[whose] = tuple(program for program in programs if program.is_there())
 
 
 class _Program(NamedTuple):
@@ -147,6 +187,8 @@ def _forward_of(model: nn.Module) -> tuple[types.FunctionType | None, Callable[[
     if not isinstance(function, types.FunctionType):
         return None, lambda: False
     code, defaults = function.__code__, function.__defaults__
+    named: dict[str, Any] = function.__kwdefaults__ or {}
+    values = dict(named)
 
     def still() -> bool:
         """No hook runs around it, and the model has no other forward or class since, nor another model's."""
@@ -154,7 +196,12 @@ def _forward_of(model: nn.Module) -> tuple[types.FunctionType | None, Callable[[
         bound = getattr(own, "__func__", None) is function and own.__self__ is model
         return bound and function.__code__ is code and function.__defaults__ is defaults and not is_hooked(model)
 
-    return function, still
+    def still_named() -> bool:
+        """Neither are its keyword-only defaults other objects, which a dict of them may get in place."""
+        same = function.__kwdefaults__ is named and named.keys() == values.keys()
+        return same and all(named[name] is value for name, value in values.items()) and still()
+
+    return function, still_named if values else still
 
 
 def _needs_the_wrapper() -> bool:
@@ -189,6 +236,11 @@ class _Named(NamedTuple):
 
 
 def _is_one_graph(code: types.CodeType) -> bool:
-    """Whether the frame calls one program and leaves nothing to be compiled later."""
+    """Whether the frame calls one program and leaves nothing to be compiled later.
+
+    What dynamo writes around a program has neither jumps nor handlers of errors. Where it cannot resume behind a graph
+    break (in a `try` block), it jumps into the frame's own code, whose calls torch has to look at while they run.
+    """
     called = [name for name in code.co_names if name.startswith((_PROGRAM, _REST))]
-    return len(called) == 1 and called[0].startswith(_PROGRAM)
+    plain = not code.co_exceptiontable and not any(step.opcode in _JUMPS for step in dis.get_instructions(code))
+    return plain and len(called) == 1 and called[0].startswith(_PROGRAM)

@@ -82,7 +82,8 @@ class Repairing:
             return verdict
         own = [one for one in every if comes_from(chosen.candidate, one, self._diagnosis)]
         if not own:  # another engine's export has shown what to leave out
-            own = [one for one in every if _shown_by(chosen.candidate, one, self._diagnosis)][:1]
+            shown = [one for one in every if _shown_by(chosen.candidate, one, self._diagnosis)][:1]
+            own = [msgspec.structs.replace(one, carried_to=_engines(chosen.candidate)) for one in shown]
         own = [placed for one in own for placed in _placed(one, chosen.candidate, self._diagnosis)]
         own = [_priced(one, chosen, self._diagnosis) for one in own]
         return msgspec.structs.replace(verdict, repairs=tuple(own))
@@ -109,11 +110,15 @@ def comes_from(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bo
 
 def _shown_by(candidate: Candidate, repair: Repair, diagnosis: Diagnosis) -> bool:
     """Whether a candidate's engines, none of which failed itself, leave out what stopped another engine's export."""
-    engines = {region.settings.engine for region in candidate.regions}
+    engines = _engines(candidate)
     exporting = [engine for engine in (*engines, repair.engine) if registry.traits(engine).whole_graph]
     alike = bool(engines) and len(exporting) == len(engines) + 1
     left_out = not any(is_within(one, path) for one in repair.culprits for path in covered(candidate, diagnosis))
     return alike and left_out and repair.state is State.INFEASIBLE and bool(repair.culprits)
+
+
+def _engines(candidate: Candidate) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(region.settings.engine for region in candidate.regions))
 
 
 def _placed(repair: Repair, candidate: Candidate, diagnosis: Diagnosis) -> list[Repair]:

@@ -27,26 +27,44 @@ def clauses(verdict: Verdict) -> list[str]:
 
 def repair_words(repair: Repair) -> str:
     """ "layers.5 stays in eager: with it inductor gave wrong answers (8.0 % of an eager call, about 3.0 % slower)"."""
-    did = _DID.get(repair.state, "cannot be built")
     if repair.kind == "options":
-        return f"without {_names(repair.culprits)}, with which {repair.engine} {did}"
+        return f"without {_names(repair.culprits)}, with which {_failed(repair)}"
     if repair.kind == "passes":
-        return f"without the passes {_names(repair.culprits)}, with which {repair.engine} {did}"
+        return f"without the passes {_names(repair.culprits)}, with which {_failed(repair)}"
     if repair.kind == "around":
-        return f"on the whole model {repair.engine} {did}: the code around these parts is to blame and stays in eager"
+        return f"{_failed_whole(repair)}: the code around these parts is to blame and stays in eager"
     if not repair.culprits:
-        return f"on the whole model {repair.engine} {did}; {NOT_FOUND}"
-    stays, runs, it = ("stays", "runs", "it") if len(repair.culprits) == 1 else ("stay", "run", "them")
+        return f"{_failed_whole(repair)}; {NOT_FOUND}"
+    stays, runs = ("stays", "runs") if len(repair.culprits) == 1 else ("stay", "run")
     where = f"{runs} with {repair.runs_with}" if repair.runs_with else f"{stays} in eager"
-    return f"{_names(repair.culprits)} {where}: with {it} {repair.engine} {did}{_cost(repair)}"
+    return f"{_names(repair.culprits)} {where}: {_failed_with(repair)}{_cost(repair)}"
 
 
 def blame_words(repair: Repair) -> str:
     """Where eager is kept: "inductor gave wrong answers because of layers.5"."""
-    did = _DID.get(repair.state, "cannot be built")
     if not repair.culprits:
-        return f"{repair.engine} {did}; {NOT_FOUND}"
-    return f"{repair.engine} {did} because of {_names(repair.culprits)}"
+        return f"{_failed(repair)}; {NOT_FOUND}"
+    return f"{_failed(repair)} because of {_names(repair.culprits)}"
+
+
+def _failed(repair: Repair) -> str:
+    """ "inductor crashed", "openvino cannot take the model": what is to blame is in the model, not in the engine."""
+    return f"{repair.engine} {_DID.get(repair.state, 'cannot take the model')}"
+
+
+def _failed_whole(repair: Repair) -> str:
+    if repair.state in _DID:
+        return f"on the whole model {_failed(repair)}"
+    return f"{repair.engine} cannot take the whole model"
+
+
+def _failed_with(repair: Repair) -> str:
+    """ "with it inductor crashed"; "openvino cannot take it, so it was left out for aoti, too"."""
+    them, they_were = ("it", "it was") if len(repair.culprits) == 1 else ("them", "they were")
+    others = " and ".join(repair.carried_to)
+    carried = f", so {they_were} left out for {others}, too" if others else ""
+    said = f"with {them} {_failed(repair)}" if repair.state in _DID else f"{repair.engine} cannot take {them}"
+    return f"{said}{carried}"
 
 
 def _cost(repair: Repair) -> str:

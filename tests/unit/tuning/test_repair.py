@@ -119,7 +119,7 @@ def test_a_block_that_a_trial_names_is_left_out_at_once(tmp_path: Path, engine: 
     found = story(tmp_path, diagnosis, fates, guided=False)
     assert found.verdict.repairs[0].culprits == ("model.h.4",)
     assert found.verdict.repairs[0].trials == 2
-    assert "model.h.4 stays in eager: with it jit cannot be built" in found.plan.because
+    assert "model.h.4 stays in eager: jit cannot take it" in found.plan.because
 
 
 def test_what_the_doctor_knows_to_stop_an_export_is_not_even_asked_for(tmp_path: Path, engine: Any) -> None:

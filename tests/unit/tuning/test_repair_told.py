@@ -21,7 +21,7 @@ from compilot.engines.traits import BuildCost, EngineTraits
 from compilot.records import Candidate, Region, Repair, Settings, State, TrialLine
 from compilot.testing.runner import Fate
 from compilot.tuning.repairing import comes_from
-from compilot.verdict.boundary_words import repair_words
+from compilot.verdict.boundary_words import NOT_FOUND, blame_words, repair_words
 
 CULPRIT = "model.h.4"
 SHARED_LINE = gpt2(breaks=(stop(*layers("model.h", 12)),))  # the doctor names a line that twelve blocks share
@@ -68,7 +68,7 @@ def test_what_stops_one_engines_export_is_left_out_of_the_next_ones_at_once(tmp_
     (entry,) = found.plan.entries
     assert main_engine(entry.candidate, SHARED_LINE) == "pack"
     assert CULPRIT not in covered(entry.candidate, SHARED_LINE)
-    assert f"{CULPRIT} stays in eager: with it pack cannot be built" in found.plan.because
+    assert f"{CULPRIT} stays in eager: pack cannot take it" in found.plan.because
 
 
 def test_a_plan_of_an_engine_that_has_not_failed_says_whose_export_stopped(tmp_path: Path) -> None:
@@ -76,7 +76,8 @@ def test_a_plan_of_an_engine_that_has_not_failed_says_whose_export_stopped(tmp_p
     others = made_of(region("pack", *sorted(OTHERS)))
     found = story(tmp_path, stopped_by_the_culprit, whole, others)
     assert found.plan.entries[0].candidate.id == others.id
-    assert f"{CULPRIT} stays in eager: with it file cannot be built" in found.plan.because
+    assert f"{CULPRIT} stays in eager: file cannot take it, so it was left out for pack, too" in found.plan.because
+    assert found.verdict.repairs[0].carried_to == ("pack",)
 
 
 def story(folder: Path, fates: Any, *candidates: Candidate) -> Any:
@@ -127,7 +128,7 @@ def test_a_culprit_that_another_engine_has_is_not_said_to_stay_in_eager(tmp_path
     assert found.plan.entries[0].candidate.id == hybrid.id
     (repair,) = found.verdict.repairs
     assert repair.runs_with == "jit"
-    assert f"{CULPRIT} runs with jit: with it pack cannot be built" in found.plan.because
+    assert f"{CULPRIT} runs with jit: pack cannot take it" in found.plan.because
 
 
 def test_words_for_several_culprits_with_another_engine() -> None:
@@ -135,6 +136,36 @@ def test_words_for_several_culprits_with_another_engine() -> None:
         engine="pack", failed="pack", state=State.CRASHED, reason="", culprits=("a", "b"), runs_with="jit", share=0.2
     )
     assert repair_words(repair) == "a, b run with jit: with them pack crashed (20.0 % of an eager call)"
+
+
+def repair_of(*culprits: str, **more: Any) -> Repair:
+    return Repair(engine="pack", failed="pack", state=State.INFEASIBLE, reason="", culprits=culprits, **more)
+
+
+@pytest.mark.parametrize(
+    ("repair", "words"),
+    [
+        (repair_of("a", share=0.1), "a stays in eager: pack cannot take it (10.0 % of an eager call)"),
+        (
+            repair_of("a", "b", carried_to=("file", "box"), share=0.1),
+            "a, b stay in eager: pack cannot take them, so they were left out for file and box, too"
+            " (10.0 % of an eager call)",
+        ),
+        (repair_of("freezing", kind="options"), "without freezing, with which pack cannot take the model"),
+        (
+            repair_of(kind="around"),
+            "pack cannot take the whole model: the code around these parts is to blame and stays in eager",
+        ),
+        (repair_of(found=False), f"pack cannot take the whole model; {NOT_FOUND}"),
+    ],
+)
+def test_a_model_that_an_engine_cannot_take_does_not_sound_like_a_broken_engine(repair: Repair, words: str) -> None:
+    assert repair_words(repair) == words
+
+
+def test_words_where_eager_is_kept() -> None:
+    assert blame_words(repair_of("a")) == "pack cannot take the model because of a"
+    assert blame_words(repair_of(found=False)) == f"pack cannot take the model; {NOT_FOUND}"
 
 
 def test_culprits_in_different_places_are_told_apart(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def _compiled(
         direct = Direct()
         common |= {"recompile_limit": RECOMPILE_LIMIT, **_around(direct, settings)}
         return compiling.compile_module(ours.model, **common, guard_filter=light), direct
-    direct = alike.once("direct", Direct)
+    direct = alike.once("direct", lambda: Direct(for_all=True))
     # where they are not quite alike, each gets a program of its own
     common |= {"recompile_limit": RECOMPILE_LIMIT * len(alike.modules), **_around(direct, settings)}
     shared = alike.once("compiled", lambda: compiling.compile_for_all(**common))
