@@ -8,13 +8,15 @@ Gradients jump at kinks: where a ReLU is nearly zero, or two values of a max poo
 which side is taken, and the gradient of every layer below is another one (ResNet-18 in channels-last: 0.2 % off in
 one of four runs, right to rounding in the other three; eager itself jumps like that a step later). So a gradient that
 is a little off is looked at again from weights that are one rounding away: what is wrong is wrong there, too. What was
-passed over so is among the check's notes.
+passed over so is among the check's notes. The steps behind it are judged from eager's own state before them, since the
+candidate's is another one by then. The optimizer alone has no kinks: there what is off is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from compilot.measure.reference import describe_error
 from compilot.measure.step_compare import Judged, judge_step
@@ -23,6 +25,7 @@ from compilot.measure.step_reference import (
     LATER,
     UPDATE,
     WARM,
+    Expected,
     gradient_sizes,
     load_begin,
     load_expected,
@@ -39,6 +42,25 @@ NUDGES = (2, 3, 4, 5, 6)  # seeds; 1 is that of eager's own run
 ENOUGH = 2  # of them must be right, to rounding: what is wrong is right from none
 
 
+class _Asked(NamedTuple):
+    """What is the same for every case."""
+
+    loop: Loop
+    training: Training
+    folder: Path
+    tolerance: float | None
+
+
+class _Part(NamedTuple):
+    """Steps of a case that are looked at in a row."""
+
+    name: str
+    expected: Expected
+    since: int = 0  # the first of them; eager has made those before it
+    until: int | None = None  # the first that is left out, None: none is
+    seen: StepSeen | None = None  # the very first step, which was seen before
+
+
 def check_steps(
     loop: Loop,
     training: Training,
@@ -52,14 +74,13 @@ def check_steps(
 
     tolerance: relative error that the user allows to a lower precision.
     """
-    before = loop.save()
+    asked, before = _Asked(loop, training, folder, tolerance), loop.save()
     judged: list[Judged] = []
     try:
         for name in reference.cases:
-            seen = [first] if name == FIRST and first is not None else None
             if name == FIRST and first is None:
                 continue
-            judged += _beyond_kinks(name, seen, loop, training, folder, tolerance)
+            judged += _case(asked, _Part(name, load_expected(folder, name), seen=first if name == FIRST else None))
             if judged[-1].failure:
                 break
     except Exception as error:
@@ -69,51 +90,57 @@ def check_steps(
     return _concluded(judged, reference, tolerance)
 
 
-def _beyond_kinks(
-    name: str, seen: list[StepSeen] | None, loop: Loop, training: Training, folder: Path, tolerance: float | None
-) -> list[Judged]:
-    """A case; where a gradient is off, what runs from weights one rounding away say of the steps until then.
+def _case(asked: _Asked, whole: _Part) -> list[Judged]:
+    """Every step of a case; behind one that was passed over from eager's own state."""
+    found: list[Judged] = []
+    while len(found) < len(whole.expected.exact):
+        found += _beyond_kinks(asked, whole._replace(since=len(found)))
+        if found[-1].failure:
+            break
+    return found
 
-    Not of those behind it: each step has its own kinks, and other cases judge further ones.
+
+def _beyond_kinks(asked: _Asked, part: _Part) -> list[Judged]:
+    """The steps up to the first that is off; of a gradient that is, what runs from weights one rounding away say.
+
+    Not of the steps behind it: each has its own kinks.
     """
-    found = _case(name, seen, loop, training, folder, tolerance)
-    if not found[-1].may_be_kink:
+    found = _looked_at(asked, part)
+    if part.name == UPDATE or not found[-1].may_be_kink:
         return found
+    again = part._replace(until=part.since + len(found), seen=None)
     right: list[list[Judged]] = []
     for seed in NUDGES:
-        again = _case(name, None, loop, training, folder, tolerance, nudge_seed=seed, most=len(found))
-        right += [] if again[-1].failure else [again]
+        steps = _looked_at(asked, again, seed)
+        right += [] if steps[-1].failure else [steps]
         if len(right) == ENOUGH:
             note = f"{found[-1].failure}: passed over, from weights one rounding away it is right"
             return [*right[0][:-1], right[0][-1]._replace(note=note)]
     return found
 
 
-def _case(
-    name: str,
-    seen: list[StepSeen] | None,
-    loop: Loop,
-    training: Training,
-    folder: Path,
-    tolerance: float | None,
-    nudge_seed: int | None = None,
-    most: int | None = None,
-) -> list[Judged]:
-    """nudge_seed: of the start; most: steps that are judged, None: all."""
-    expected = load_expected(folder, name)
-    if seen is None:
-        loop.restore(load_begin(folder) if name == FIRST else load_state(folder))
-        if nudge_seed is not None:
-            nudge(loop, nudge_seed)
-        seen = see_case(name, training, loop, gradient_sizes(folder) if name == UPDATE else {})
+def _looked_at(asked: _Asked, part: _Part, nudge_seed: int | None = None) -> list[Judged]:
+    """Judge step by step, up to the first that is off; nudge_seed: of the start."""
+    numbers = range(part.since, part.until or len(part.expected.exact))
+    steps = _steps(asked, part, nudge_seed) if part.seen is None else iter([part.seen])
     found: list[Judged] = []
-    for number, (own, right) in enumerate([*zip(seen, expected.exact, strict=True)][:most]):
-        runs = [run[number] for run in expected.eager]
-        where = _where(name, number)
-        found.append(judge_step(own, right, runs, where, tolerance=tolerance))
+    for number, own in zip(numbers, steps, strict=False):  # what is not asked for is not made
+        runs = [run[number] for run in part.expected.eager]
+        where = _where(part.name, number)
+        found.append(judge_step(own, part.expected.exact[number], runs, where, tolerance=asked.tolerance))
         if found[-1].failure:
             break
     return found
+
+
+def _steps(asked: _Asked, part: _Part, nudge_seed: int | None) -> Iterator[StepSeen]:
+    """The candidate's steps, from eager's state before the first of them."""
+    loop, folder = asked.loop, asked.folder
+    loop.restore(load_begin(folder) if part.name == FIRST else load_state(folder, part.since))
+    if nudge_seed is not None:
+        nudge(loop, nudge_seed)
+    sizes = gradient_sizes(folder) if part.name == UPDATE else {}
+    yield from see_case(part.name, asked.training, loop, sizes, since=part.since)
 
 
 def _where(name: str, number: int) -> str:

@@ -4,7 +4,8 @@ Out: the first thing that is wrong, with the tensor named, and how near everythi
 against float64, allowed are a few times eager's own error and a floor. How far a parameter moved counts where its
 gradient is well above rounding: Adam's first update is the sign of the gradient, and rounding flips tiny ones; those
 may be off by twice what any value moves. Buffers and the optimizer's state like gradients; counters exactly. Where
-float64 itself is no number, losses, norms and small moves are passed over.
+float64 itself is no number, losses, norms and small moves are passed over. What is wrong may be a kink (step_check.py)
+where every gradient that is off is a little off, and moves and the optimizer's state by no more than follows from it.
 Pure. Not covered: making the steps (step_reference.py), many of them (step_curve.py).
 """
 
@@ -26,9 +27,11 @@ FLIP = 2.5  # of the largest move in float64: from one sign to the other, and ro
 USUAL = 30.0  # noise of sums that cancel to zero, in hundredths of the usual gradient's floor
 KINK = 0.05  # of a gradient's size: one value on the other side of a ReLU changes less (0.4 % is the most we have seen)
 QUIET = 0.1  # of the usual gradient: what is smaller is measured by it
+MOVED = 0.5  # of a move, where the gradient is CLEAR of its own error: signs stay there; a move left out is off by all
+AVERAGED = 2 * KINK  # of the optimizer's state: a square is off by twice as much; one step's average left out is more
 LOSS_EAGER, LOSS_FLOOR = 4.0, 1e-5  # of eager's worst deviation; of the loss itself
 NORM_EAGER, NORM_FLOOR = 4.0, 1e-4
-GRADIENT, MOVE, STATE = "gradient of", "move of", "state"
+GRADIENT, MOVE, OPTIMIZER = "gradient of", "move of", "optimizer "
 
 
 class Judged(NamedTuple):
@@ -38,7 +41,7 @@ class Judged(NamedTuple):
     worst: OutputCheck | None = None
     ratio: float = 0.0  # of the limit that was used
     relative: float | None = None  # worst relative error of a gradient against the reference
-    may_be_kink: bool = False  # the failure is a small one of a gradient: rounding may have taken the other side
+    may_be_kink: bool = False  # all that fails is a gradient a little off, or follows: rounding took the other side
     note: str = ""  # what was passed over, and why
 
 
@@ -48,16 +51,17 @@ def judge_step(
     """Hold one step against float64 and eager's runs of the same step; where: "step 1", for people."""
     if text := _losses(found, exact, eager, tolerance) or _pattern(found, eager[0]):
         return Judged(f"{text} ({where})")
+    gradients = [*_gradients(found, exact, eager, tolerance, where)]
     parts = [
-        *_gradients(found, exact, eager, tolerance, where),
+        *gradients,
         *_moves(found, exact, eager, tolerance, where),
         *_state(found, exact, eager, tolerance, where),
     ]
     worst = max(parts, key=lambda one: (bool(one.failure), one.ratio), default=Judged())
-    first = next((one for one in parts if one.failure), Judged())
-    failure = first.failure or _norms(found, exact, eager, tolerance, where)
+    failing = [one for one in (*parts, *_norms(found, exact, eager, tolerance, where)) if one.failure]
     relative = max((one.relative for one in parts if one.relative is not None), default=None)
-    return Judged(failure, worst.worst, worst.ratio, relative, first.may_be_kink)
+    kink = any(one.failure for one in gradients) and all(one.may_be_kink for one in failing)
+    return Judged(failing[0].failure if failing else "", worst.worst, worst.ratio, relative, kink)
 
 
 # ------------------------------------------------------------------------------------------------------- whole numbers
@@ -89,16 +93,19 @@ def _pattern(found: StepSeen, eager: StepSeen) -> str:
     return f"{missing} is missing" if missing is not None else ""
 
 
-def _norms(found: StepSeen, exact: StepSeen, eager: Sequence[StepSeen], tolerance: float | None, where: str) -> str:
-    """The whole gradient, of tensors that are looked at in places only."""
+def _norms(
+    found: StepSeen, exact: StepSeen, eager: Sequence[StepSeen], tolerance: float | None, where: str
+) -> Iterator[Judged]:
+    """The whole gradient, of tensors that are looked at in places only; those that are wrong."""
     known = {name: right for name, right in exact.norms.items() if math.isfinite(right)}
     largest = max(known.values(), default=0.0)
     for name, right in known.items():
         usual = _farthest((run.norms.get(name, right) for run in eager), right)
         limit = NORM_EAGER * usual + max(NORM_FLOOR, tolerance or 0.0) * right + 1e-6 * largest
-        if not abs(found.norms[name] - right) <= limit:  # NaN is no norm
-            return f"the gradient of {name} has norm {found.norms[name]:.6g}, {right:.6g} would be right ({where})"
-    return ""
+        off = abs(found.norms[name] - right)
+        if not off <= limit:  # NaN is no norm
+            text = f"the gradient of {name} has norm {found.norms[name]:.6g}, {right:.6g} would be right ({where})"
+            yield Judged(text, may_be_kink=off <= KINK * max(right, QUIET * largest))
 
 
 # -------------------------------------------------------------------------------------------------------------- tensors
@@ -131,7 +138,17 @@ def _moves(
         if not bool(clear.any()):
             continue
         picked = [run[clear].float() for run in runs]
-        yield _judged(own[clear].float(), picked, right[clear], f"{MOVE} {name}", usual, tolerance, where)
+        one = _judged(own[clear].float(), picked, right[clear], f"{MOVE} {name}", usual, tolerance, where)
+        yield one._replace(may_be_kink=bool(one.failure) and _move_follows(name, found, exact, usual))
+
+
+def _move_follows(name: str, found: StepSeen, exact: StepSeen, usual: float) -> bool:
+    """Whether a move is off by no more than its gradient explains."""
+    own, right, moved = found.gradients.get(name), exact.gradients.get(name), exact.moved[name]
+    if own is None or right is None:
+        return False
+    clear = right.double().abs() > CLEAR * _distance(own, right)
+    return _distance(found.moved[name][clear], moved[clear]) <= MOVED * max(_usual([moved[clear]]), QUIET * usual)
 
 
 def _state(
@@ -144,7 +161,13 @@ def _state(
         if own.shape != right.shape:
             yield Judged(f"{name} has another size than eager's ({where})")
             continue
-        yield _judged(own, runs, right, name, usual[_key(name)], tolerance, where)
+        one = _judged(own, runs, right, name, usual[_key(name)], tolerance, where)
+        yield one._replace(may_be_kink=bool(one.failure) and _state_follows(name, own, right, usual[_key(name)]))
+
+
+def _state_follows(name: str, own: Tensor, right: Tensor, usual: float) -> bool:
+    """Whether the optimizer's state is off by no more than its gradient explains; buffers have no gradient."""
+    return name.startswith(OPTIMIZER) and _distance(own, right) <= AVERAGED * max(_usual([right]), QUIET * usual)
 
 
 def _judged(

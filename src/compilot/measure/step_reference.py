@@ -1,9 +1,10 @@
 """What every way to train is compared with. In: a Training. Out: a `Reference`, and files in a folder.
 
-Cases, each from a known state: the very first step; steps that go on from there (the state after WARM steps of eager is
-a file, so that every process begins at the same place, in place); the optimizer alone on made-up gradients; a step on
-other batches. Each is run in float64 and several times in eager: as it is, with weights that differ by one rounding,
-with another number of threads. Eager's own distance from float64 is the measure of what a candidate may be off.
+Cases, each from a known state: the very first step; steps that go on from there (eager's states after WARM steps and
+before each later one are files, so that every process begins at the same place, in place); the optimizer alone on
+made-up gradients; a step on other batches. Each is run in float64 and several times in eager: as it is, with weights
+that differ by one rounding, with another number of threads. Eager's own distance from float64 is the measure of what a
+candidate may be off.
 A model that draws random numbers is seeded before every step; float64 draws the same ones (that is checked). Without a
 float64 twin eager itself is the reference, and limits are wider. Not covered: the loss over many steps (step_curve.py).
 """
@@ -56,10 +57,7 @@ def _made(training: Training, folder: Path, loop: Loop, begin: LoopState) -> Ref
     random = _randomness(training, loop, begin)
     loop.restore(begin)
     write(begin, folder / BEGIN)
-    for number in range(WARM):
-        see_step(loop, window(training, number), seed_of(training, number))
-    state = loop.save()
-    write(state, folder / STATE)
+    state = _states(training, folder, loop)
     notes, double = _double(training)
     for name in CASES:
         with _eager_runs(loop) as runs:
@@ -84,6 +82,19 @@ def _made(training: Training, folder: Path, loop: Loop, begin: LoopState) -> Ref
 CASES = (FIRST, LATER, UPDATE, OTHER)
 
 
+def _states(training: Training, folder: Path, loop: Loop) -> LoopState:
+    """Train eager on, and keep its state before each of the later steps; the first of these states."""
+    for number in range(WARM):
+        see_step(loop, window(training, number), seed_of(training, number))
+    first = loop.save()
+    write(first, folder / _state_file(0))
+    for later in range(1, LATER_STEPS):
+        number = WARM + later - 1
+        see_step(loop, window(training, number), seed_of(training, number))
+        write(loop.save(), folder / _state_file(later))
+    return first
+
+
 def load_expected(folder: Path, name: str) -> Expected:
     """One case."""
     kept = torch.load(folder / _file(name), weights_only=True, mmap=True)
@@ -96,9 +107,9 @@ def load_begin(folder: Path) -> LoopState:
     return read(folder / BEGIN)
 
 
-def load_state(folder: Path) -> LoopState:
-    """Where the later steps begin."""
-    return read(folder / STATE)
+def load_state(folder: Path, later: int = 0) -> LoopState:
+    """Where the later steps begin; later: so many of them on, as eager made them."""
+    return read(folder / _state_file(later))
 
 
 def window(training: Training, number: int, *, other: bool = False) -> list[Any]:
@@ -114,22 +125,24 @@ def seed_of(training: Training, number: int) -> int:
 
 
 def see_case(
-    name: str, training: Training, loop: Loop, sizes: dict[str, float], *, double: bool = False
-) -> list[StepSeen]:
-    """The steps of a case, from where the loop is now."""
+    name: str, training: Training, loop: Loop, sizes: dict[str, float], *, since: int = 0, double: bool = False
+) -> Iterator[StepSeen]:
+    """The steps of a case, each made when it is asked for, from where the loop is now; since: the first of them."""
 
     def batches(number: int, other: bool = False) -> list[Any]:
         found = window(training, number, other=other)
         return [in_double(batch) for batch in found] if double else found
 
     if name == FIRST:
-        return [see_step(loop, batches(0), seed_of(training, 0))]
-    if name == LATER:
-        later = range(WARM, WARM + LATER_STEPS)
-        return [see_step(loop, batches(number), seed_of(training, number)) for number in later]
-    if name == OTHER:
-        return [see_step(loop, batches(0, True), seed_of(training, 0))]
-    return [see_update(loop, number, sizes) for number in range(UPDATES)]
+        yield see_step(loop, batches(0), seed_of(training, 0))
+    elif name == LATER:
+        for number in range(WARM + since, WARM + LATER_STEPS):
+            yield see_step(loop, batches(number), seed_of(training, number))
+    elif name == OTHER:
+        yield see_step(loop, batches(0, True), seed_of(training, 0))
+    else:
+        for number in range(since, UPDATES):
+            yield see_update(loop, number, sizes)
 
 
 def gradient_sizes(folder: Path) -> dict[str, float]:
@@ -151,7 +164,7 @@ def _run(name: str, training: Training, loop: Loop, begin: LoopState, state: Loo
     loop.restore(_portable(begin if name == FIRST else state))
     double = next(iter(loop.model.parameters())).dtype is torch.float64 and loop.model is not training.model
     sizes = gradient_sizes(folder) if name == UPDATE else {}
-    return see_case(name, training, loop, sizes, double=double)
+    return [*see_case(name, training, loop, sizes, double=double)]
 
 
 def _portable(state: LoopState) -> LoopState:
@@ -248,6 +261,10 @@ def nudge(loop: Loop, seed: int) -> None:
             if parameter.is_floating_point():
                 signs = torch.randint(0, 2, parameter.shape, generator=made) * 2 - 1
                 parameter.mul_(1.0 + signs.to(parameter.dtype) * torch.finfo(parameter.dtype).eps)
+
+
+def _state_file(later: int) -> str:
+    return f"state-{later}.pt" if later else STATE
 
 
 def _file(name: str) -> str:

@@ -17,6 +17,7 @@ from compilot.verdict.unreached import minutes
 
 NOT_AGAIN = {"--out": 1, "--resume": 1, "--json": 0, "--quiet": 0, "-q": 0, "--debug": 0}  # option -> values after it
 ERROR = "{:.2g}"
+NOTED = "What the checks passed over or could not compare"
 
 
 class Findings(NamedTuple):
@@ -52,7 +53,8 @@ def correctness(view: View) -> Section | None:
     chosen = view.data.verdict.chosen_id if view.data.verdict is not None else ""
     first = sorted(checked, key=lambda trial: trial.candidate.id != chosen)
     details = [_outputs(trial, trial.check) for trial in first if trial.check is not None and trial.check.worst]
-    return Section("correctness", "Correctness", about, tables=(_summary(checked, chosen), *details))
+    tables = (_summary(checked, chosen), *_noted(first, chosen), *details)
+    return Section("correctness", "Correctness", about, tables=tables)
 
 
 def _summary(checked: list[Trial], chosen: str) -> Table:
@@ -66,6 +68,22 @@ def _summary(checked: list[Trial], chosen: str) -> Table:
     marked = frozenset(n for n, trial in enumerate(checked) if trial.candidate.id == chosen)
     columns = ("candidate", "check", "worst relative error", "what was seen")
     return Table("Checks", columns, tuple(rows), frozenset({2}), marked)
+
+
+def _noted(checked: list[Trial], chosen: str) -> list[Table]:
+    """What the checks passed over or could not compare, each note once with all that have it."""
+    names: dict[str, list[str]] = {}
+    of_chosen: set[str] = set()
+    for trial in checked:
+        for note in dict.fromkeys(trial.check.notes if trial.check is not None else ()):
+            names.setdefault(note, []).append(trial.candidate.label)
+            of_chosen |= {note} if trial.candidate.id == chosen else set()
+    if not names:
+        return []
+    every = len(checked)
+    rows = tuple(("all" if len(who) == every > 1 else "; ".join(who), note) for note, who in names.items())
+    marked = frozenset(number for number, note in enumerate(names) if note in of_chosen)
+    return [Table(NOTED, ("candidate", "note"), rows, marked=marked)]
 
 
 def _outputs(trial: Trial, check: Check) -> Table:

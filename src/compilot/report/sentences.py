@@ -13,9 +13,10 @@ from compilot.report.foreseen import foreseen
 from compilot.verdict.boundary_words import clauses
 from compilot.verdict.plan import honest_sentence
 from compilot.verdict.step_words import in_words_of
-from compilot.verdict.words import shown
+from compilot.verdict.words import count, shown
 
 PLAIN, QUIET, CAVEAT = "plain", "quiet", "caveat"
+MOST_NOTES = 3  # of a check beside the verdict
 
 
 class Remark(NamedTuple):
@@ -26,7 +27,7 @@ class Remark(NamedTuple):
 
 
 def beside(plan: Plan | None, data: RunData) -> list[Remark]:
-    """What else there is to say of a run: against plain torch.compile, earlier runs, its boundary, its caveats."""
+    """What else there is to say of a run: against torch.compile, earlier runs, its boundary, its check, its caveats."""
     entry = plan.entries[0] if plan is not None and plan.entries else None
     versus = entry.evidence.versus_compile if entry is not None else None
     found = [Remark(f"Against plain torch.compile: {shown(versus, 'torch.compile')}.")] if versus is not None else []
@@ -34,7 +35,19 @@ def beside(plan: Plan | None, data: RunData) -> list[Remark]:
         found.append(Remark(expected.sentence, QUIET))
     for clause in clauses(data.verdict)[len(data.verdict.repairs) :] if data.verdict is not None else ():
         found.append(Remark(f"{clause[0].upper()}{clause[1:]}."))  # repairs are among the caveats
+    found += [Remark(text, QUIET) for text in noted(data)]
     return [*found, *(Remark(f"{caveat}.", CAVEAT) for caveat in (entry.caveats if entry is not None else ()))]
+
+
+def noted(data: RunData) -> list[str]:
+    """What the check of the chosen candidate passed over or could not compare; the page has all of it."""
+    chosen = data.trials.get(data.verdict.chosen_id) if data.verdict is not None else None
+    if chosen is None or chosen.candidate.is_eager or chosen.check is None:
+        return []
+    notes = list(dict.fromkeys(chosen.check.notes))
+    more = len(notes) - MOST_NOTES
+    said = [f"Correctness check: {note}." for note in notes[:MOST_NOTES]]
+    return [*said, *([f"The correctness check has {count(more, 'more note')}: see the report."] if more > 0 else [])]
 
 
 def arm_sentence(data: RunData, trial: Trial) -> str:

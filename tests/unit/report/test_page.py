@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from doctor_fakes import full_report
 
 from compilot.artifacts.rundir import RunDir
 from compilot.errors import RunDirError
-from compilot.records import Candidate, Diagnosis, Region, RepeatedBlock, Settings
+from compilot.records import Candidate, Diagnosis, Region, RepeatedBlock, Settings, Trial
 from compilot.report import cells
 from compilot.report.batches import batch_sizes
 from compilot.report.data import paid_back, read_run
@@ -23,7 +24,7 @@ from compilot.report.page_head import KEEP, OPEN, USE
 from compilot.report.page_html import page_html
 from compilot.report.page_modules import regions, where_table
 from compilot.report.page_records import Page, Section
-from compilot.report.page_tables import again_command
+from compilot.report.page_tables import NOTED, again_command
 from compilot.report.picture_rows import MOST
 from compilot.report.results import results_of
 
@@ -31,6 +32,8 @@ ALL = [
     *("candidates", "search", "intervals", "calls", "starts", "front", "payback", "batches"),
     *("modules", "findings", "correctness", "environment", "again"),
 ]
+
+KINK = "gradient of inner.weight is wrong: RMSE 3.6e-04 > 2.3e-07 (step 3): passed over"
 
 
 def section(page: Page, name: str) -> Section:
@@ -187,6 +190,40 @@ def test_correctness_shows_every_case_with_its_limit(full_run: Path) -> None:
     assert [row[1] for row in summary.rows] == ["passed"] * len(summary.rows)
     assert first.caption == "Outputs of inductor freezing"  # the chosen one first
     assert first.rows[0] == ("seed 1", "output[0]", "2e-07", "1e-07", "1e-06", "3e-07", "passed")
+
+
+def with_notes(small_run: Any, folder: Path, notes: dict[str, tuple[str, ...]]) -> Path:
+    def noted(trial: Trial) -> Trial:
+        if trial.check is None:
+            return trial
+        found = msgspec.structs.replace(trial.check, notes=notes.get(trial.candidate.label, ()))
+        return msgspec.structs.replace(trial, check=found)
+
+    small_run.trials = tuple(map(noted, small_run.trials))
+    return small_run.write(folder)
+
+
+def test_what_the_checks_passed_over_is_shown_with_those_that_have_it(small_run: Any, tmp_path: Path) -> None:
+    both = "no float64 reference: too large"
+    notes = {"inductor": (both,), "inductor freezing": (KINK, both)}
+    page = page_of(with_notes(small_run, tmp_path / "run", notes))
+    [table] = [one for one in section(page, "correctness").tables if one.caption == NOTED]
+    assert table.rows == (("inductor freezing", KINK), ("inductor freezing; inductor", both))
+    assert table.marked == {0, 1}  # of the chosen one
+    assert not table.folded
+    assert html.escape(KINK) in page_html(page)
+    assert f"Correctness check: {KINK}." in [remark.text for remark in page.head.remarks]
+
+
+def test_a_note_of_all_checks_does_not_name_them(small_run: Any, tmp_path: Path) -> None:
+    labels = [trial.candidate.label for trial in small_run.trials if trial.check is not None]
+    page = page_of(with_notes(small_run, tmp_path / "run", dict.fromkeys(labels, ("dropped",))))
+    [table] = [one for one in section(page, "correctness").tables if one.caption == NOTED]
+    assert table.rows == (("all", "dropped"),)
+
+
+def test_checks_without_notes_have_no_table_of_them(full_run: Path) -> None:
+    assert NOTED not in [one.caption for one in section(page_of(full_run), "correctness").tables]
 
 
 def test_one_candidate_has_a_page(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from compilot.cli.common import document as plain
-from compilot.records import ProcessSettings
+from compilot.records import ProcessSettings, Trial
 from compilot.report import read_run, results_of, write_csv
 from compilot.report.terminal import summary, usage
 
@@ -124,3 +124,21 @@ def test_caveats_stand_below_the_sentence(run_dir: Path, small_run: Any) -> None
     text = " ".join(printed(run_dir, msgspec.structs.replace(plan, entries=(entry,)), 100).split())
     assert f"Note: {caveat}." in text
     assert "Note:" not in printed(run_dir, plan, 100)
+
+
+def test_the_notes_of_the_chosen_ones_check_stand_below_the_verdict(small_run: Any, tmp_path: Path) -> None:
+    """A few of them; those of others are on the page."""
+    chosen = small_run.verdict.chosen_id
+
+    def noted(trial: Trial) -> Trial:
+        own = trial.candidate.id == chosen
+        notes = tuple(f"step {number} was passed over" for number in range(1, 6)) if own else ("of another one",)
+        return msgspec.structs.replace(trial, check=trial.check and msgspec.structs.replace(trial.check, notes=notes))
+
+    small_run.trials = tuple(map(noted, small_run.trials))
+    text = printed(small_run.write(tmp_path / "run"), small_run.plan, 120)
+    for number in (1, 2, 3):
+        assert f"Correctness check: step {number} was passed over." in text
+    assert "The correctness check has 2 more notes: see the report." in text
+    assert "step 4 was passed over" not in text
+    assert "of another one" not in text
