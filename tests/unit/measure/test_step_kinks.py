@@ -26,10 +26,10 @@ class Jumping(EagerStep):
         self.put_back += 1
         super().restart_window()
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.put_back in self.runs:
             self.spoil()
-        super().update()
+        super().clip_and_step()
 
     def spoil(self) -> None:
         with torch.no_grad():
@@ -55,9 +55,9 @@ class Lost(Jumping):
 class Unmoved(Jumping):
     """In the same runs the gradients are right, and nothing moves."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.put_back not in self.runs:
-            super().update()
+            super().clip_and_step()
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ class LaterToo(Jumping):
         self.steps = 0
         super().restart_window()
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         self.steps += 1
         if self.put_back == LATER_RUN and self.steps == 1:
             self.spoil()
         if self.put_back in NUDGED_RUNS and self.steps == 2:
             self.spoil()
-        EagerStep.update(self)
+        EagerStep.clip_and_step(self)
 
 
 def test_a_step_behind_the_kink_has_kinks_of_its_own(tmp_path: Path) -> None:
