@@ -14,16 +14,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from training_plans import plan_of_step
 
+import compilot
+from compilot._torch.compiling import graphs_built
 from compilot._tree import Call
 from compilot.records import CompiledWay, MemoryFormat, OptimizerWay, Region, Settings, Shapes, StepParts
 from compilot.runtime.guards import make_guard
-from compilot.runtime.model_part import put_in_place, take_out
+from compilot.runtime.model_part import in_place, put_in_place, take_out
 from compilot.training import TrainStep, make_step
 
 pytestmark = pytest.mark.compiles
 INDUCTOR = Settings(engine="inductor")
 MODEL = StepParts(compiled=CompiledWay.MODEL)
+REGIONS = (Region(selector="blocks.*", settings=INDUCTOR),)
+EPOCHS = 3
 Batch = tuple[Tensor, Tensor]
 
 
@@ -111,8 +116,7 @@ def trained_alike(
 
 
 def test_blocks_that_are_alike_share_a_program(cache: Path) -> None:
-    regions = (Region(selector="blocks.*", settings=INDUCTOR),)
-    _, step = trained_alike(Blocks(), rows, StepParts(compiled=CompiledWay.REGIONS), cache, regions=regions)
+    _, step = trained_alike(Blocks(), rows, StepParts(compiled=CompiledWay.REGIONS), cache, regions=REGIONS)
     assert step.stats().compiles == 1
 
 
@@ -171,25 +175,66 @@ def test_in_place_forward_and_backward_are_built_together_and_kept(tmp_path: Pat
         take_out(model)
 
 
-def test_a_schedule_a_validation_and_a_smaller_last_batch_compile_nothing_again(cache: Path) -> None:
-    model, epochs = Blocks(), 3
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=epochs * 4 + 1)
-    guard = make_guard(model, Call((rows(),), {}), dynamic=(), shapes=Shapes.STATIC, grad=True)
-    parts = StepParts(compiled=CompiledWay.MODEL, optimizer=OptimizerWay.COMPILED)
-    step = make_step(model, loss_of, optimizer, parts, settings=INDUCTOR, artifacts=cache, guard=guard)
+def built_by_epoch(model: nn.Module, optimizer: torch.optim.Optimizer, train: Callable[[Batch], Any]) -> list[int]:
+    """Programs of this process after each epoch: a schedule, a smaller last batch, a validation of yet another size."""
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.05, total_steps=EPOCHS * 4 + 1)
     built = []
-    for _ in range(epochs):
+    for _ in range(EPOCHS):
         for batch in (rows(), rows(), rows(), rows(2)):
-            step(batch)
+            train(batch)
             scheduler.step()
         with torch.no_grad():
             loss_of(model.eval(), rows(3))
         model.train()
-        built.append(step.stats().compiles)
+        built.append(graphs_built())
+    return built
+
+
+@pytest.mark.parametrize("update", [OptimizerWay.COMPILED, OptimizerWay.KERNEL])
+@pytest.mark.parametrize("way", [way for way in CompiledWay if way is not CompiledWay.NOTHING])
+def test_a_schedule_a_validation_and_a_smaller_last_batch_compile_nothing_again(
+    way: CompiledWay, update: OptimizerWay, cache: Path
+) -> None:
+    model = Blocks()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    guard = make_guard(model, Call((rows(),), {}), dynamic=(), shapes=Shapes.STATIC, grad=True)
+    parts = StepParts(compiled=way, optimizer=update)
+    regions = REGIONS if way is CompiledWay.REGIONS else ()
+    step = make_step(
+        model, loss_of, optimizer, parts, settings=INDUCTOR, regions=regions, artifacts=cache, guard=guard, strict=True
+    )
+    before, own = graphs_built(), []
+    built = built_by_epoch(model, optimizer, lambda batch: (step(batch), own.append(step.stats().compiles)))
     stats = step.stats()
-    assert built == [built[0]] * epochs
+    assert built == [built[0]] * EPOCHS
+    assert own[0] > 0
+    assert own[4:] == [own[3]] * 8 == [built[0] - before] * 8
     assert stats.recompiles == 0
     assert (stats.batches, stats.steps, stats.fast) == (12, 12, 9)
-    assert stats.fallbacks == {"shape of args[0][0]: 2x6, plan has 4x6": epochs}
+    assert stats.fallbacks == {"shape of args[0][0]: 2x6, plan has 4x6": EPOCHS}
     assert stats.optimizer_fallbacks == {}
+
+
+@pytest.mark.parametrize("way", [CompiledWay.MODEL, CompiledWay.REGIONS])
+def test_in_place_they_compile_nothing_again_either(way: CompiledWay, cache: Path) -> None:
+    model, before = Blocks(), graphs_built()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    regions = REGIONS if way is CompiledWay.REGIONS else ()
+    plan = plan_of_step(
+        model, rows(), StepParts(compiled=way), settings=INDUCTOR, regions=regions, artifacts_dir="in-place"
+    )
+    assert compilot.compile(model, plan, inplace=True, folder=cache) is model
+
+    def train(batch: Batch) -> None:
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+
+    built = built_by_epoch(model, optimizer, train)
+    assert built == [before + 1] * EPOCHS
+    doors = in_place(model).values()
+    assert sum(door.stats().compiles for door in doors) == 1
+    for door in doors:
+        assert door.stats().fast == 9
+        assert door.stats().fallbacks == {"sizes other than those of the first call": EPOCHS, "eval mode": EPOCHS}
+    take_out(model)

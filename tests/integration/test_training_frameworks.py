@@ -17,6 +17,7 @@ from compilot.records import CompiledWay, OptimizerWay, Plan, StepParts
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:::(lightning|accelerate|transformers|torch)")]
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 BOTH = StepParts(compiled=CompiledWay.MODEL, optimizer=OptimizerWay.FUSED)
+BERTS_PROGRAMS = 2  # its first call writes problem_type into its config, so that the second one builds another
 
 
 def plan_for(model: nn.Module, batch: Any, step: StepParts = BOTH) -> Plan:
@@ -38,7 +39,13 @@ def trainers_batch(example: Any) -> dict[str, torch.Tensor]:
 
 def assert_states_alike(one: Any, other: Any) -> None:
     """What two optimizers know of their parameters, in order; accelerate's wrap the real ones."""
-    mine, theirs = one.state_dict()["state"], other.state_dict()["state"]
+    assert_saved_alike(one.state_dict(), other.state_dict())
+
+
+def assert_saved_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Settings of the groups, and what is known of every parameter."""
+    assert one["param_groups"] == other["param_groups"]
+    mine, theirs = one["state"], other["state"]
     assert mine.keys() == theirs.keys()
     for number, state in mine.items():
         for name, value in state.items():
@@ -53,7 +60,7 @@ def test_trainer(tmp_path: Path) -> None:
     fast, callback = example.train(plan, str(tmp_path / "fast"))
     assert_alike(fast.model, plain.model)
     stats = callback.stats()
-    assert stats.fast == 4
+    assert (stats.fast, stats.compiles) == (4, BERTS_PROGRAMS)
     assert stats.fallbacks == {"sizes other than those of the first call": 2}  # the last batch of each epoch
     assert all(module._compiled_call_impl is None for module in fast.model.modules())
     saved = sorted((tmp_path / "fast").glob("checkpoint-*"))
@@ -75,6 +82,7 @@ def test_trainer_goes_on_with_a_plan_from_a_checkpoint_without_one(tmp_path: Pat
     assert_alike(fast.model, plain.model)
     assert_states_alike(fast.optimizer, plain.optimizer)
     assert callback.stats().fast == 2  # of the second epoch
+    assert callback.stats().compiles == BERTS_PROGRAMS
 
 
 def test_trainer_with_a_model_from_pretrained(tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_accelerate() -> None:
     fast, losses, stats = example.train(plan)
     assert losses == pytest.approx(wanted, rel=1e-5)
     assert_alike(fast, plain)
-    assert (stats.fast, stats.fallbacks) == (5, {})
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (5, {}, 1)
     plain.load_state_dict(fast.state_dict())
 
 
@@ -119,7 +127,26 @@ def test_accelerate_goes_on_with_a_plan_from_a_state_without_one(tmp_path: Path)
     fast, own, stats = example.train(plan, go_on_from=str(tmp_path / "state"))
     assert own == pytest.approx(losses, rel=1e-4)
     assert_alike(fast, further)
-    assert (stats.fast, stats.fallbacks) == (5, {})
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (5, {}, 1)
+
+
+def test_accelerate_goes_on_without_a_plan_from_a_state_with_one(tmp_path: Path) -> None:
+    import accelerate_plan as example
+
+    plan = plan_for(example.make_model(), example.make_data()[0])
+    (_, wanted, _), (_, own, _) = [
+        example.train(given, save_to=str(tmp_path / name)) for given, name in ((None, "plain"), (plan, "fast"))
+    ]
+    (plain, losses, _), (further, again, _) = [
+        example.train(None, go_on_from=str(tmp_path / name), save_to=str(tmp_path / f"{name}-later"))
+        for name in ("plain", "fast")
+    ]
+    assert own == pytest.approx(wanted, rel=1e-5)
+    assert losses[0] < wanted[0]  # it went on
+    assert again == pytest.approx(losses, rel=1e-4)
+    assert_alike(further, plain)
+    for name in ("{}", "{}-later"):
+        assert_saved_alike(*(torch.load(tmp_path / name.format(side) / "optimizer.bin") for side in ("fast", "plain")))
 
 
 def test_an_accelerator_that_compiles_itself_is_refused() -> None:
@@ -145,7 +172,8 @@ def test_lightning(tmp_path: Path) -> None:
     fast, callback, trainer = example.train(plan, str(tmp_path))
     assert fast.losses == pytest.approx(plain.losses, rel=1e-5)
     assert_alike(fast, plain)
-    assert (callback.stats().fast, callback.stats().fallbacks) == (5, {})
+    stats = callback.stats()
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (5, {}, 1)
     trainer.save_checkpoint(tmp_path / "fast.ckpt")
     without = example.Classifier.load_from_checkpoint(tmp_path / "fast.ckpt")
     assert_alike(without, plain)
@@ -165,7 +193,24 @@ def test_lightning_goes_on_with_a_plan_from_a_checkpoint_without_one(tmp_path: P
     assert fast.losses == pytest.approx(plain.losses, rel=1e-4)
     assert_alike(fast, plain)
     assert_states_alike(other.optimizers[0], one.optimizers[0])
-    assert (callback.stats().fast, callback.stats().fallbacks) == (5, {})
+    stats = callback.stats()
+    assert (stats.fast, stats.fallbacks, stats.compiles) == (5, {}, 1)
+
+
+def test_lightning_goes_on_without_a_plan_from_a_checkpoint_with_one(tmp_path: Path) -> None:
+    import lightning_plan as example
+
+    plan = plan_for(example.make_model(), example.make_data()[0])
+    sides = []
+    for name, given in (("plain", None), ("fast", plan)):
+        path = tmp_path / f"{name}.ckpt"
+        example.train(given, str(tmp_path))[2].save_checkpoint(path)
+        sides.append(example.train(None, str(tmp_path), epochs=2, go_on_from=str(path)))
+    (plain, _, one), (further, _, other) = sides
+    assert len(further.losses) == 5  # the second epoch alone
+    assert further.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert_alike(further, plain)
+    assert_states_alike(other.optimizers[0], one.optimizers[0])
 
 
 def test_lightnings_step_is_chosen_by_its_own_gradients(tmp_path: Path) -> None:

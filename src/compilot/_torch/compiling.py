@@ -9,6 +9,7 @@ Not covered: guards of our own (runtime/), what the settings mean (engines/induc
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import sys
@@ -158,9 +159,14 @@ def dynamo_is_here() -> bool:
 
 def graphs_built() -> int:
     """Graphs that dynamo has handed to a backend in this process. Checked on torch 2.13.0."""
+    return int(_counters()["stats"]["unique_graphs"])
+
+
+@functools.cache  # an import is a microsecond, and training asks twice per call
+def _counters() -> Mapping[str, Mapping[str, int]]:
     from torch._dynamo.utils import counters
 
-    return int(counters["stats"]["unique_graphs"])
+    return counters
 
 
 def is_compile_error(error: BaseException) -> bool:

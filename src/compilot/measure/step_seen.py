@@ -46,7 +46,7 @@ def see_update(loop: Loop, number: int, sizes: Mapping[str, float]) -> StepSeen:
         name = loop.name_of(parameter)
         if name in sizes:
             parameter.grad = _made_up(parameter, f"{number} {name}", sizes[name])
-    loop.step.update()
+    loop.step.clip_and_step()
     loop.advance()
     return seen_after(loop, before, ())
 

@@ -4,8 +4,9 @@ In: a model, and how a plan compiles it. Out: who answers the calls of which mod
 (training/), and put in place for programs that own the loop (`put_in_place`). There the first call in train mode with
 gradients settles which sizes are compiled; calls of other sizes, eval mode and calls without gradients run in eager, so
 that a validation pass or the last, smaller batch compiles nothing. The backward is compiled together with the forward,
-so that what fails to compile fails here, before anything has changed: the module runs in eager from then on.
-Class, attributes, state_dict and pickles of the model are as they were. Not covered: the loss and the optimizer.
+so that what fails to compile fails here, before anything has changed: the module runs in eager from then on. Programs
+that later calls build are counted; several of them are a warning. Class, attributes, state_dict and pickles of the
+model are as they were. Not covered: the loss and the optimizer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from compilot.errors import InputError, PlanNotUsedWarning, first_cause
 from compilot.modules.randomness import RandomState
 from compilot.modules.regions import placed
 from compilot.records import CompiledWay, Region, Settings, Shapes
-from compilot.runtime.notices import Fallbacks, Stats, warn
+from compilot.runtime.notices import Fallbacks, Recompiles, Stats, warn
 
 RECOMPILE_LIMIT = 16  # a window's first and later micro-batches, other settings of the model: each is a program
 AS_EAGER_CASTS = {"backward_pass_autocast": "off"}  # the backward runs outside of autocast, as eager's does
@@ -93,7 +94,11 @@ def kept_code(artifacts: Path | None) -> AbstractContextManager[Any]:
 class InPlace:
     """Answers a module's calls: compiled where they are as the first one was, in train mode and with gradients."""
 
-    def __init__(self, module: nn.Module, compiled: Callable[..., Any], artifacts: Path | None) -> None:
+    def __init__(
+        self, module: nn.Module, compiled: Callable[..., Any], artifacts: Path | None, recompiles: Recompiles
+    ) -> None:
+        """recompiles: counts those of the whole model."""
+        self._recompiles = recompiles
         self._module = module
         self._compiled = compiled
         self._artifacts = artifacts
@@ -133,6 +138,7 @@ class InPlace:
     def _again(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         versions = self._versions = self._versions or Versions(self._module)
         versions.mark()
+        before = compiling.graphs_built()
         try:
             if _casts():  # it may be compiled again
                 with training.step_config({}, AS_EAGER_CASTS):
@@ -143,6 +149,9 @@ class InPlace:
             if not compiling.is_compile_error(error) or not versions.back_unless_changed():
                 raise
             return self._failed(error, args, kwargs)
+        if built := compiling.graphs_built() - before:
+            self._compiles += built
+            self._recompiles.add(built)
         self._fast += 1
         return answer
 
@@ -193,9 +202,8 @@ def put_in_place(
     artifacts: Path | None,
 ) -> Mapping[nn.Module, InPlace]:
     """Have the model's calls answered by compiled code from now on; `take_out` ends it."""
-    doors = {
-        module: InPlace(module, call, artifacts) for module, call in model_calls(model, way, settings, regions).items()
-    }
+    calls, recompiles = model_calls(model, way, settings, regions), Recompiles()
+    doors = {module: InPlace(module, call, artifacts, recompiles) for module, call in calls.items()}
     for module, door in doors.items():
         module._compiled_call_impl = door
     return doors

@@ -22,6 +22,7 @@ from compilot.runtime.forking import tell_after_fork
 
 MIN_CALLS = 100  # below that, a few warm-up calls would look like a high share
 MAX_SHARE = 0.01
+MANY_RECOMPILES = 3  # after the warm-up: one may come with a change of the model, more are a pattern
 MAX_REASONS = 20  # distinct reasons kept; shape churn must not grow the dict for ever
 OTHER = "other reasons"
 GRADIENTS = "gradients enabled"
@@ -152,6 +153,22 @@ class Fallbacks:
         """Reasons and how often, most frequent first."""
         with self._lock:
             return dict(sorted(self._counts.items(), key=lambda item: -item[1]))
+
+
+class Recompiles:
+    """Counts the programs that training builds after its warm-up, and says once when they are a pattern."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, built: int) -> None:
+        """So many more."""
+        before, self.count = self.count, self.count + built
+        if before < MANY_RECOMPILES <= self.count:
+            warn(
+                f"torch.compile built {self.count} programs after the warm-up; 'compilot doctor' shows why.",
+                FallbackWarning,
+            )
 
 
 def _sentence(counts: Mapping[str, int], missed: int, calls: int, of: str) -> str:

@@ -21,17 +21,16 @@ from compilot._torch.compiling import graphs_built, import_dynamo, is_compile_er
 from compilot._torch.versions import Versions
 from compilot._tree import Call
 from compilot.engines.protocol import Infeasible
-from compilot.errors import FallbackWarning, InputError, PlanNotUsedWarning, first_cause
+from compilot.errors import InputError, PlanNotUsedWarning, first_cause
 from compilot.modules.randomness import RandomState
 from compilot.records import Guard
 from compilot.runtime.matching import Matcher
 from compilot.runtime.model_part import EVAL, kept_code
-from compilot.runtime.notices import warn
+from compilot.runtime.notices import Recompiles, warn
 from compilot.training.listeners import Listeners
 from compilot.training.passes import Pass, Work
 from compilot.training.stats import Counts
 
-MANY_RECOMPILES = 3  # after the warm-up: one may come with a change of the model, more are a pattern
 DONATED = "donated buffer"  # in torch's own words where a loss keeps its graph
 
 
@@ -64,7 +63,8 @@ class Answering:
         self._kept = False  # buffers are left alone after the backward
         self._quiet = 0  # passes in a row that built no program
         self.dead: str | None = None  # why the plan's pass is not used any more
-        self.fast = self.compiles = self.recompiles = 0
+        self.fast = self.compiles = 0
+        self._recompiles = Recompiles()
         self.fallbacks = Counts()
         if make is not None:
             import_dynamo()  # nobody's compile time
@@ -82,6 +82,11 @@ class Answering:
             self.fast += 1
             return loss
         return self._steadily(batch) if self.steady else self._first(batch)
+
+    @property
+    def recompiles(self) -> int:
+        """Programs that were built once it was steady."""
+        return self._recompiles.count
 
     @property
     def steady(self) -> bool:
@@ -115,7 +120,8 @@ class Answering:
                 raise
             return self._failed(batch, error)
         if built := graphs_built() - before:
-            self._count_recompiles(built)
+            self.compiles += built
+            self._recompiles.add(built)
         self.fast += 1
         return loss
 
@@ -129,7 +135,8 @@ class Answering:
         except Exception as error:
             state.put_back()
             if DONATED in str(error) and not self._kept:
-                return self._without_donation(batch, state)
+                self.compiles += graphs_built() - before
+                return self._without_donation(batch)
             return self._failed(batch, error)
         built = graphs_built() - before
         self.compiles += built
@@ -137,18 +144,11 @@ class Answering:
         self.fast += 1
         return loss
 
-    def _without_donation(self, batch: Any, state: PassState) -> torch.Tensor:
-        """The loss keeps its graph (retain_graph): programs that leave their buffers alone."""
+    def _without_donation(self, batch: Any) -> torch.Tensor:
+        """The loss keeps its graph (retain_graph): other programs, which leave their buffers alone."""
         assert self._make is not None
         self._kept, self._planned = True, self._make(False)
-        try:
-            with kept_code(self._artifacts):
-                loss = self._planned(batch)
-        except Exception as error:
-            state.put_back()
-            return self._failed(batch, error)
-        self.fast += 1
-        return loss
+        return self._first(batch)
 
     def _failed(self, batch: Any, error: Exception) -> torch.Tensor:
         """Eager's answer; where it fails too, the mistake is not the plan's."""
@@ -160,15 +160,6 @@ class Answering:
         warn(f"{reason}; eager trains instead, from the same state.", PlanNotUsedWarning)
         self.fallbacks.add(reason)
         return loss
-
-    def _count_recompiles(self, built: int) -> None:
-        self.compiles += built
-        before, self.recompiles = self.recompiles, self.recompiles + built
-        if before < MANY_RECOMPILES <= self.recompiles:
-            warn(
-                f"torch.compile built {self.recompiles} programs after the warm-up; 'compilot doctor' shows why.",
-                FallbackWarning,
-            )
 
 
 class PassState:

@@ -52,7 +52,7 @@ class TrainStep:
         loss = self._run(batch)
         self._batches += 1
         if position + 1 == self.accumulate:
-            self.update()
+            self.clip_and_step()
         else:
             self._position = position + 1
         return loss
@@ -88,12 +88,20 @@ class TrainStep:
             recompiles=run.recompiles + getattr(self._update, "recompiles", 0),
         )
 
-    def update(self) -> None:
-        """End the window here, also a partial one: clip the gradients that are there, and step the optimizer.
+    def update(self) -> bool:
+        """End a window that has begun: clip its gradients, and step the optimizer. False: none has, nothing is done.
 
         For the last batches of an epoch, where fewer than `accumulate` are left (`at_window_start` is false then). Each
-        loss was divided by `accumulate`, so a window of fewer batches takes a smaller step.
+        loss was divided by `accumulate`, so a window of fewer batches takes a smaller step. Gradients of an earlier
+        window, or of one that an error has dropped, move nothing.
         """
+        if self.at_window_start:
+            return False
+        self.clip_and_step()
+        return True
+
+    def clip_and_step(self) -> None:
+        """Clip the gradients that are there, whoever made them, and step the optimizer; a loop calls `update`."""
         self._position = 0
         if self.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)

@@ -2,8 +2,8 @@
 
 This is the baseline: what every candidate is timed against and judged by. One call takes one micro-batch; gradients are
 set to None at the start of a window, and at its end clipped (all of the model's, as `train_step` does) and given to the
-optimizer. They stay in `p.grad` until the next window begins. Covered: accumulation, clipping, autocast. Not covered:
-the user's scheduler (steps.py).
+optimizer. They stay in `p.grad` until the next window begins. An error drops the window.
+Covered: accumulation, clipping, autocast. Not covered: the user's scheduler (steps.py).
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ class EagerStep:
         accumulate = self.rules.accumulate
         if self._place == 0:
             self.zero_grad()
+        place, self._place = self._place, 0  # an error drops the window
         with autocast(self.rules.autocast):
             value = self.loss(self.model, batch)
         (value / accumulate if accumulate > 1 else value).backward()  # type: ignore[no-untyped-call]
-        self._place = (self._place + 1) % accumulate
-        if self._place == 0:
-            self.update()
+        if place + 1 == accumulate:
+            self.clip_and_step()
+        else:
+            self._place = place + 1
         return value.detach()
 
     def zero_grad(self) -> None:
@@ -52,8 +54,15 @@ class EagerStep:
         for parameter in self._unmoved:
             parameter.grad = None
 
-    def update(self) -> None:
-        """End the window here: clip, step the optimizer."""
+    def update(self) -> bool:
+        """End a window that has begun; False: none has, nothing is done."""
+        if self._place == 0:
+            return False
+        self.clip_and_step()
+        return True
+
+    def clip_and_step(self) -> None:
+        """Clip the gradients that are there, whoever made them, and step the optimizer; a loop calls `update`."""
         self._place = 0
         if self.rules.clip_norm is not None:
             nn.utils.clip_grad_norm_(self._parameters, self.rules.clip_norm)

@@ -36,10 +36,10 @@ class Stale(OtherSide, StaleState):
 class Behind(OtherSide):
     """A fault of the step behind the kink, each time it is made."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.now == BEHIND:
             self.spoil()
-        super().update()
+        super().clip_and_step()
 
     def spoil(self) -> None:
         raise NotImplementedError
@@ -66,27 +66,27 @@ class NoNumber(Behind):
 class LeftOut(OtherSide):
     """The update behind the kink is left out."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.now != BEHIND:
-            super().update()
+            super().clip_and_step()
 
 
 class LeftOutAtTheKink(OtherSide):
     """The update is left out where the step takes the other side, and never again."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if not self.is_kinked():
-            super().update()
+            super().clip_and_step()
 
 
 class StaleAtTheKink(OtherSide, StaleState):
     """The same for the optimizer's averages."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.is_kinked():
             StaleState.update(self)
         else:
-            EagerStep.update(self)
+            EagerStep.clip_and_step(self)
 
 
 class EachTime(OtherSide):

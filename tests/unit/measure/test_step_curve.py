@@ -78,10 +78,10 @@ def test_masks_of_another_rate_or_with_a_bias_are_refused() -> None:
 class HalfTheRate(EagerStep):
     """Trains with half the learning rate: every single gradient is right."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"] * 0.5
-        super().update()
+        super().clip_and_step()
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"] * 2.0
 
@@ -111,10 +111,10 @@ def test_a_training_with_dropout_over_many_steps(tmp_path: Path) -> None:
 class SlowInHalfPrecision(EagerStep):
     """Like bf16, and the learning rate is lost on the way."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"] * 0.1
-        super().update()
+        super().clip_and_step()
         for group in self.optimizer.param_groups:
             group["lr"] = group["lr"] * 10.0
 

@@ -40,20 +40,20 @@ def faulty(kind: type[EagerStep], load: Training) -> MakeStep:
 class OffByOnePercent(EagerStep):
     """A backward whose gradient of one layer is 1 % too large."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         with torch.no_grad():
             self.model.inner.weight.grad.mul_(1.01)  # type: ignore[union-attr, operator]
-        super().update()
+        super().clip_and_step()
 
 
 class AllOffByOnePercent(EagerStep):
     """The same for every gradient: an optimizer that scales gradients away does not hide it."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         for parameter in self._parameters:
             if parameter.grad is not None:
                 parameter.grad.mul_(1.01)
-        super().update()
+        super().clip_and_step()
 
 
 class SkippedUpdate(EagerStep):
@@ -61,18 +61,18 @@ class SkippedUpdate(EagerStep):
 
     count = 0
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         self.count += 1
         if self.count % 4:
-            super().update()
+            super().clip_and_step()
 
 
 class StaleState(EagerStep):
     """The optimizer's averages are those of the step before."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         kept = {p: {k: v.clone() for k, v in self.optimizer.state[p].items()} for p in self._parameters}
-        super().update()
+        super().clip_and_step()
         with torch.no_grad():
             for parameter, state in kept.items():
                 for name, value in state.items():
@@ -83,9 +83,9 @@ class StaleState(EagerStep):
 class DroppedGradient(EagerStep):
     """The embedding gets no gradient: what one graph for all did to embeddings."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         self.model.words.weight.grad = None  # type: ignore[union-attr]
-        super().update()
+        super().clip_and_step()
 
 
 class FrozenStatistics(EagerStep):
@@ -184,9 +184,9 @@ def test_the_reference_leaves_everything_as_it_was(tmp_path: Path) -> None:
 class NaNWhereNoGradientIs(EagerStep):
     """An update that ruins rows of the embedding that no word of the batch has used."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         unused = self.model.words.weight.grad.abs().sum(1) == 0  # type: ignore[union-attr, operator]
-        super().update()
+        super().clip_and_step()
         with torch.no_grad():
             self.model.words.weight[unused] = float("nan")  # type: ignore[index, union-attr, operator]
 

@@ -28,10 +28,10 @@ class Jumping(EagerStep):
         self.put_back += 1
         super().restart_window()
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.put_back in self.runs:
             self.spoil()
-        super().update()
+        super().clip_and_step()
 
     def spoil(self) -> None:
         with torch.no_grad():
@@ -57,9 +57,9 @@ class Lost(Jumping):
 class Unmoved(Jumping):
     """In the same runs the gradients are right, and nothing moves."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.put_back not in self.runs:
-            super().update()
+            super().clip_and_step()
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ class TwoSmall(Jumping):
 class SmallAndAfterwards(Jumping):
     """One gradient is 1 % off, and something else is wrong after the update."""
 
-    def update(self) -> None:
-        super().update()
+    def clip_and_step(self) -> None:
+        super().clip_and_step()
         if self.put_back in self.runs:
             with torch.no_grad():
                 self.spoil_more()
@@ -149,11 +149,11 @@ class SmallAndStateDoubled(SmallAndAfterwards):
 class SmallAndUnmoved(Jumping):
     """The update is left out, too: weights that stay do not follow from a gradient that is a little off."""
 
-    def update(self) -> None:
+    def clip_and_step(self) -> None:
         if self.put_back not in self.runs:
-            return super().update()
+            return super().clip_and_step()
         before = [p.detach().clone() for p in self._parameters]
-        super().update()
+        super().clip_and_step()
         with torch.no_grad():
             for parameter, value in zip(self._parameters, before, strict=True):
                 parameter.copy_(value)

@@ -128,7 +128,7 @@ def test_update_ends_a_partial_window(model: nn.Module, batches: list[Batch]) ->
     for step in (make_step(mine, loss_of, own, accumulate=3, clip_norm=0.1), eager):
         for batch in batches[:2]:
             step(batch)
-        step.update()
+        assert step.update()
         for batch in batches[2:5]:
             step(batch)
     assert farthest(mine, other) == 0
@@ -138,14 +138,74 @@ def test_update_ends_a_partial_window(model: nn.Module, batches: list[Batch]) ->
 def test_after_update_the_next_batch_starts_a_window(model: nn.Module, batches: list[Batch]) -> None:
     step = make_step(*_parts_of(model), accumulate=3)
     step(batches[0])
-    step.update()
+    assert step.update()
     assert step.at_window_start
     assert step.stats().steps == 1
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("kind", ["train_step", "eager"])
+def test_update_moves_nothing_twice(model: nn.Module, batches: list[Batch], kind: str, clip: float | None) -> None:
+    """Gradients stay until the next window begins: an update at the end of each epoch takes them once."""
+    other, optimizer = twin(model)
+    by_hand(other, optimizer, batches[:2], accumulate=2, clip=clip)
+    mine, own = twin(model)
+    step = _made(kind, mine, loss_of, own, accumulate=2, clip=clip)
+    assert not step.update()  # before the first batch
+    for batch in batches[:2]:
+        step(batch)
+    assert not step.update()
+    assert farthest(mine, other) == 0
+    step(batches[2])
+    assert step.update()
+    assert not step.update()
+    assert {int(state["step"]) for state in own.state.values()} == {2}
+
+
+@pytest.mark.parametrize("kind", ["train_step", "eager"])
+def test_update_applies_nothing_of_a_window_that_an_error_has_dropped(
+    model: nn.Module, batches: list[Batch], kind: str
+) -> None:
+    def loss(own: nn.Module, batch: Batch) -> torch.Tensor:
+        if batch is batches[1]:
+            raise ValueError("a bad batch")
+        return loss_of(own, batch)
+
+    other, optimizer = twin(model)
+    mine, own = twin(model)
+    step = _made(kind, mine, loss, own, accumulate=3)
+    step(batches[0])
+    with pytest.raises(ValueError, match="a bad batch"):
+        step(batches[1])
+    assert not step.update()
+    assert all(torch.equal(p, q) for p, q in zip(mine.parameters(), model.parameters(), strict=True))
+    other.load_state_dict(mine.state_dict())  # statistics of the dropped batch
+    (loss_of(other, batches[2]) / 3).backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    step(batches[2])
+    assert step.update()
+    assert farthest(mine, other) == 0
+
+
+def test_update_without_a_window_is_no_step_and_no_fallback(model: nn.Module, batches: list[Batch]) -> None:
+    step = make_step(*_parts_of(model), accumulate=3)
+    step(batches[0])
+    step.restart_window()
+    assert not step.update()
+    assert (step.stats().steps, step.stats().optimizer_fallbacks) == (0, {})
 
 
 def test_a_norm_to_clip_to_is_above_zero(model: nn.Module) -> None:
     with pytest.raises(InputError, match="clip_norm=0"):
         make_step(*_parts_of(model), clip_norm=0)
+
+
+def _made(
+    kind: str, model: nn.Module, loss: Any, optimizer: torch.optim.Optimizer, *, accumulate: int, clip: Any = None
+) -> Any:
+    if kind == "eager":
+        return EagerStep(model, loss, optimizer, StepRules(accumulate=accumulate, clip_norm=clip))
+    return make_step(model, loss, optimizer, accumulate=accumulate, clip_norm=clip)
 
 
 def _parts_of(model: nn.Module) -> tuple[nn.Module, Any, torch.optim.Optimizer]:

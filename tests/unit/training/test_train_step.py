@@ -15,6 +15,7 @@ from small_training import AOT, Batch, backend_that_fails, by_hand, farthest, lo
 from torch import nn
 
 import compilot
+from compilot._torch.compiling import graphs_built
 from compilot.engines.protocol import Infeasible
 from compilot.errors import (
     InputError,
@@ -202,8 +203,8 @@ def test_a_failing_compile_is_eagers_step_from_the_same_state(model, batches, wh
 
 
 @pytest.mark.usefixtures("forgotten")
-@pytest.mark.parametrize("kept_from", [0, 4])
-def test_a_loss_that_keeps_its_graph(model, batches, kept_from: int) -> None:
+@pytest.mark.parametrize(("kept_from", "programs"), [(0, 1), (1, 2), (4, 1)])
+def test_a_loss_that_keeps_its_graph(model, batches, kept_from: int, programs: int) -> None:
     """Buffers are not donated where the first batches keep it; later on torch's own error is the user's to see."""
     taken = itertools.count()
 
@@ -217,7 +218,8 @@ def test_a_loss_that_keeps_its_graph(model, batches, kept_from: int) -> None:
     for batch in batches[:4]:
         step(batch)
     assert step.stats().fast == 4
-    if kept_from:
+    assert (step.stats().compiles, step.stats().recompiles) == (programs, 0)  # two: with donated buffers, and without
+    if kept_from == 4:
         with pytest.raises(RuntimeError, match="donated buffers"):
             step(batches[4])
     else:
@@ -236,6 +238,7 @@ def test_the_model_part_alone_in_place(model, batches, make_plan) -> None:
             mine, make_plan(StepParts(compiled=CompiledWay.MODEL, optimizer=OptimizerWay.FUSED)), inplace=True
         )
     assert same is mine
+    before = graphs_built()
     losses = by_hand(mine, own, batches)
     torch.testing.assert_close(torch.tensor(losses), torch.tensor(wanted), rtol=1e-4, atol=1e-5)
     with torch.no_grad():
@@ -245,6 +248,7 @@ def test_the_model_part_alone_in_place(model, batches, make_plan) -> None:
 
     (door,) = in_place(mine).values()
     assert (door.stats().fast, door.stats().compiles) == (6, 1)
+    assert graphs_built() - before == 1  # by whomever: eval mode and other sizes have built none
     assert set(door.stats().fallbacks) == {"eval mode", "sizes other than those of the first call"}
     assert list(mine.state_dict()) == keys
     assert not in_place(copy.deepcopy(mine))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from small_training import AOT, backend_that_fails, by_hand, farthest, loss_of, 
 from torch import Tensor, nn
 
 import compilot
+from compilot._torch.compiling import graphs_built
 from compilot.engines.protocol import Infeasible
-from compilot.errors import PlanNotUsedWarning, StalePlan
-from compilot.records import CompiledWay, MemoryFormat, OptimizerWay, Settings, StepParts
+from compilot.errors import FallbackWarning, PlanNotUsedWarning, StalePlan
+from compilot.records import CompiledWay, MemoryFormat, OptimizerWay, Region, Settings, StepParts
 from compilot.runtime.model_part import put_in_place, take_out
 from compilot.training import make_step
 
@@ -155,4 +157,43 @@ def test_in_place_a_later_program_that_cannot_be_built_leaves_eager() -> None:
             model(data)
         model(data)
     assert (door.stats().fast, sum(door.stats().fallbacks.values())) == (1, 2)
+    take_out(model)
+
+
+class Named(Switched):
+    """The name of what it does is compiled in."""
+
+    does = "a"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 + "abcde".index(self.does))
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own look at a region
+@pytest.mark.parametrize("regions", [False, True])
+def test_in_place_programs_of_later_calls_are_counted_and_said_once(regions: bool) -> None:
+    model, data = nn.Sequential(Named(), nn.Linear(1, 4), Named()), torch.randn(3, 4)
+    chosen = (Region(selector="*", settings=AOT),) if regions else ()
+    way = CompiledWay.REGIONS if regions else CompiledWay.MODEL
+    doors = put_in_place(model, way, AOT, chosen, None)
+
+    def built() -> int:
+        return sum(door.stats().compiles for door in doors.values())
+
+    mean_of(model, data).backward()
+    begin, before = built(), graphs_built()
+    for _ in range(3):
+        mean_of(model, data).backward()
+    assert (built(), graphs_built()) == (begin, before)
+    for number, now in ((0, "b"), (2, "c")):
+        model[number].does = now
+        mean_of(model, data).backward()
+    assert built() == begin + 2
+    for now, said in (("d", True), ("e", False)):
+        model[0].does = now
+        with pytest.warns(FallbackWarning, match="built 3 programs after the warm-up") if said else nullcontext():
+            mean_of(model, data).backward()
+    assert built() - begin == graphs_built() - before == 4
+    assert all(not door.stats().fallbacks for door in doors.values())
     take_out(model)

@@ -122,7 +122,7 @@ def _parts_of_step(training: Training, loop: Loop, step: EagerStep, number: int)
     with autocast(training.rules.autocast):
         forward_s, value = _timed(lambda: training.loss(loop.model, batch))
     backward_s, _ = _timed(value.backward)
-    update_s, _ = _timed(step.update)
+    update_s, _ = _timed(step.clip_and_step)
     loop.advance()
     return forward_s, backward_s, update_s
 
