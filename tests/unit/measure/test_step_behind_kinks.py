@@ -84,7 +84,7 @@ class StaleAtTheKink(OtherSide, StaleState):
 
     def clip_and_step(self) -> None:
         if self.is_kinked():
-            StaleState.update(self)
+            StaleState.clip_and_step(self)
         else:
             EagerStep.clip_and_step(self)
 
