@@ -229,4 +229,6 @@ def _keep_results(compiled: Callable[..., Any], settings: Settings, guard: Guard
 def _cache_in(artifacts: Path | None, backend: str = "") -> AbstractContextManager[None]:
     """Inductor's cache directory beside the plan; backend: of what is compiled in it."""
     folder = None if artifacts is None else (artifacts / COMPILE_CACHE).absolute()
-    return (vector_probes if backend == INDUCTOR else compiling).cache_directory(folder)
+    if backend == INDUCTOR:
+        return vector_probes.cache_directory(folder)
+    return compiling.cache_directory(folder)
