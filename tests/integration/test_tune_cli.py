@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -100,6 +103,46 @@ def test_an_interrupted_run_leaves_no_process_and_can_be_resumed(
     document = json.loads(compilot(*command, cwd=tmp_path).stdout)
     assert [row["candidate"] for row in document["rows"]].count("eager") == 1
     assert (tmp_path / "run" / "plan.json").exists()
+
+
+@pytest.mark.measures
+def test_ctrl_c_once_something_is_faster_confirms_it_and_leaves_no_process(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    journal = tmp_path / "run" / "journal.jsonl"
+    command = ["tune", CERTAIN, "--budget", "10m", "--engines", "onnxruntime,inductor", "--out", "run", "--json"]
+    program = [sys.executable, "-c", PATIENT, *command]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(program, cwd=tmp_path, **pipes, text=True, preexec_fn=heed_interrupts) as process:
+        wait_for(lambda: journal.exists() and faster(journal), process)
+        tried = journal.read_bytes().count(b'"trial"')
+        time.sleep(2.0)  # into the next trial
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["verdict"]["decision"] == "use"
+    assert "; ended early, after " in document["verdict"]["because"]
+    assert "note: ended early: the best so far is confirmed now" in err
+    assert journal.read_bytes().count(b'"trial"') <= tried + 2
+    assert not [row for row in document["rows"] if row["state"] == "crashed"]
+    [entry] = load_plan(tmp_path / "run" / "plan.json").entries
+    assert entry.evidence.versus_eager is not None
+    assert not [p for p in psutil.process_iter(["cwd"]) if p.info["cwd"] == str(tmp_path) and p.pid != os.getpid()]
+
+
+def faster(journal: Path) -> bool:
+    """Whether some candidate is clearly faster than eager in what the journal has so far."""
+    with journal.open(encoding="utf-8") as lines:
+        pairs = [trial.get("screening") or () for trial in map(trial_in, lines) if trial["state"] == "ok"]
+    return any(statistics.median(a / b for a, b in screening) > 1.5 for screening in pairs if screening)
+
+
+def trial_in(line: str) -> dict[str, Any]:
+    """The trial of a journal's line; one without a state for any other line, or for half of one."""
+    with contextlib.suppress(ValueError):
+        if (found := json.loads(line)).get("type") == "trial":
+            return found["trial"]  # type: ignore[no-any-return]
+    return {"state": ""}
 
 
 def heed_interrupts() -> None:

@@ -282,15 +282,21 @@ def asked(monkeypatch: pytest.MonkeyPatch, small_run: Any, tmp_path: Path) -> di
     """What tune() asks of the pipeline, which is a fake here."""
     found: dict[str, Any] = {}
 
-    def run(
-        shipment: Any, run_dir: Path, options: Any, observer: Any, *, resume: bool = False, make_runner: Any = None
-    ) -> Any:
-        found.update(shipment=shipment, run_dir=run_dir, options=options, observer=observer)
+    def run(shipment: Any, run_dir: Path, options: Any, observer: Any, **how: Any) -> Any:
+        found.update(shipment=shipment, run_dir=run_dir, options=options, observer=observer, **how)
         return pipeline.Tuned(small_run.plan, small_run.verdict, run_dir, small_run.trials)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pipeline, "run", run)
     return found
+
+
+def test_who_calls_tune_says_whether_ctrl_c_ends_with_a_plan(asked: dict[str, Any]) -> None:
+    Path("net.py").touch()
+    compilot.tune("net.py:net")
+    assert asked["finish_early"] is False
+    compilot.tune("net.py:net", finish_early=True)
+    assert asked["finish_early"] is True
 
 
 def test_tune_takes_a_live_model(asked: dict[str, Any], small_run: Any, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def tune(
     on: str | None = None,
     nodes: Mapping[str, str] | None = None,
     exchange: str | None = None,
+    finish_early: bool = False,
     argv: Sequence[str] = (),
     observer: Observer | None = None,
     progress: bool = True,
@@ -104,6 +105,9 @@ def tune(
     on runs the candidates on the nodes of a Ray cluster: whatever `ray.init` takes as an address ("auto", "HOST:PORT",
     "ray://HOST:PORT"); "ray" means "auto". nodes has labels that the nodes must have. The run directory stays here.
     exchange is a URL that all machines reach, for large files between them; without one they go through Ray.
+
+    finish_early: the first Ctrl-C while candidates are tried does not raise, once one of them is faster than eager: the
+    best so far is confirmed, and its plan returned. Another Ctrl-C raises. Not on a cluster.
 
     resume continues the run in that directory: leave out the model, and give only what is to change. pack writes
     the plan into this bundle when it is done. argv is a command line to note in the journal.
@@ -145,7 +149,10 @@ def tune(
     with watched(observer, options.budget_s, progress) as watcher:
         try:
             plan = pipeline.run(
-                shipment, run_dir, options, watcher, resume=earlier is not None, make_runner=runner_for(options)
+                *(shipment, run_dir, options, watcher),
+                resume=earlier is not None,
+                make_runner=runner_for(options),
+                finish_early=finish_early,
             ).plan
         except KeyboardInterrupt:
             if RunDir(run_dir).holds_run:

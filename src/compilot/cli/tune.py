@@ -205,6 +205,7 @@ def tune(
                 on=on,
                 nodes=labels_from(nodes),
                 exchange=exchange,
+                finish_early=True,
                 argv=sys.argv,
                 progress=not quiet,
             )

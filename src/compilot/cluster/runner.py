@@ -264,6 +264,10 @@ class RayRunner(WithoutTraces):
                 f"{missing[0]} of '{trial.candidate.label}' is missing in {self.run_dir}; resume the run."
             )
 
+    def give_up(self) -> bool:
+        """Not on a cluster: other machines go on with what they have."""
+        return False
+
     def keep(self, ids: Sequence[str]) -> None:
         """Workers of these stay on the first node, all others go."""
         for member in self._members.values():

@@ -146,6 +146,7 @@ class LocalRunner:
         self._load: MachineLoad | None = None
         self._dynamic = False  # whether the user declared which dimensions vary
         self._jobs: list[Job] = []
+        self._under_way: tuple[str, ...] = ()  # ids of candidates whose trials go on
         self._worked: list[Trial] = []  # with files, built in this run
 
     def __enter__(self) -> Self:
@@ -308,6 +309,7 @@ class LocalRunner:
     def completed(self) -> Iterator[Trial]:
         """Build what was submitted, side by side where it is more than one; then check and time one after another."""
         jobs, self._jobs = self._jobs, []
+        self._under_way = tuple(job.candidate.id for job in jobs)
         refused = {job.candidate.id: why for job in jobs if (why := self._refusal(job.candidate))}
         for job in jobs:
             if why := refused.get(job.candidate.id):
@@ -324,7 +326,15 @@ class LocalRunner:
                 trial = attempt.measure()
             trial = msgspec.structs.replace(trial, leases=(timing.record(),))
             self._learn_from(trial)
+            self._under_way = tuple(one for one in self._under_way if one != trial.candidate.id)
             yield trial
+
+    def give_up(self) -> bool:
+        """The workers under trial die; whoever waits for their answers is told."""
+        for candidate_id in self._under_way:
+            if (child := self.workers.live(candidate_id)) is not None:
+                child.end()
+        return True
 
     def _attempt(self, job: Job) -> Attempt:
         """A trial that is about to begin; from the files of one with the same program where this run has them."""

@@ -200,6 +200,12 @@ class Runner(Protocol):
         It may end while others are pending, when there is a slot for another job; not before it has given one.
         """
 
+    def give_up(self) -> bool:
+        """End what is being tried, so that `completed` returns soon; False where that cannot be done.
+
+        Called by a signal's handler, at any moment.
+        """
+
     def keep(self, ids: Sequence[str]) -> None:
         """These candidates will race: what they have running may stay, the rest may go."""
 

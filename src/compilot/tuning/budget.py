@@ -68,6 +68,10 @@ class Budget:
     def remaining_s(self) -> float:
         return self.seconds + self._excused_s() - self.elapsed_s
 
+    def cut(self, left_s: float) -> None:
+        """So much is left at the most."""
+        self.seconds -= max(0.0, self.remaining_s - left_s)
+
     def trial_cap_s(self, reserve_s: float) -> float:
         """The longest one step of a trial may take: what is left before the reserve, but never under 20 s."""
         return max(20.0, self.remaining_s - reserve_s)
@@ -137,6 +141,11 @@ class Spending:
     def may_try(self) -> bool:
         """Is there time for the quickest kind of trial? Whether a certain one fits is for the search to say."""
         return self.for_trials().remaining_s > self._quick_trial_s()
+
+    def end_trying(self) -> float:
+        """Leave only the time for what comes after the trials; how much that is."""
+        self.budget.cut(self.reserve_s())
+        return max(0.0, self.budget.remaining_s)
 
     def trial_limit_s(self) -> float:
         """For one trial; until an engine has built something, all of the budget and at least a minute.

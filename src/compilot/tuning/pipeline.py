@@ -37,6 +37,7 @@ from compilot.records import (
     Plan,
     Replay,
     Shipment,
+    State,
     Trace,
     Traffic,
     Trial,
@@ -51,6 +52,7 @@ from compilot.tuning.batching import at_batch_sizes, by_batch_size
 from compilot.tuning.boundaries import told_of_boundary
 from compilot.tuning.budget import Budget, Spending
 from compilot.tuning.comparing import tell_scatter, try_eager
+from compilot.tuning.ending import ended_early
 from compilot.tuning.errors_allowed import refuse_unreachable
 from compilot.tuning.final import Final
 from compilot.tuning.journal import RunJournal, now
@@ -60,7 +62,7 @@ from compilot.tuning.serving import AFTER_SEARCH, Serving
 from compilot.tuning.timeouts import advised
 from compilot.tuning.training import refuse_for_training, told_of_parts
 from compilot.verdict.busy import told_of_busy
-from compilot.verdict.decide import decide, explained, told_of_train_mode
+from compilot.verdict.decide import decide, explained, told_of_early_end, told_of_train_mode
 from compilot.verdict.finalists import FINALISTS, best_screened, choose_finalists
 from compilot.verdict.plan import make_plan
 
@@ -82,10 +84,12 @@ def tune(
     observer: Observer | None = None,
     prior: Prior | None = None,
     trace: Trace | None = None,
+    finish_early: bool = False,
 ) -> Plan:
     """Try candidates, race the best, confirm the winner in fresh processes, decide, and say why.
 
     With a trace of many sizes, whole plans for them are replayed over it in place of the race and the confirmation.
+    finish_early: the first Ctrl-C only ends the trying, where there is somebody to confirm.
     """
     observer = observer or Observer()
     budget.excuse(lambda: runner.capacity.waited_s)
@@ -107,18 +111,26 @@ def tune(
     for trial in journal.settled():  # those of an interrupted part of this run, too
         if not trial.candidate.sizes:
             repairing.tell(trial)
-    while (jobs := asked(repairing, runner, spending)) or runner.pending:
-        for number, candidate in enumerate(jobs, len(journal.trials) + len(runner.pending)):
-            observer.trying(candidate, number + 1, budget.remaining_s)
-        known, best = journal.known_code(), best_screened(journal.trials.values())
-        runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
-        for trial in runner.completed():  # builds may overlap, timing never does
-            journal.append(trial)  # at once: a crash loses nothing
-            repairing.tell(trial)
-        journal.saw(runner.nodes())
-        if not runner.pending:
-            keep_the_best(runner, journal, finalists)  # not before all of them are timed
-    if not spending.may_try() or unasked(search):
+    with ended_early(lambda: spending.worth_stopping() and runner.give_up(), wanted=finish_early) as ending:
+        while not ending.asked() and ((jobs := asked(repairing, runner, spending)) or runner.pending):
+            for number, candidate in enumerate(jobs, len(journal.trials) + len(runner.pending)):
+                observer.trying(candidate, number + 1, budget.remaining_s)
+            known, best = journal.known_code(), best_screened(journal.trials.values())
+            runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
+            for trial in runner.completed():  # builds may overlap, timing never does
+                if ending.asked() and trial.state is not State.OK:
+                    continue  # it was ended in its middle: a resumed run tries it again
+                journal.append(trial)  # at once: a crash loses nothing
+                repairing.tell(trial)
+            journal.saw(runner.nodes())
+            if not runner.pending:
+                keep_the_best(runner, journal, finalists)  # not before all of them are timed
+    if ending.asked():
+        left_s = spending.end_trying()
+        observer.note(
+            f"ended early: the best so far is confirmed now, in some {left_s:.0f} s; Ctrl-C again ends the run"
+        )
+    elif not spending.may_try() or unasked(search):
         observer.note("the budget for trials is used; what is left is reserved for the confirmation")
     if traffic is not None and not diagnosis.unjudgeable:
         return serve(Serving(runner, journal, spending, goal, observer, traffic, diagnosis))
@@ -132,6 +144,7 @@ def tune(
     verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), in_train_mode)
     verdict = told_of_boundary(repairing.told(verdict), trials, diagnosis)
     verdict = advised(verdict, trials, unasked(search), budget)
+    verdict = told_of_early_end(verdict, trials) if ending.asked() else verdict
     verdict = verdict if diagnosis.step is None else told_of_parts(verdict, trials)
     chosen = [trial for trial in trials if trial.candidate.id == verdict.chosen_id and not trial.candidate.is_eager]
     for line in at_batch_sizes(runner, chosen, journal.header.batch_sizes, observer=observer):
@@ -226,10 +239,11 @@ def run(
     *,
     resume: bool = False,
     make_runner: MakeRunner | None = None,
+    finish_early: bool = False,
 ) -> Tuned:
     """Make or reopen the run directory, tune, and write plan.json, trials.csv and report.html.
 
-    make_runner: of whoever runs the candidates; None: this machine does.
+    make_runner: of whoever runs the candidates; None: this machine does. finish_early: as `tune` takes it.
     """
     directory = RunDir.make(run_dir)
     budget = Budget(options.budget_s)
@@ -252,6 +266,7 @@ def run(
             observer=watcher,
             prior=prior,
             trace=options.trace,
+            finish_early=finish_early,
         )
         assert journal.verdict is not None  # `tune` ends with it
         directory.save_plan(plan)

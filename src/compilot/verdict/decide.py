@@ -75,6 +75,12 @@ def explained(verdict: Verdict, unjudgeable: str | None, processes: int, wanted:
     return verdict
 
 
+def told_of_early_end(verdict: Verdict, trials: Sequence[Trial]) -> Verdict:
+    """A verdict of a run that the user ended early says so."""
+    tried = count(sum(not trial.candidate.is_eager for trial in trials), "candidate")
+    return msgspec.structs.replace(verdict, because=f"{verdict.because.rstrip('.')}; ended early, after {tried}")
+
+
 def told_of_train_mode(verdict: Verdict, training: bool) -> Verdict:
     """Eager that was kept for a model in train mode comes with the likely reason: eval() was forgotten."""
     if not training or verdict.decision is not Decision.KEEP_EAGER or CALL_EVAL in verdict.because:

@@ -37,8 +37,10 @@ class FakePipeline:
         *,
         resume: bool = False,
         make_runner: Any = None,
+        finish_early: bool = False,
     ) -> pipeline.Tuned:
         self.asked = {"shipment": shipment, "run_dir": run_dir, "options": options, "resume": resume}
+        self.asked["finish_early"] = finish_early
         small = self.small_run
         if not resume:  # else it is there
             small.write(run_dir, finished=self.raises is None)

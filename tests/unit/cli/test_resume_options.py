@@ -47,6 +47,7 @@ def test_the_command_that_an_interruption_prints_is_taken_as_printed(
     _, _, command = said.partition("resume with: compilot ")
     assert compilot(*shlex.split(command)).exit_code == 0
     assert fake.asked["resume"] is True
+    assert fake.asked["finish_early"] is True
     assert fake.asked["options"]._replace(argv=()) == options._replace(argv=())
     assert (fake.asked["shipment"].seed, fake.asked["shipment"].extra_dynamic) == (7, DIMS)
 

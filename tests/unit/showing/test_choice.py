@@ -83,9 +83,7 @@ def test_a_notebook_shows_one_picture_in_place(notebook: FakeDisplay, small_run:
 def run(monkeypatch: pytest.MonkeyPatch, small_run: Any, tmp_path: Path) -> None:
     """A pipeline that only tells what it does."""
 
-    def fake(
-        shipment: Any, run_dir: Path, options: Any, observer: Observer, *, resume: bool, make_runner: Any = None
-    ) -> pipeline.Tuned:
+    def fake(shipment: Any, run_dir: Path, options: Any, observer: Observer, **how: Any) -> pipeline.Tuned:
         observer.started(small_run.header, run_dir)
         observer.decided(small_run.verdict, small_run.plan)
         return pipeline.Tuned(small_run.plan, small_run.verdict, run_dir, small_run.trials)

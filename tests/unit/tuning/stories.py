@@ -62,6 +62,7 @@ def told(
     resume: bool = False,
     observer: Observer | None = None,
     options: TuneOptions | None = None,
+    finish_early: bool = False,
     **how: Any,
 ) -> Story:
     """One run; options: instead of goal and budget; how: as FakeRunner takes it."""
@@ -76,7 +77,14 @@ def told(
     run_dir = RunDir.make(folder / "run")
     with RunJournal(run_dir, options, budget, observer, resume=resume) as journal, runner:
         plan = tune(
-            WORKLOAD, search=search, runner=runner, journal=journal, budget=budget, goal=options.goal, observer=observer
+            WORKLOAD,
+            search=search,
+            runner=runner,
+            journal=journal,
+            budget=budget,
+            goal=options.goal,
+            observer=observer,
+            finish_early=finish_early,
         )
         assert journal.verdict is not None
     return Story(plan, journal.verdict, runner, search, run_dir)

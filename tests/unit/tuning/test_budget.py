@@ -69,6 +69,20 @@ def test_what_was_waited_for_others_is_not_counted():
     assert budget.elapsed_s == 50.0  # the journal's times are those of the clock
 
 
+@pytest.mark.parametrize("spent_s", [10.0, 295.0])
+def test_who_ends_the_trying_leaves_the_time_of_what_comes_after_it(spent_s: float):
+    timed = Measurement(cold_s=1.0, cold_cache=True, call_s=(0.1,))
+    eager = Trial(candidate=EAGER, state=State.OK, reason="", measurement=timed)
+    new, clock = trial(1.0), FakeClock()
+    known = {EAGER.id: eager, new.candidate.id: new}
+    spending = Spending(Budget(300.0, clock), known, lambda: Capacity(99, PACE.open_s), Goal())
+    clock.now += spent_s
+    reserve_s = spending.reserve_s()
+    assert 5.0 < reserve_s < 290.0
+    assert spending.end_trying() == pytest.approx(min(reserve_s, 300.0 - spent_s))
+    assert spending.budget.remaining_s == pytest.approx(min(reserve_s, 300.0 - spent_s))
+
+
 @pytest.mark.parametrize(("drops", "runs"), [(False, 1), (True, 6)])
 def test_time_for_the_loss_curves_of_finalists_is_reserved(drops: bool, runs: int):
     step_s, steps = 0.1, 50  # 13.5 % of five minutes are 50 steps of eager's eight runs

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from stories import ListSearch, candidate, told
 
@@ -28,9 +31,10 @@ from compilot.records import (
     VerdictLine,
     WarmStartLine,
 )
-from compilot.testing.runner import FakeRunner, Fate
+from compilot.testing.runner import FakeRunner, Fate, Fates
 from compilot.trials.runner import BESIDE, Capacity, FreshSet, SetRules
 
+FakeRunners = Callable[[type[FakeRunner]], None]
 THREE = {"quick": Fate(speed=2.0), "slow": Fate(speed=0.7), "good": Fate(speed=1.5)}
 
 
@@ -145,6 +149,22 @@ def test_a_budget_that_ends_before_three_processes_keeps_eager(tmp_path: Path) -
     assert "processes when the budget ended; give a larger budget" in story.verdict.because
 
 
+class Heard(Observer):
+    """Keeps the notes."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self.notes = notes
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeRunners:
+    """Stories are told with this kind of runner."""
+    return lambda kind: monkeypatch.setattr("stories.FakeRunner", kind)
+
+
 class Interrupted(FakeRunner):
     """Stopped in the second set of the confirmation."""
 
@@ -163,12 +183,7 @@ def test_a_resumed_run_repeats_no_trial_and_no_race_and_decides_the_same(
         with pytest.raises(KeyboardInterrupt):
             told(tmp_path, THREE)
     notes: list[str] = []
-
-    class Heard(Observer):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    story = told(tmp_path, THREE, resume=True, observer=Heard())
+    story = told(tmp_path, THREE, resume=True, observer=Heard(notes))
     assert story.runner.tried == ["eager"]  # its worker is needed again
     assert story.runner.raced == []
     assert "the race among the finalists is in the journal already" in notes
@@ -263,3 +278,58 @@ def test_what_was_waited_for_other_runs_costs_no_candidate(tmp_path: Path, monke
         FakeRunner, "capacity", property(lambda self: Capacity(99, 5.0, waited_s=self._now_s and 5000.0))
     )
     assert told(tmp_path / "excused", THREE).runner.tried == ["eager", "quick", "slow", "good"]
+
+
+class EndedAt(FakeRunner):
+    """The user presses Ctrl-C while a certain candidate is tried, which that ends in its middle."""
+
+    at, presses, can = "slow", 1, True
+
+    def completed(self) -> Iterator[Trial]:
+        for trial in super().completed():
+            if trial.candidate.label != self.at:
+                yield trial
+                continue
+            for _ in range(self.presses):
+                signal.raise_signal(signal.SIGINT)
+            yield msgspec.structs.replace(trial, state=State.CRASHED, reason="its process was ended")
+
+    def give_up(self) -> bool:
+        return self.can
+
+
+def test_ctrl_c_while_candidates_are_tried_confirms_the_best_so_far(tmp_path: Path, fakes: FakeRunners) -> None:
+    fakes(EndedAt)
+    notes: list[str] = []
+    story = told(tmp_path, THREE, observer=Heard(notes), finish_early=True)
+    assert story.runner.tried == ["eager", "quick", "slow"]
+    assert story.plan.entries[0].candidate.label == "quick"
+    assert story.plan.because.endswith("; ended early, after 1 candidate")
+    assert labels(story.run_dir.lines()) == ["eager", "quick"]  # a resumed run tries the other one again
+    assert len(story.runner.confirmed) >= 3
+    assert any(
+        re.match(r"ended early: the best so far is confirmed now, in some \d+ s; Ctrl-C again", n) for n in notes
+    )
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(
+    ("fates", "how"),
+    [
+        pytest.param(THREE, {"presses": 2}, id="a second one"),
+        pytest.param(THREE, {"at": "quick"}, id="nothing to confirm yet"),
+        pytest.param({"even": Fate(speed=1.0), "slow": Fate()}, {}, id="nothing faster than eager"),
+        pytest.param(THREE, {"can": False}, id="a runner that cannot"),
+    ],
+)
+def test_ctrl_c_ends_the_run(tmp_path: Path, fakes: FakeRunners, fates: Fates, how: dict[str, Any]) -> None:
+    fakes(type("Ended", (EndedAt,), how))
+    with pytest.raises(KeyboardInterrupt):
+        told(tmp_path, fates, finish_early=True)
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_ctrl_c_raises_unless_an_early_end_was_asked_for(tmp_path: Path, fakes: FakeRunners) -> None:
+    fakes(EndedAt)
+    with pytest.raises(KeyboardInterrupt):
+        told(tmp_path, THREE)
