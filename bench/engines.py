@@ -10,8 +10,9 @@ plan's settings; (d) the judged race of plain torch.compile, the best hand-writt
 cannot tell them apart), the best with the plan's settings, and the plan: fresh processes, interleaved, the plan paired
 directly; (e) where the plan's whole interval lies below 0.98 of the best by hand, a second fresh race. Each step is a
 line of OUT/journal.jsonl; started again, the bench goes on after the last one, so a new measurement needs a new --out.
-With --steps N it ends after N steps; exit code 75: there is more to do, 0: all is done. `--table` only reads the
-journal. OUT also gets table.md and table.csv; large files lie in WORK. Nothing else should run meanwhile.
+OUT is bench/results/engines/KEY, the key that of the kind of machine (the journal beside those folders is older than
+the keys). With --steps N it ends after N steps; exit code 75: there is more to do, 0: all is done. `--table` only reads
+the journal. OUT also gets table.md and table.csv; large files lie in WORK. Nothing else should run meanwhile.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="models, separated by commas")
-    parser.add_argument("--out", type=Path, default=here / "results" / "engines", help="journal and tables")
+    parser.add_argument("--out", type=Path, help="journal and tables")
     parser.add_argument(
         "--work", type=Path, default=Path("compilot-runs/bench-engines"), help="artifacts, caches, logs"
     )
@@ -252,7 +253,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tune-from", type=Path, help="take the runs that lie here, one folder per model")
     parser.add_argument("--steps", type=int, help="end after so many; exit code 75 where more are left")
     parser.add_argument("--table", action="store_true", help="only print the table of what the journal has")
-    return parser.parse_args(argv)
+    options = parser.parse_args(argv)
+    options.out = options.out or here / "results" / "engines" / stepping.machine_key(stepping.this_machine())
+    return options
 
 
 if __name__ == "__main__":
