@@ -83,8 +83,9 @@ class Story(Record, frozen=True, kw_only=True):
         What a process does with freed memory or denormals makes no other program, and eager has none.
         """
         able = [one for one in self.tried if one.state == "ok" and not one.by_eager and one.same_as is None]
-        codes = {one.program: one.code for one in able if one.code is not None}
-        return len({codes.get(one.program) or one.program for one in able})
+        programs = [(one.program or one.id, one.code) for one in able]
+        codes = {program: code for program, code in programs if code is not None}
+        return len({codes.get(program) or program for program, _ in programs})
 
 
 def tune(

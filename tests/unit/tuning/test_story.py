@@ -160,9 +160,11 @@ class Heard(Observer):
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> FakeRunners:
-    """Stories are told with this kind of runner."""
-    return lambda kind: monkeypatch.setattr("stories.FakeRunner", kind)
+def fakes(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRunners]:
+    """Stories are told with this kind of runner. A background job ignores Ctrl-C: not here."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda kind: monkeypatch.setattr("stories.FakeRunner", kind)
+    signal.signal(signal.SIGINT, usual)
 
 
 class Interrupted(FakeRunner):
