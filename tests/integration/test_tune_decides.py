@@ -196,21 +196,29 @@ def _check_why_cold(run_dir: Path, model: torch.nn.Module, cache: Path) -> None:
     assert [cause.component for cause in why_cold(whycold.read(run_dir), whycold.latest(run_dir)[0])] == ["cache files"]
 
 
+TWINS = {  # one long loop is the same program with all of these
+    "inductor": Settings(engine="inductor", mode="reduce-overhead"),
+    "aoti": Settings(engine="aoti", options={"aggressive_fusion": True}),
+}
+
+
 @pytest.mark.compiles
-def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_runs(tmp_path: Path):
+@pytest.mark.parametrize("engine", TWINS)
+def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_runs(tmp_path: Path, engine: str):
     shipment = ship_target(f"{DECIDING}:chain")
     runner = LocalRunner(RunDir(tmp_path), limits=Limits(warm_s=3.0), observer=Observer())
-    by_label = {c.label: c for c in candidates_of("inductor", Diagnosis())}
+    by_label = {c.label: c for c in candidates_of(engine, Diagnosis())}
+    other = Candidate(settings=TWINS[engine], label="the other one", rationale="a test")
     try:
         runner.open(shipment)
         runner.inspect()
         assert try_eager(runner, 60.0).state is State.OK
-        plain = try_one(runner, by_label["inductor"], 120.0)
+        plain = try_one(runner, by_label[engine], 120.0)
         assert plain.code_sha256 is not None
         assert plain.measurement is not None
         assert plain.measurement.compiler_runs > 0
         known = {plain.code_sha256: plain.candidate.id}
-        runner.submit([Job(by_label["inductor reduce-overhead"], 120.0, known)])
+        runner.submit([Job(other, 120.0, known)])
         [twin] = runner.completed()
     finally:
         runner.close()
@@ -224,7 +232,8 @@ def test_a_candidate_that_is_the_same_program_is_stopped_before_the_compiler_run
 
 def compiled(run_dir: Path, trial: Trial) -> list[Path]:
     """The programs that the C++ compiler made for a candidate; torch's questions about the CPU are none."""
-    return list((run_dir / "work" / trial.candidate.id / "inductor").rglob("*.main.so"))
+    folder = run_dir / "work" / trial.candidate.id
+    return [*(folder / "inductor").rglob("*.main.so"), *folder.glob("model-*.so")]
 
 
 def test_an_unknown_engine_and_a_broken_target_are_the_users_mistakes(tmp_path: Path):

@@ -117,3 +117,19 @@ SHARED = (
     LOOP_THREADS,
     PRODUCTS,
 )
+# Options whose whole effect shows in the generated code: two candidates that differ only in these and have the same
+# code are the same program. Everything else may act below the code (compiler flags, threads, constants).
+SHOWN_IN_CODE = frozenset(
+    knob.name
+    for knob in (
+        MAX_AUTOTUNE,
+        EPILOGUE_FUSION,
+        AGGRESSIVE_FUSION,
+        MAX_FUSION_SIZE,
+        LAYOUT_OPTIMIZATION,
+        PATTERN_MATCHER,
+        MIN_CHUNK_SIZE,
+        LOOP_THREADS,
+        PRODUCTS,
+    )
+)

@@ -171,12 +171,21 @@ def test_what_acts_below_the_code_keeps_programs_apart(name: str) -> None:
         "cpp.threads",
     ],
 )
-def test_what_shows_in_the_code_lets_equal_programs_be_recognised(name: str) -> None:
-    plain = candidates_of("inductor", RICH)[0]
-    others = [c for (knob, _), c in turned("inductor", RICH, plain).items() if knob == name]
+@pytest.mark.parametrize("engine", [inductor, aoti], ids=["inductor", "aoti"])
+def test_what_shows_in_the_code_lets_equal_programs_be_recognised(engine: Any, name: str) -> None:
+    own = engine.__name__.split(".")[-2]
+    plain = candidates_of(own, RICH)[0]
+    others = [c for (knob, _), c in turned(own, RICH, plain).items() if knob == name]
     assert others
     for other in others:
-        assert inductor.below_the_code(plain) == inductor.below_the_code(other)
+        assert engine.below_the_code(plain) == engine.below_the_code(other)
+
+
+@pytest.mark.parametrize("name", ["freezing", "memory_format", "cpp.simdlen"])
+def test_what_acts_below_the_code_keeps_libraries_apart(name: str) -> None:
+    plain = next(c for c in candidates_of("aoti", RICH) if c.label == "aoti")
+    (other,) = [c for (knob, _), c in turned("aoti", RICH, plain).items() if knob == name]
+    assert aoti.below_the_code(plain) != aoti.below_the_code(other)
 
 
 def test_a_mode_that_is_another_program_only_in_its_code_is_recognised() -> None:

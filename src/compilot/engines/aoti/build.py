@@ -30,7 +30,7 @@ from compilot.engines.quiet import no_prints
 from compilot.engines.rewriting import remainder_from_fmod, rewrite
 from compilot.engines.space import CHANNELS_LAST, Seed, Space, options_of
 from compilot.engines.whereabouts import cause
-from compilot.records import ArtifactFile, Diagnosis, MemoryFormat, Settings
+from compilot.records import ArtifactFile, Candidate, Diagnosis, MemoryFormat, Settings
 
 REWRITTEN = {"remainder": remainder_from_fmod}  # its own loses the digits where the quotient is large
 KNOBS = (*compiler_knobs.SHARED, CHANNELS_LAST)
@@ -74,6 +74,13 @@ def build(request: BuildRequest) -> Sequence[ArtifactFile]:
             raise Infeasible(f"AOTInductor cannot compile the model: {cause(error, exported.program)}") from error
     structures.write(exported.structure, request.workspace)
     return artifact_files(request.workspace, (*names, structures.FILE_NAME))
+
+
+def below_the_code(candidate: Candidate) -> str:
+    """The settings that can change the program without changing its generated code."""
+    settings = candidate.settings
+    options = {name: value for name, value in settings.options.items() if name not in compiler_knobs.SHOWN_IN_CODE}
+    return repr((sorted(options.items()), settings.memory_format.value, candidate.process))
 
 
 def _configs(settings: Settings) -> dict[str, Any]:

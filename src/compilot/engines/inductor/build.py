@@ -148,25 +148,13 @@ RANDOM = (  # all others draw random numbers of their own
     Seed("freezing + fallback_random", _WHY_RANDOM, {"freezing": True, "fallback_random": True}),
 )
 GRAPH_MODES = ("reduce-overhead", "max-autotune")  # on a GPU they record what the code does: it is not in the code
-# Options whose whole effect shows in the generated code: two candidates that differ only in these and have the same
-# code are the same program. Everything else may act below the code (compiler flags, threads), so it is in the digest.
-_SHOWN_IN_CODE = frozenset(
-    {
-        "max_autotune",
-        "max_autotune_gemm",
-        "coordinate_descent_tuning",
-        "triton.cudagraphs",
-        "epilogue_fusion",
-        "aggressive_fusion",
-        "max_fusion_size",
-        "layout_optimization",
-        "pattern_matcher",
-        "cpp.min_chunk_size",
-        "cpp.threads",
-        "onednn_products",
-        "nested_blocks",
-    }
-)
+# See compiler_knobs.SHOWN_IN_CODE; the rest is in the digest of a program.
+_SHOWN_IN_CODE = compiler_knobs.SHOWN_IN_CODE | {
+    "max_autotune_gemm",
+    "coordinate_descent_tuning",
+    "triton.cudagraphs",
+    "nested_blocks",
+}
 
 
 def available() -> Availability:
