@@ -111,12 +111,13 @@ def test_ctrl_c_once_something_is_faster_confirms_it_and_leaves_no_process(tmp_p
     journal = tmp_path / "run" / "journal.jsonl"
     command = ["tune", CERTAIN, "--budget", "10m", "--engines", "onnxruntime,inductor", "--out", "run", "--json"]
     program = [sys.executable, "-c", PATIENT, *command]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(program, cwd=tmp_path, **pipes, text=True, preexec_fn=heed_interrupts) as process:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    alone: dict[str, Any] = {"process_group": 0, "preexec_fn": heed_interrupts}
+    with subprocess.Popen(program, cwd=tmp_path, **pipes, text=True, **alone) as process:
         wait_for(lambda: journal.exists() and faster(journal), process)
         tried = journal.read_bytes().count(b'"trial"')
         time.sleep(2.0)  # into the next trial
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all of the group
         out, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     document = json.loads(out)

@@ -29,6 +29,7 @@ KINK = 0.05  # of a gradient's size: one value on the other side of a ReLU chang
 QUIET = 0.1  # of the usual gradient: what is smaller is measured by it
 MOVED = 0.5  # of a move, where the gradient is CLEAR of its own error: signs stay there; a move left out is off by all
 AVERAGED = 2 * KINK  # of the optimizer's state: a square is off by twice as much; one step's average left out is more
+NEAR = 2.0  # limits, from a start that is not eager's: that start is off by a rounding, too; kinks take a hundred
 LOSS_EAGER, LOSS_FLOOR = 4.0, 1e-5  # of eager's worst deviation; of the loss itself
 NORM_EAGER, NORM_FLOOR = 4.0, 1e-4
 GRADIENT, MOVE, OPTIMIZER = "gradient of", "move of", "optimizer "
@@ -42,6 +43,7 @@ class Judged(NamedTuple):
     ratio: float = 0.0  # of the limit that was used
     relative: float | None = None  # worst relative error of a gradient against the reference
     may_be_kink: bool = False  # all that fails is a gradient a little off, or follows: rounding took the other side
+    near: bool = False  # all that fails is within NEAR limits; a norm never is: one place changes little of it
     note: str = ""  # what was passed over, and why
 
 
@@ -58,10 +60,12 @@ def judge_step(
         *_state(found, exact, eager, tolerance, where),
     ]
     worst = max(parts, key=lambda one: (bool(one.failure), one.ratio), default=Judged())
-    failing = [one for one in (*parts, *_norms(found, exact, eager, tolerance, where)) if one.failure]
+    norms = [*_norms(found, exact, eager, tolerance, where)]
+    failing = [one for one in (*parts, *norms) if one.failure]
     relative = max((one.relative for one in parts if one.relative is not None), default=None)
-    kink = any(one.failure for one in gradients) and all(one.may_be_kink for one in failing)
-    return Judged(failing[0].failure if failing else "", worst.worst, worst.ratio, relative, kink)
+    kink = any(one.failure for one in (*gradients, *norms)) and all(one.may_be_kink for one in failing)
+    near = kink and all(1.0 < one.ratio <= NEAR for one in failing)
+    return Judged(failing[0].failure if failing else "", worst.worst, worst.ratio, relative, kink, near)
 
 
 # ------------------------------------------------------------------------------------------------------- whole numbers
