@@ -1,6 +1,6 @@
 """What a process's allocator and huge pages do to a model's speed: each way in its own process, in turns.
 
-    python bench/allocators.py [--models resnet18,bert] [--ways usual,kept,huge] [--compiled] [--processes 3]
+    python bench/allocators.py [--models resnet18,bert_small] [--ways usual,kept,huge] [--compiled] [--processes 3]
 
 Ways: `usual`; `kept` (freed memory stays in the process, a plan's `keep_memory`); `huge` (glibc asks for huge pages,
 `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`); `kept-huge` (both); `torch-huge` (torch asks for them,
@@ -17,7 +17,6 @@ import ctypes
 import json
 import math
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -126,13 +125,18 @@ class Arm:
         self.last: dict[str, Any] = {}
         self._hear()
 
-    def time(self) -> float:
+    def time_batch(self) -> float:
         """Seconds per call of one batch."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         self.last = self._hear()
         return float(self.last["call_s"])
+
+    def settle(self) -> bool:
+        """Its threads go idle."""
+        time.sleep(0.01)
+        return True
 
     def end(self) -> None:
         """Let it go."""
@@ -148,19 +152,13 @@ class Arm:
 
 def raced(model: str, ways: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Samples by way, process by process, and the last figures of memory."""
-    rounds: list[list[tuple[float, ...]]] = []
+    from compilot.measure.racing import race
+
+    rounds: list[tuple[tuple[float, ...], ...]] = []
     memory: dict[str, dict[str, float]] = {}
     for number in range(options.processes):
         arms = [Arm(model, way, compiled=options.compiled) for way in ways]
-        order = random.Random(number)
-        rows = []
-        for _ in range(2 + options.rounds):
-            row = [0.0] * len(arms)
-            for at in order.sample(range(len(arms)), len(arms)):
-                row[at] = arms[at].time()
-                time.sleep(0.01)
-            rows.append(tuple(row))
-        rounds.append(rows[2:])
+        rounds.append(race(arms, looks=(options.rounds,), stop=lambda _: True, seed=number).rounds)
         memory = {way: arm.last for way, arm in zip(ways, arms, strict=True)}
         for arm in arms:
             arm.end()
@@ -184,7 +182,7 @@ def shown(model: str, ways: list[str], found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet18,unet,bert,gpt2")
+    parser.add_argument("--models", default="resnet18,convnext_tiny,bert_small,gpt2_small")
     parser.add_argument("--ways", default="usual,kept,huge,kept-huge,torch-huge,collapsed,kept-collapsed")
     parser.add_argument("--compiled", action="store_true", help="torch.compile with its defaults instead of eager")
     parser.add_argument("--processes", type=int, default=3)

@@ -15,37 +15,22 @@ from types import FrameType
 from typing import Any
 
 
-class Ending:
-    """Whether the user has ended the trying."""
-
-    def __init__(self) -> None:
-        self._heard = False
-
-    def hear(self) -> None:
-        """He has."""
-        self._heard = True
-
-    def asked(self) -> bool:
-        """May become true at any moment."""
-        return self._heard
-
-
 @contextmanager
-def ended_early(stop: Callable[[], bool], *, wanted: bool) -> Iterator[Ending]:
+def ended_early(stop: Callable[[], bool], *, wanted: bool) -> Iterator[threading.Event]:
     """Meanwhile the first Ctrl-C calls stop; False from there, or another Ctrl-C, is KeyboardInterrupt as ever.
 
     wanted: whether all this is asked for. Only a process's main thread hears of signals.
     """
-    ending = Ending()
+    ending = threading.Event()
     usual: Any = signal.getsignal(signal.SIGINT)
     if not wanted or threading.current_thread() is not threading.main_thread() or not callable(usual):
         yield ending
         return
 
     def heard(signum: int, frame: FrameType | None) -> None:
-        if ending.asked() or not stop():
+        if ending.is_set() or not stop():
             usual(signum, frame)
-        ending.hear()
+        ending.set()
 
     signal.signal(signal.SIGINT, heard)
     try:

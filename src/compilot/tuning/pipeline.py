@@ -112,20 +112,20 @@ def tune(
         if not trial.candidate.sizes:
             repairing.tell(trial)
     with ended_early(lambda: spending.worth_stopping() and runner.give_up(), wanted=finish_early) as ending:
-        while not ending.asked() and ((jobs := asked(repairing, runner, spending)) or runner.pending):
+        while not ending.is_set() and ((jobs := asked(repairing, runner, spending)) or runner.pending):
             for number, candidate in enumerate(jobs, len(journal.trials) + len(runner.pending)):
                 observer.trying(candidate, number + 1, budget.remaining_s)
             known, best = journal.known_code(), best_screened(journal.trials.values())
             runner.submit([Job(candidate, spending.trial_limit_s(), known, best) for candidate in jobs])
             for trial in runner.completed():  # builds may overlap, timing never does
-                if ending.asked() and trial.state is not State.OK:
+                if ending.is_set() and trial.state is not State.OK:
                     continue  # it was ended in its middle: a resumed run tries it again
                 journal.append(trial)  # at once: a crash loses nothing
                 repairing.tell(trial)
             journal.saw(runner.nodes())
             if not runner.pending:
                 keep_the_best(runner, journal, finalists)  # not before all of them are timed
-    if ending.asked():
+    if ending.is_set():
         left_s = spending.end_trying()
         observer.note(
             f"ended early: the best so far is confirmed now, in some {left_s:.0f} s; Ctrl-C again ends the run"
@@ -144,7 +144,7 @@ def tune(
     verdict = told_of_train_mode(told_of_busy(verdict, diagnosis.load), in_train_mode)
     verdict = told_of_boundary(repairing.told(verdict), trials, diagnosis)
     verdict = advised(verdict, trials, unasked(search), budget)
-    verdict = told_of_early_end(verdict, trials) if ending.asked() else verdict
+    verdict = told_of_early_end(verdict, trials) if ending.is_set() else verdict
     verdict = verdict if diagnosis.step is None else told_of_parts(verdict, trials)
     chosen = [trial for trial in trials if trial.candidate.id == verdict.chosen_id and not trial.candidate.is_eager]
     for line in at_batch_sizes(runner, chosen, journal.header.batch_sizes, observer=observer):
